@@ -1,0 +1,101 @@
+"""Event types: a name and ordered, typed, nullable attributes.
+
+The schema of a type is its attribute list. Two types are the same when their names and attribute lists, order
+included, are the same. DESIGN: an advertisement declares a type; a second schema under one name is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from covey.matcher.errors import EventTypeError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED = frozenset({"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false"})
+
+
+class Kind(StrEnum):
+    """The kind of an attribute's values. A timestamp counts microseconds since the epoch, in UTC."""
+
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    STRING = "string"
+    BOOL = "bool"
+    TIMESTAMP = "timestamp"
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return _ARROW[self]
+
+
+_ARROW = {
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT64: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BOOL: pa.bool_(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+
+
+class EventType:
+    """A name and an ordered mapping from attribute names to kinds. Immutable and hashable.
+
+    Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, or no attributes.
+    """
+
+    __slots__ = ("_hash", "_index", "arrow_schema", "attributes", "kinds", "name", "names")
+
+    def __init__(self, name: str, attributes: Mapping[str, str | Kind]) -> None:
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise EventTypeError(f"event type name {name!r}: expected letters, digits and _, not starting with a digit")
+        if not attributes:
+            raise EventTypeError(f"event type {name!r}: expected at least one attribute")
+        kinds: dict[str, Kind] = {}
+        for attribute, kind in attributes.items():
+            if not isinstance(attribute, str) or not _NAME.match(attribute) or attribute in _RESERVED:
+                raise EventTypeError(
+                    f"event type {name!r}, attribute {attribute!r}: expected letters, digits and _, "
+                    "not starting with a digit and no word of the filter language"
+                )
+            try:
+                kinds[attribute] = Kind(kind)
+            except ValueError:
+                raise EventTypeError(
+                    f"event type {name!r}, attribute {attribute!r}: kind {kind!r}, "
+                    f"expected one of {', '.join(Kind)}"
+                ) from None
+        self.name = name
+        self.attributes: Mapping[str, Kind] = MappingProxyType(kinds)
+        self.names: tuple[str, ...] = tuple(kinds)
+        self.kinds: tuple[Kind, ...] = tuple(kinds.values())
+        self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
+        self._index = {attribute: i for i, attribute in enumerate(kinds)}
+        self._hash = hash((name, tuple(kinds.items())))
+
+    def index(self, attribute: str) -> int:
+        """The position of an attribute; `KeyError` when there is none of that name."""
+        return self._index[attribute]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, EventType)
+            and self.name == other.name
+            and self.names == other.names
+            and self.kinds == other.kinds
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[EventType], tuple[str, dict[str, str]]]:
+        return EventType, (self.name, {a: str(k) for a, k in self.attributes.items()})
+
+    def __repr__(self) -> str:
+        return f"EventType({self.name!r}, {{{', '.join(f'{a!r}: {str(k)!r}' for a, k in self.attributes.items())}}})"

@@ -1,0 +1,108 @@
+"""The expression tree of a filter: predicates joined by `and` and `or`, in negation normal form.
+
+There is no `not` node: the parser and the builder push it to the predicates (De Morgan) as they build, so every
+operator has its complement among the operators. `Predicate.negated()` gives it. A predicate on a missing attribute
+is false whether negated or not; only EXISTS and NOT_EXISTS see absence (the truth rules stand in `filter.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+Scalar = bool | int | float | str | datetime
+"""What a constant or a variable may hold. A datetime without a zone is taken as UTC."""
+
+
+class Operator(StrEnum):
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IN = "in"
+    NOT_IN = "not in"
+    BETWEEN = "between"
+    NOT_BETWEEN = "not between"
+    PREFIX = "prefix"
+    NOT_PREFIX = "not prefix"
+    SUFFIX = "suffix"
+    NOT_SUFFIX = "not suffix"
+    CONTAINS = "contains"
+    NOT_CONTAINS = "not contains"
+    EXISTS = "exists"
+    NOT_EXISTS = "not exists"
+
+    @property
+    def complement(self) -> Operator:
+        return _COMPLEMENT[self]
+
+
+_PAIRS = [
+    (Operator.EQ, Operator.NE),
+    (Operator.LT, Operator.GE),
+    (Operator.LE, Operator.GT),
+    (Operator.IN, Operator.NOT_IN),
+    (Operator.BETWEEN, Operator.NOT_BETWEEN),
+    (Operator.PREFIX, Operator.NOT_PREFIX),
+    (Operator.SUFFIX, Operator.NOT_SUFFIX),
+    (Operator.CONTAINS, Operator.NOT_CONTAINS),
+    (Operator.EXISTS, Operator.NOT_EXISTS),
+]
+_COMPLEMENT = {a: b for a, b in _PAIRS} | {b: a for a, b in _PAIRS}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that stands in the filter itself."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """`scale * $name + offset`. On a timestamp attribute the scale is 1 and the offset counts seconds.
+
+    Integers are combined exactly; as soon as one of the three is a float, in float64.
+    """
+
+    name: str
+    scale: int | float = 1
+    offset: int | float = 0
+
+
+Operand = Constant | Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """`attribute operator operands`: none for EXISTS, two for BETWEEN, any number for IN, else one."""
+
+    attribute: str
+    operator: Operator
+    operands: tuple[Operand, ...] = ()
+
+    def negated(self) -> Predicate:
+        return Predicate(self.attribute, self.operator.complement, self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """True when all parts are; the empty conjunction matches every event."""
+
+    parts: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True when any part is; the empty disjunction matches nothing."""
+
+    parts: tuple[Expression, ...] = ()
+
+
+Expression = Predicate | And | Or
+
+TRUE = And()
+FALSE = Or()

@@ -1,0 +1,200 @@
+"""What enters the core (messages) and what leaves it (actions).
+
+An *interface* is where messages come from and go to: a neighbour broker or a client. Its name is a string that begins
+with its sort, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
+
+Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe, Unsubscribe,
+Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1. `Acknowledge(epoch)` answers
+that everything up to that epoch has been applied by the answering broker and by every broker beyond it that had to
+know (the UPD-ACK of DESIGN section 4). Epochs say what has taken effect; the frames below say what has arrived.
+
+Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one change Subscribe
+precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish keep the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from covey.matcher import EventBatch, EventType, Filter
+    from covey.matcher.expression import Scalar
+
+Interface = str
+
+
+# --- control messages: between client and broker, and between brokers -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """AD: events of this type will come from the sender."""
+
+    epoch: int
+    event_type: EventType
+
+
+@dataclass(frozen=True, slots=True)
+class Unadvertise:
+    epoch: int
+    type_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """SUB: a subscription, named by an id that the sender chose and that is unique on this interface.
+
+    `filter` holds variables; `values` gives each of them. Between brokers the id is that of a slot and the variables
+    are broker variables. A Subscribe with an id in use replaces the old one (resynchronisation sends it again).
+    """
+
+    epoch: int
+    subscription_id: int
+    filter: Filter
+    values: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """USUB."""
+
+    epoch: int
+    subscription_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPD: new values for some of the variables of a subscription; they take effect together."""
+
+    epoch: int
+    subscription_id: int
+    values: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """UPD-ACK: all epochs up to this one have taken effect here and beyond. Cumulative."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncBegin:
+    """The whole control state of the sender follows, as Advertise and Subscribe messages, up to SyncEnd."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEnd:
+    """What the sender said before SyncBegin and has not repeated since is void."""
+
+    epoch: int
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """PUB: a batch of events of one type from one publisher."""
+
+    batch: EventBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Events for a client, each once, with the ids of all its subscriptions that match.
+
+    `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client that the
+    broker had applied when it matched: at an older epoch than its own, the client evaluates its filters again.
+    """
+
+    batch: EventBatch
+    offsets: np.ndarray
+    ids: np.ndarray
+    epoch: int
+
+
+# --- refusals and life of interfaces ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A message of the receiver was refused and changed nothing: one clear sentence and the name of a gRPC status.
+
+    `epoch` is the refused message's, or 0 for events. Refusing also settles the epoch: Acknowledge covers it.
+    `subscription_id` and `type_name` say what it was about, where that is known.
+    """
+
+    epoch: int
+    status: str
+    reason: str
+    subscription_id: int = 0
+    type_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """From the node: an interface is there, new or with a new incarnation. The core answers with its whole state
+    (SyncBegin .. SyncEnd) to a neighbour, and keeps what the interface said before until its own SyncEnd."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """From the node: the interface is gone for good (a client left or its lease ran out, a neighbour was removed)."""
+
+
+Message = (
+    Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
+    | Update
+    | Acknowledge
+    | SyncBegin
+    | SyncEnd
+    | Publish
+    | Deliver
+    | Refuse
+    | Connect
+    | Disconnect
+)
+
+CONTROL = (Advertise, Unadvertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Refuse)
+"""Messages that need no credit on a link and overtake events that wait for it."""
+
+
+# --- actions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this message to that interface."""
+
+    interface: Interface
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Events went nowhere on purpose; the node counts them. `reason` is one of a small fixed set of words."""
+
+    reason: str
+    events: int
+    type_name: str = ""
+
+
+Action = Send | Drop
+
+
+@dataclass(slots=True)
+class Actions:
+    """The list of actions that one message gives rise to, while it is being made."""
+
+    items: list[Action] = field(default_factory=list)
+
+    def send(self, interface: Interface, message: Message) -> None:
+        self.items.append(Send(interface, message))

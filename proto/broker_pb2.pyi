@@ -1,0 +1,282 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SlowConsumer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SLOW_CONSUMER_BLOCK: _ClassVar[SlowConsumer]
+    SLOW_CONSUMER_DROP_OLDEST: _ClassVar[SlowConsumer]
+    SLOW_CONSUMER_DROP_NEWEST: _ClassVar[SlowConsumer]
+    SLOW_CONSUMER_DISCONNECT: _ClassVar[SlowConsumer]
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KIND_UNSPECIFIED: _ClassVar[Kind]
+    KIND_INT64: _ClassVar[Kind]
+    KIND_FLOAT64: _ClassVar[Kind]
+    KIND_STRING: _ClassVar[Kind]
+    KIND_BOOL: _ClassVar[Kind]
+    KIND_TIMESTAMP: _ClassVar[Kind]
+SLOW_CONSUMER_BLOCK: SlowConsumer
+SLOW_CONSUMER_DROP_OLDEST: SlowConsumer
+SLOW_CONSUMER_DROP_NEWEST: SlowConsumer
+SLOW_CONSUMER_DISCONNECT: SlowConsumer
+KIND_UNSPECIFIED: Kind
+KIND_INT64: Kind
+KIND_FLOAT64: Kind
+KIND_STRING: Kind
+KIND_BOOL: Kind
+KIND_TIMESTAMP: Kind
+
+class Packet(_message.Message):
+    __slots__ = ("hello", "frame")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    frame: Frame
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer")
+    class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ROLE_UNSPECIFIED: _ClassVar[Hello.Role]
+        ROLE_BROKER: _ClassVar[Hello.Role]
+        ROLE_CLIENT: _ClassVar[Hello.Role]
+    ROLE_UNSPECIFIED: Hello.Role
+    ROLE_BROKER: Hello.Role
+    ROLE_CLIENT: Hello.Role
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PEER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    OVERLAY_FIELD_NUMBER: _ClassVar[int]
+    SLOW_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    role: Hello.Role
+    id: str
+    incarnation: int
+    peer_incarnation: int
+    received: int
+    credit: int
+    overlay: str
+    slow_consumer: SlowConsumer
+    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("sequence", "received", "credit", "messages")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    received: int
+    credit: int
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse")
+    ADVERTISE_FIELD_NUMBER: _ClassVar[int]
+    UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
+    SYNC_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    SYNC_END_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_FIELD_NUMBER: _ClassVar[int]
+    REFUSE_FIELD_NUMBER: _ClassVar[int]
+    advertise: Advertise
+    unadvertise: Unadvertise
+    subscribe: Subscribe
+    unsubscribe: Unsubscribe
+    update: Update
+    acknowledge: Acknowledge
+    sync_begin: SyncBegin
+    sync_end: SyncEnd
+    publish: Publish
+    deliver: Deliver
+    refuse: Refuse
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., acknowledge: _Optional[_Union[Acknowledge, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ...) -> None: ...
+
+class Attribute(_message.Message):
+    __slots__ = ("name", "kind")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: Kind
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[_Union[Kind, str]] = ...) -> None: ...
+
+class EventType(_message.Message):
+    __slots__ = ("name", "attributes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
+    def __init__(self, name: _Optional[str] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
+
+class Value(_message.Message):
+    __slots__ = ("int64", "float64", "string", "bool", "timestamp")
+    INT64_FIELD_NUMBER: _ClassVar[int]
+    FLOAT64_FIELD_NUMBER: _ClassVar[int]
+    STRING_FIELD_NUMBER: _ClassVar[int]
+    BOOL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    int64: int
+    float64: float
+    string: str
+    bool: bool
+    timestamp: int
+    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
+
+class Advertise(_message.Message):
+    __slots__ = ("epoch", "event_type")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    event_type: EventType
+    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ...) -> None: ...
+
+class Unadvertise(_message.Message):
+    __slots__ = ("epoch", "type_name")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    type_name: str
+    def __init__(self, epoch: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ("epoch", "subscription_id", "type_name", "filter", "values", "event_type")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    subscription_id: int
+    type_name: str
+    filter: str
+    values: _containers.MessageMap[str, Value]
+    event_type: EventType
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., filter: _Optional[str] = ..., values: _Optional[_Mapping[str, Value]] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ...) -> None: ...
+
+class Unsubscribe(_message.Message):
+    __slots__ = ("epoch", "subscription_id")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    subscription_id: int
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
+
+class Update(_message.Message):
+    __slots__ = ("epoch", "subscription_id", "values")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Value
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    subscription_id: int
+    values: _containers.MessageMap[str, Value]
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ...) -> None: ...
+
+class Acknowledge(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class SyncBegin(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SyncEnd(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+
+class Events(_message.Message):
+    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch")
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_NS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    publisher: str
+    first_sequence: int
+    sequence_offsets: bytes
+    ingress_ns: int
+    count: int
+    record_batch: bytes
+    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ...) -> None: ...
+
+class Publish(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: Events
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ...) -> None: ...
+
+class Deliver(_message.Message):
+    __slots__ = ("events", "offsets", "ids", "epoch")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    events: Events
+    offsets: bytes
+    ids: bytes
+    epoch: int
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Refuse(_message.Message):
+    __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    status: str
+    reason: str
+    subscription_id: int
+    type_name: str
+    def __init__(self, epoch: _Optional[int] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
+
+class InspectRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InspectReply(_message.Message):
+    __slots__ = ("text", "json")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    json: str
+    def __init__(self, text: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
