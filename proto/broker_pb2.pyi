@@ -42,7 +42,7 @@ class Packet(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer")
+    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits")
     class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ROLE_UNSPECIFIED: _ClassVar[Hello.Role]
@@ -60,6 +60,7 @@ class Hello(_message.Message):
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     OVERLAY_FIELD_NUMBER: _ClassVar[int]
     SLOW_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     role: Hello.Role
     id: str
@@ -69,19 +70,32 @@ class Hello(_message.Message):
     credit: int
     overlay: str
     slow_consumer: SlowConsumer
-    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ...) -> None: ...
+    limits: Limits
+    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("max_event_bytes", "max_batch_events", "max_frame_bytes")
+    MAX_EVENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    max_event_bytes: int
+    max_batch_events: int
+    max_frame_bytes: int
+    def __init__(self, max_event_bytes: _Optional[int] = ..., max_batch_events: _Optional[int] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("sequence", "received", "credit", "messages")
+    __slots__ = ("sequence", "received", "credit", "messages", "probe")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     received: int
     credit: int
     messages: _containers.RepeatedCompositeFieldContainer[Message]
-    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+    probe: bool
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _Optional[bool] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse")
@@ -256,18 +270,28 @@ class Deliver(_message.Message):
     def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Refuse(_message.Message):
-    __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name")
+    __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     status: str
     reason: str
     subscription_id: int
     type_name: str
-    def __init__(self, epoch: _Optional[int] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ...) -> None: ...
+    first_sequence: int
+    count: int
+    def __init__(self, epoch: _Optional[int] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., subscription_id: _Optional[int] = ..., type_name: _Optional[str] = ..., first_sequence: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ("type_name",)
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    def __init__(self, type_name: _Optional[str] = ...) -> None: ...
 
 class InspectRequest(_message.Message):
     __slots__ = ()

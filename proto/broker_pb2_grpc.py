@@ -39,6 +39,11 @@ class BrokerStub:
                 request_serializer=covey_dot_proto_dot_broker__pb2.Packet.SerializeToString,
                 response_deserializer=covey_dot_proto_dot_broker__pb2.Packet.FromString,
                 _registered_method=True)
+        self.Describe = channel.unary_unary(
+                '/covey.v1.Broker/Describe',
+                request_serializer=covey_dot_proto_dot_broker__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=covey_dot_proto_dot_broker__pb2.EventType.FromString,
+                _registered_method=True)
         self.Inspect = channel.unary_unary(
                 '/covey.v1.Broker/Inspect',
                 request_serializer=covey_dot_proto_dot_broker__pb2.InspectRequest.SerializeToString,
@@ -58,6 +63,13 @@ class BrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Describe(self, request, context):
+        """The schema of an event type. NOT_FOUND, naming the types that are known, when this broker has not heard of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Inspect(self, request, context):
         """What this broker knows, for people and tools: its routing state rendered as text and as JSON, and its counters.
         """
@@ -72,6 +84,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Connect,
                     request_deserializer=covey_dot_proto_dot_broker__pb2.Packet.FromString,
                     response_serializer=covey_dot_proto_dot_broker__pb2.Packet.SerializeToString,
+            ),
+            'Describe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Describe,
+                    request_deserializer=covey_dot_proto_dot_broker__pb2.DescribeRequest.FromString,
+                    response_serializer=covey_dot_proto_dot_broker__pb2.EventType.SerializeToString,
             ),
             'Inspect': grpc.unary_unary_rpc_method_handler(
                     servicer.Inspect,
@@ -106,6 +123,33 @@ class Broker:
             '/covey.v1.Broker/Connect',
             covey_dot_proto_dot_broker__pb2.Packet.SerializeToString,
             covey_dot_proto_dot_broker__pb2.Packet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Describe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/covey.v1.Broker/Describe',
+            covey_dot_proto_dot_broker__pb2.DescribeRequest.SerializeToString,
+            covey_dot_proto_dot_broker__pb2.EventType.FromString,
             options,
             channel_credentials,
             insecure,

@@ -126,7 +126,8 @@ class Refuse:
     """A message of the receiver was refused and changed nothing: one clear sentence and the name of a gRPC status.
 
     `epoch` is the refused message's, or 0 for events. Refusing also settles the epoch: Acknowledge covers it.
-    `subscription_id` and `type_name` say what it was about, where that is known.
+    `subscription_id` and `type_name` say what it was about, where that is known; of refused events, `count` of them
+    from sequence number `first_sequence` on.
     """
 
     epoch: int
@@ -134,6 +135,8 @@ class Refuse:
     reason: str
     subscription_id: int = 0
     type_name: str = ""
+    first_sequence: int = 0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
