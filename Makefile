@@ -1,0 +1,77 @@
+# Every target does its own set-up first: a virtual environment in .venv with all that Covey needs.
+# `make` alone explains the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CACHE := .cache
+
+# The first interpreter that is new enough; `make PYTHON=/path/to/python3 …` chooses another.
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && echo "$$p" && break; done)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+.PHONY: help
+help:  ## explain the targets
+	@echo "usage: make TARGET [ARGS='…'], where TARGET is one of"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: $(STAMP)  ## five brokers, real quotes, thresholds that move, and a proof that nothing was missed
+	@$(BIN)/covey demo $(ARGS)
+
+.PHONY: up
+up: $(STAMP)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C stops it
+	@$(BIN)/covey up examples/five.yaml $(ARGS)
+
+# The kernels are compiled once, before the workers of pytest start; their own tests run without the compiler too.
+.PHONY: test
+test: $(STAMP) java  ## the whole test suite (ARGS goes to pytest)
+	@$(BIN)/python -c 'from covey.matcher import compile_kernels; compile_kernels()'
+	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest tests/matcher/test_kernels.py
+	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP)  ## ruff: common mistakes and style
+	@$(BIN)/ruff check .
+
+# mypy does not follow the import hook of an editable install, so it is shown the folders under their package's name.
+.PHONY: types
+types: $(STAMP)  ## mypy --strict
+	@mkdir -p $(CACHE)/types/covey
+	@for room in cli matcher overlay proto sim; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
+	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
+
+.PHONY: proto
+proto: $(STAMP)  ## generate the stubs in proto/ from proto/broker.proto
+	@mkdir -p $(CACHE)/stubs
+	@$(BIN)/python -m grpc_tools.protoc -Icovey/proto=proto --python_out=$(CACHE)/stubs --pyi_out=$(CACHE)/stubs \
+		--grpc_python_out=$(CACHE)/stubs proto/broker.proto
+	@cp $(CACHE)/stubs/covey/proto/broker_pb2* proto/
+
+.PHONY: bench
+bench: $(STAMP)  ## events per second and latency through a chain of three brokers
+	@$(BIN)/covey bench chain $(ARGS)
+
+.PHONY: clean
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) $(CACHE) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist covey.egg-info
+	find cli matcher overlay proto sim tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+# Spark, which judges the simulator's runs, needs Java 17.
+.PHONY: java
+java:
+	@.ci/java
+
+$(STAMP): pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "Covey needs Python 3.11 or newer with its venv module; install it (Debian: apt install" \
+		"python3-venv) or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' || { echo "$(PYTHON) is no Python 3.11 or newer with its venv module" >&2; exit 1; }
+	@echo "Installing Covey into $(VENV); the first time takes a few minutes."
+	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sim,dev]'
+	@touch $@
