@@ -40,6 +40,8 @@ class Advertise:
 
 @dataclass(frozen=True, slots=True)
 class Unadvertise:
+    """No more events of this type from the sender. Void if its epoch is older than the sender's newest Advertise."""
+
     epoch: int
     type_name: str
 
@@ -166,8 +168,12 @@ Message = (
     | Disconnect
 )
 
-CONTROL = (Advertise, Unadvertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Refuse)
-"""Messages that need no credit on a link and overtake events that wait for it."""
+CONTROL = (Advertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Refuse)
+"""Messages that need no credit on a link and overtake events that wait for it.
+
+Unadvertise is not among them: it keeps its place behind the events that were published before it, else a publisher
+that leaves would take its last events with it. Later control messages may overtake it; its epoch tells.
+"""
 
 
 # --- actions ---------------------------------------------------------------------------------------------------------
