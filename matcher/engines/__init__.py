@@ -1,0 +1,1 @@
+"""Matching engines: one module per algorithm, all behind `covey.matcher.engine.Engine`."""

@@ -1,0 +1,171 @@
+"""What a matching engine is: subscriptions in, batches of events through, matching subscription ids out.
+
+Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one subscription; a
+call that raises has changed nothing; each event is answered as `Filter.matches` answers it, with every id once.
+DESIGN section 3 fixes the interface, so that engines can be exchanged without touching callers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.errors import CoveyError, SubscriptionError
+
+if TYPE_CHECKING:
+    from covey.matcher.batch import EventBatch
+    from covey.matcher.event_type import EventType
+    from covey.matcher.expression import Scalar
+    from covey.matcher.filter import Filter
+
+IdArray = npt.NDArray[np.int64]
+Column = npt.NDArray[np.generic] | list[object]
+"""Values of one variable for many subscriptions, in the order of their ids."""
+
+MAX_INTERFACE = 65_535
+
+
+class Engine(ABC):
+    """Matches events of one type against subscriptions; see the module for what holds of all engines."""
+
+    name: ClassVar[str]
+
+    def __init__(self, event_type: EventType) -> None:
+        self.event_type = event_type
+
+    def add(
+        self,
+        subscription_id: int,
+        filter: Filter,
+        values: Mapping[str, Scalar] | None = None,
+        *,
+        interface: int = 0,
+    ) -> None:
+        """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
+
+        Raises `SubscriptionError` for an id in use, `VariableError` for values that do not fit the filter's variables.
+        """
+        self.add_many(one_id(subscription_id), filter, values, interface=interface)
+
+    @abstractmethod
+    def add_many(
+        self,
+        ids: npt.ArrayLike,
+        filter: Filter,
+        values: Mapping[str, Scalar | Column] | None = None,
+        *,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        """Add one subscription per id, all with one filter: every variable has one value for all, or a column of them.
+
+        Raises as `add` does, before anything is added.
+        """
+
+    def remove(self, subscription_id: int) -> None:
+        """Remove a subscription; `SubscriptionError` for an unknown id."""
+        self.remove_many(one_id(subscription_id))
+
+    @abstractmethod
+    def remove_many(self, ids: npt.ArrayLike) -> None:
+        """Remove the subscriptions of these ids; `SubscriptionError` for an unknown or repeated one, none removed."""
+
+    def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
+        """Give some or all variables of a subscription new values, together.
+
+        Raises `SubscriptionError` for an unknown id, `VariableError` for values that do not fit.
+        """
+        self.update_many(one_id(subscription_id), values)
+
+    @abstractmethod
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+        """Update many subscriptions that all have the variables named; raises as `update`, before any has changed."""
+
+    @abstractmethod
+    def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
+        """The matching subscriptions of every event: `ids[offsets[i]:offsets[i + 1]]` are event i's, ascending.
+
+        Returns offsets, int64[n_events + 1], and ids, int64[offsets[-1]].
+        """
+
+    @abstractmethod
+    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
+        """One bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 says that interface i matches."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __contains__(self, subscription_id: object) -> bool: ...
+
+    @abstractmethod
+    def memory_bytes(self) -> dict[str, int]:
+        """What the engine's structures take, in bytes, by part."""
+
+    @abstractmethod
+    def render(self) -> str:
+        """The engine's structure, for people."""
+
+    @abstractmethod
+    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
+        """Why an event matches a subscription or does not, predicate by predicate; `SubscriptionError` if unknown."""
+
+
+_ENGINES = {
+    "cluster": ("covey.matcher.engines.cluster", "ClusterEngine"),
+    "naive": ("covey.matcher.engines.naive", "NaiveEngine"),
+}
+
+
+def engine_names() -> tuple[str, ...]:
+    """The names that `create_engine` knows."""
+    return tuple(_ENGINES)
+
+
+def create_engine(name: str, event_type: EventType, **options: object) -> Engine:
+    """An empty engine of that name for events of one type; options are the engine's own.
+
+    Raises `CoveyError` for an unknown name, `TypeError` for an option the engine does not have.
+    """
+    if name not in _ENGINES:
+        raise CoveyError(f"engine {name!r}: expected one of {', '.join(_ENGINES)}")
+    module, attribute = _ENGINES[name]
+    engine: Engine = getattr(import_module(module), attribute)(event_type, **options)
+    return engine
+
+
+def one_id(subscription_id: int) -> IdArray:
+    """An array of one id; `SubscriptionError` where it is no int64."""
+    try:
+        return np.array([subscription_id.__index__()], dtype=np.int64)
+    except (AttributeError, OverflowError):
+        raise SubscriptionError(f"subscription id {subscription_id!r}: expected an integer of 64 bits") from None
+
+
+def id_array(ids: npt.ArrayLike) -> IdArray:
+    """Ids as a one-dimensional contiguous int64 array; `SubscriptionError` where they are none."""
+    found = np.asarray(ids)
+    if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
+        raise SubscriptionError(
+            f"subscription ids of type {found.dtype} and shape {found.shape}: expected one row of 64-bit integers"
+        )
+    if found.dtype == np.uint64 and found.size and int(found.max()) > 2**63 - 1:
+        raise SubscriptionError(f"subscription id {int(found.max())}: expected an integer of 64 bits")
+    return np.ascontiguousarray(found, dtype=np.int64)
+
+
+def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt.NDArray[np.int64]:
+    """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count is wrong."""
+    found = np.asarray(interface)
+    if found.dtype.kind not in "iu" or found.ndim > 1 or (found.ndim == 1 and found.shape != (count,)):
+        raise SubscriptionError(
+            f"interface of type {found.dtype} and shape {found.shape}: expected one number, or {count} of them"
+        )
+    if found.size and (int(found.min()) < 0 or int(found.max()) > MAX_INTERFACE):
+        wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
+        raise SubscriptionError(f"interface {wrong}: expected a number from 0 to {MAX_INTERFACE}")
+    return np.broadcast_to(found, (count,)).astype(np.int64)
