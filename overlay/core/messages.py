@@ -1,15 +1,17 @@
 """What enters the core (messages) and what leaves it (actions).
 
-An *interface* is where messages come from and go to: a neighbour broker or a client. Its name is a string that begins
-with its sort, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
+An *interface* is where messages come from and go to: a neighbour broker or a client. Its name is a string
+that begins with its sort, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
 
-Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe, Unsubscribe,
-Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1. `Acknowledge(epoch)` answers
-that everything up to that epoch has been applied by the answering broker and by every broker beyond it that had to
-know (the UPD-ACK of DESIGN section 4). Epochs say what has taken effect; the frames below say what has arrived.
+Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe,
+Unsubscribe, Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1.
+`Acknowledge(epoch)` answers that everything up to that epoch has been applied by the answering broker and
+by every broker beyond it that had to know (the UPD-ACK of DESIGN section 4). Epochs say what has taken
+effect; the frames below say what has arrived.
 
-Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one change Subscribe
-precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish keep the order of arrival.
+Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one
+change Subscribe precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish
+keep the order of arrival.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 Interface = str
 
 
-# --- control messages: between client and broker, and between brokers -------------------------------------------------
+# --- control messages: between client and broker, and between brokers ---------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class Advertise:
 
 @dataclass(frozen=True, slots=True)
 class Unadvertise:
-    """No more events of this type from the sender. Void if its epoch is older than the sender's newest Advertise."""
+    """No more events of this type from the sender. Void if its epoch is older than the sender's newest
+    Advertise.
+    """
 
     epoch: int
     type_name: str
@@ -50,8 +54,9 @@ class Unadvertise:
 class Subscribe:
     """SUB: a subscription, named by an id that the sender chose and that is unique on this interface.
 
-    `filter` holds variables; `values` gives each of them. Between brokers the id is that of a slot and the variables
-    are broker variables. A Subscribe with an id in use replaces the old one (resynchronisation sends it again).
+    `filter` holds variables; `values` gives each of them. Between brokers the id is that of a slot and the
+    variables are broker variables. A Subscribe with an id in use replaces the old one (resynchronisation
+    sends it again).
     """
 
     epoch: int
@@ -96,7 +101,7 @@ class SyncEnd:
     epoch: int
 
 
-# --- events ----------------------------------------------------------------------------------------------------------
+# --- events -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +115,9 @@ class Publish:
 class Deliver:
     """Events for a client, each once, with the ids of all its subscriptions that match.
 
-    `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client that the
-    broker had applied when it matched: at an older epoch than its own, the client evaluates its filters again.
+    `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
+    that the broker had applied when it matched: at an older epoch than its own, the client evaluates its
+    filters again.
     """
 
     batch: EventBatch
@@ -120,16 +126,17 @@ class Deliver:
     epoch: int
 
 
-# --- refusals and life of interfaces ---------------------------------------------------------------------------------
+# --- refusals and life of interfaces ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A message of the receiver was refused and changed nothing: one clear sentence and the name of a gRPC status.
+    """A message of the receiver was refused and changed nothing: one clear sentence and the name of a gRPC
+    status.
 
-    `epoch` is the refused message's, or 0 for events. Refusing also settles the epoch: Acknowledge covers it.
-    `subscription_id` and `type_name` say what it was about, where that is known; of refused events, `count` of them
-    from sequence number `first_sequence` on.
+    `epoch` is the refused message's, or 0 for events. Refusing also settles the epoch: Acknowledge covers
+    it. `subscription_id` and `type_name` say what it was about, where that is known; of refused events,
+    `count` of them from sequence number `first_sequence` on.
     """
 
     epoch: int
@@ -143,13 +150,17 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """From the node: an interface is there, new or with a new incarnation. The core answers with its whole state
-    (SyncBegin .. SyncEnd) to a neighbour, and keeps what the interface said before until its own SyncEnd."""
+    """From the node: an interface is there, new or with a new incarnation. The core answers with its whole
+    state (SyncBegin .. SyncEnd) to a neighbour, and keeps what the interface said before until its own
+    SyncEnd.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """From the node: the interface is gone for good (a client left or its lease ran out, a neighbour was removed)."""
+    """From the node: the interface is gone for good (a client left or its lease ran out, a neighbour was
+    removed).
+    """
 
 
 Message = (
@@ -171,12 +182,13 @@ Message = (
 CONTROL = (Advertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Refuse)
 """Messages that need no credit on a link and overtake events that wait for it.
 
-Unadvertise is not among them: it keeps its place behind the events that were published before it, else a publisher
-that leaves would take its last events with it. Later control messages may overtake it; its epoch tells.
+Unadvertise is not among them: it keeps its place behind the events that were published before it, else a
+publisher that leaves would take its last events with it. Later control messages may overtake it; its epoch
+tells.
 """
 
 
-# --- actions ---------------------------------------------------------------------------------------------------------
+# --- actions ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

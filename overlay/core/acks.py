@@ -1,0 +1,158 @@
+"""Which control messages have taken effect here and beyond: the bookkeeping behind UPD-ACK (DESIGN section
+4).
+
+A control message of a source is *complete* when every neighbour that it waits for has acknowledged the epoch
+that it waits for there. Acknowledgements are cumulative: a source hears of an epoch once it and all before it
+are complete. A message never waits for the neighbour it came from; in an overlay without cycles waiting
+therefore always goes away from the source and ends (were an AD to wait for the interest it draws back, two
+that cross would wait for each other).
+
+Invariant: what is queued for a source is in order of epochs; what is awaited of a neighbour is an epoch that
+was sent to it and that it has not acknowledged.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from covey.overlay.core.messages import Interface
+
+
+@dataclass(slots=True)
+class _Pending:
+    source: Interface
+    epoch: int
+    missing: int
+    void: bool = False
+
+
+class Acks:
+    """Pending control messages, by source, and what they wait for, by neighbour."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Interface, deque[_Pending]] = {}
+        self._awaited: dict[Interface, list[tuple[int, int, _Pending]]] = {}
+        self._sent: dict[Interface, int] = {}
+        self._acknowledged: dict[Interface, int] = {}
+        self._serial = 0
+        self._ready: dict[Interface, int] = {}
+
+    def sent(self, neighbour: Interface, epoch: int) -> None:
+        """The newest epoch sent to a neighbour."""
+        self._sent[neighbour] = epoch
+
+    def outstanding(self, neighbour: Interface, epoch: int) -> bool:
+        """Whether the neighbour has yet to acknowledge this epoch."""
+        return epoch > self._acknowledged.get(neighbour, 0)
+
+    def open(self, source: Interface, epoch: int, waits: Mapping[Interface, int]) -> None:
+        """A message of the source was handled; it is complete when each neighbour has acknowledged its
+        epoch.
+        """
+        queue = self._queues.get(source)
+        pending: _Pending | None = None
+        for neighbour, wanted in waits.items():
+            if self.outstanding(neighbour, wanted):
+                if pending is None:
+                    pending = _Pending(source, epoch, 0)
+                self._await(neighbour, wanted, pending)
+        if pending is None:
+            if not queue:
+                self._ready[source] = max(epoch, self._ready.get(source, 0))
+                return
+            pending = _Pending(source, epoch, 0)
+        if queue is None:
+            queue = self._queues[source] = deque()
+        if queue and queue[-1].epoch > epoch:
+            pending.epoch = queue[-1].epoch  # an Unadvertise that was overtaken
+        queue.append(pending)
+
+    def _await(self, neighbour: Interface, epoch: int, pending: _Pending) -> None:
+        self._serial += 1
+        pending.missing += 1
+        heapq.heappush(self._awaited.setdefault(neighbour, []), (epoch, self._serial, pending))
+
+    def acknowledged(self, neighbour: Interface, epoch: int) -> bool:
+        """A neighbour has acknowledged everything up to this epoch; false for an epoch it was never sent."""
+        if epoch > self._sent.get(neighbour, 0):
+            return False
+        if epoch > self._acknowledged.get(neighbour, 0):
+            self._acknowledged[neighbour] = epoch
+            heap = self._awaited.get(neighbour, [])
+            while heap and heap[0][0] <= epoch:
+                self._arrived(heapq.heappop(heap)[2])
+        return True
+
+    def defer(self, neighbour: Interface, epoch: int) -> None:
+        """All that waits for this neighbour waits for this epoch, the end of a resynchronisation, instead."""
+        heap = self._awaited.get(neighbour)
+        if heap:
+            self._awaited[neighbour] = [(epoch, serial, pending) for _, serial, pending in sorted(heap)]
+
+    def forget_neighbour(self, neighbour: Interface) -> None:
+        """A neighbour is gone for good: nothing waits for it any longer."""
+        for _, _, pending in sorted(self._awaited.pop(neighbour, [])):
+            self._arrived(pending)
+        self._sent.pop(neighbour, None)
+        self._acknowledged.pop(neighbour, None)
+
+    def forget_source(self, source: Interface) -> None:
+        """A source has lost its state, or is gone: it does not wait for the epochs it sent before."""
+        for pending in self._queues.pop(source, ()):
+            pending.void = True
+        self._ready.pop(source, None)
+
+    def _arrived(self, pending: _Pending) -> None:
+        pending.missing -= 1
+        if pending.missing or pending.void:
+            return
+        queue = self._queues[pending.source]
+        while queue and not queue[0].missing:
+            self._ready[pending.source] = queue.popleft().epoch
+        if not queue:
+            del self._queues[pending.source]
+
+    def drain(self) -> list[tuple[Interface, int]]:
+        """The epochs that may be acknowledged now, one for each source, in order of completion."""
+        if not self._ready:
+            return []
+        ready = list(self._ready.items())
+        self._ready.clear()
+        return ready
+
+    def pending(self) -> dict[Interface, list[int]]:
+        """The epochs, by source, that are not complete."""
+        return {source: [p.epoch for p in queue] for source, queue in self._queues.items()}
+
+    def awaited(self) -> dict[Interface, list[int]]:
+        """The epochs, by neighbour, that something waits for. Void entries do not count."""
+        awaited = {}
+        for neighbour, heap in self._awaited.items():
+            epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void]
+            if epochs:
+                awaited[neighbour] = epochs
+        return awaited
+
+    def check(self) -> None:
+        """`AssertionError` with a clear sentence if an invariant does not hold."""
+        waiting: dict[int, int] = {}
+        for neighbour, heap in self._awaited.items():
+            for epoch, _, pending in heap:
+                waiting[id(pending)] = waiting.get(id(pending), 0) + 1
+                assert epoch <= self._sent.get(neighbour, 0), f"epoch {epoch} was never sent to {neighbour}"
+                assert self.outstanding(neighbour, epoch), (
+                    f"epoch {epoch} of {neighbour} is awaited and acknowledged"
+                )
+        for source, queue in self._queues.items():
+            assert queue, f"an empty queue is kept for {source}"
+            assert queue[0].missing, (
+                f"epoch {queue[0].epoch} of {source} is complete and was not acknowledged"
+            )
+            for pending in queue:
+                assert pending.missing == waiting.get(id(pending), 0), (
+                    f"epoch {pending.epoch} of {source} misses {pending.missing} answers "
+                    f"but waits for {waiting.get(id(pending), 0)}"
+                )

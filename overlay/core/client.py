@@ -1,0 +1,456 @@
+"""The client's side of the protocol (Jayaram et al., Figs. 2 and 5), sans-IO: the client library and the
+simulator use it.
+
+Calls (`subscribe`, `update`, ...) return the messages to send; `receive` takes in what the broker sent and
+returns what it means. A call that raises has changed nothing and sends nothing.
+
+STRICTNESS (Fig. 5 line 10): before an event is delivered its filter is evaluated again on the newest values.
+A Deliver says which control epoch of this client the broker had applied when it matched; only where that is
+older than the newest change in the event's type there is anything to evaluate, and then it is done for the
+whole batch by an engine of the client's own. Events that fail are counted as *spurious*; an event that a
+newer filter asks for already is delivered.
+
+An event is never delivered twice: each publisher's events of one type arrive in order, so the highest
+sequence number seen is enough (kept for the `WATERMARKS` publishers heard of last in each type).
+
+In the static mode (`routing="static"`, the paper's baseline) no variables travel: an update is a new
+subscription for the old one, in the order that `resubscribe` names. The id that a user knows stays; the ids
+underneath change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.batch import EventBatch
+from covey.matcher.errors import EventError, EventTypeError, SubscriptionError
+from covey.overlay.core.matching import Matching
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Deliver,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from covey.matcher.event_type import EventType
+    from covey.matcher.expression import Scalar
+    from covey.matcher.filter import Filter
+
+WATERMARKS = 65_536
+"""How many publishers of one type a client remembers the newest event of."""
+
+_ID_BITS = 40
+_ID_MASK = (1 << _ID_BITS) - 1
+
+Int64s = npt.NDArray[np.int64]
+
+
+# --- what a received message means to the client ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverTo:
+    """Events for one subscription, none of them delivered before; of those that came, `spurious` were
+    filtered out.
+
+    The batch is empty where all were.
+    """
+
+    subscription_id: int
+    batch: EventBatch
+    spurious: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Every control message up to this epoch has taken effect wherever it had to, or was refused."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker refused a message; see `messages.Refuse`. A refused Subscribe or Advertise is forgotten."""
+
+    epoch: int
+    status: str
+    reason: str
+    subscription_id: int = 0
+    type_name: str = ""
+    first_sequence: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Send this message to the broker."""
+
+    message: Message
+
+
+ClientAction = DeliverTo | Settled | Refused | Transmit
+
+
+class _Subscription:
+    """A subscription as its user knows it. `wire_id` is the one the broker knows; `born` the epoch of its
+    Subscribe.
+    """
+
+    __slots__ = ("born", "filter", "uid", "values", "wire_id")
+
+    def __init__(self, uid: int, filter: Filter, values: dict[str, Scalar]) -> None:
+        self.uid = uid
+        self.filter = filter
+        self.values = values
+        self.wire_id = uid
+        self.born = 0
+
+
+class _TypeView:
+    """One event type as this client sees it."""
+
+    def __init__(self, event_type: EventType, engine: str) -> None:
+        self.event_type = event_type
+        self.matching = Matching(engine, event_type)
+        self.newest = 0
+        """The epoch of the last change to a subscription in this type."""
+        self.watermarks: OrderedDict[str, int] = OrderedDict()
+
+    def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
+        """Which events were not seen before, None where all of them; remembers them as seen."""
+        if not batch.publisher or not len(batch):
+            return None  # without a publisher an event has no identity
+        sequences = batch.sequences()
+        mark = self.watermarks.get(batch.publisher, -1)
+        self.watermarks[batch.publisher] = max(mark, int(sequences.max()))
+        self.watermarks.move_to_end(batch.publisher)
+        if len(self.watermarks) > WATERMARKS:
+            self.watermarks.popitem(last=False)
+        fresh = sequences > mark
+        return None if fresh.all() else fresh
+
+
+class ClientSession:
+    """One client. `publisher` identifies its events and must be new whenever the client has lost its state.
+
+    `routing` and `resubscribe` ("new_first" or "old_first") say how updates travel; `engine` names the engine
+    that evaluates filters again. Raises `ValueError` for another routing or order.
+    """
+
+    def __init__(
+        self,
+        publisher: str,
+        *,
+        routing: str = "parametric",
+        resubscribe: str = "new_first",
+        engine: str = "cluster",
+    ) -> None:
+        if routing not in ("parametric", "static"):
+            raise ValueError(f"routing {routing!r}: expected parametric or static")
+        if resubscribe not in ("new_first", "old_first"):
+            raise ValueError(f"resubscribe {resubscribe!r}: expected new_first or old_first")
+        self.publisher = publisher
+        self.routing = routing
+        self.resubscribe = resubscribe
+        self.epoch = 0
+        """The newest control epoch: once it has settled, so has everything said so far."""
+        self.settled = 0
+        self._engine = engine
+        self._resynchronised = 0
+        self._next_id = 1
+        self._next_sequence = 1
+        self._advertised: dict[str, tuple[EventType, int]] = {}
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._by_wire: dict[int, int] = {}
+        self._retired: dict[int, int] = {}
+        """Ids that a re-subscription left behind, and the epoch of their Unsubscribe: events may still come
+        for them.
+        """
+        self._views: dict[str, _TypeView] = {}
+
+    # --- publishing -----------------------------------------------------------------------------------------
+
+    def advertise(self, event_type: EventType) -> list[Message]:
+        """Announce events of this type; nothing to send if that was done. `EventTypeError` for another of the
+        name.
+        """
+        known = self._advertised.get(event_type.name)
+        if known is not None:
+            if known[0] != event_type:
+                raise EventTypeError(
+                    f"event type {event_type.name}: advertised as {known[0]!r}, now as {event_type!r}; "
+                    "expected the same attributes"
+                )
+            return []
+        epoch = self._next_epoch()
+        self._advertised[event_type.name] = (event_type, epoch)
+        return [Advertise(epoch, event_type)]
+
+    def unadvertise(self, type_name: str) -> list[Message]:
+        """Take an advertisement back; `EventTypeError` if there is none."""
+        if type_name not in self._advertised:
+            raise EventTypeError(
+                f"event type {type_name!r} is not advertised here; {self._list_advertised()}"
+            )
+        del self._advertised[type_name]
+        return [Unadvertise(self._next_epoch(), type_name)]
+
+    def publish(self, batch: EventBatch) -> Publish:
+        """The batch under this publisher's name, numbered on from the last; `EventError` if its type is not
+        advertised.
+        """
+        known = self._advertised.get(batch.event_type.name)
+        if known is None or known[0] != batch.event_type:
+            raise EventError(
+                f"event type {batch.event_type.name!r} is not advertised with these attributes; "
+                f"{self._list_advertised()}"
+            )
+        first = self._next_sequence
+        self._next_sequence += len(batch)
+        if batch.sequence_offsets is not None:
+            batch = EventBatch(batch.event_type, batch.record_batch, ingress_ns=batch.ingress_ns)
+        return Publish(batch.stamped(publisher=self.publisher, first_sequence=first))
+
+    def _list_advertised(self) -> str:
+        return f"expected one of {', '.join(self._advertised)}" if self._advertised else "advertise it first"
+
+    # --- subscribing ----------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, filter: Filter, values: Mapping[str, object] | None = None
+    ) -> tuple[int, list[Message]]:
+        """A new subscription: its id, and what to send. `VariableError` for values that do not fit."""
+        subscription = _Subscription(self._next_id, filter, filter.check_values(values or {}))
+        self._next_id += 1
+        view = self._view(filter.event_type)
+        self._subscriptions[subscription.uid] = subscription
+        self._by_wire[subscription.wire_id] = subscription.uid
+        view.matching.put(subscription, 0)
+        message = self._subscribe_message(subscription)
+        view.newest = self.epoch
+        return subscription.uid, [message]
+
+    def update(self, subscription_id: int, values: Mapping[str, object]) -> list[Message]:
+        """New values for some variables, in force here from now on; nothing to send if none of them differs.
+
+        Raises `SubscriptionError` for an unknown or cancelled subscription, `VariableError` for values that
+        do not fit.
+        """
+        subscription = self._known(subscription_id)
+        checked = subscription.filter.check_values(values, partial=True)
+        changed = {name: value for name, value in checked.items() if subscription.values[name] != value}
+        if not changed:
+            return []
+        subscription.values = {**subscription.values, **changed}
+        view = self._views[subscription.filter.event_type.name]
+        view.matching.put(subscription, 0)
+        messages = (
+            self._resubscription(subscription)
+            if self.routing == "static"
+            else [Update(self._next_epoch(), subscription_id, changed)]
+        )
+        view.newest = self.epoch
+        return messages
+
+    def _resubscription(self, subscription: _Subscription) -> list[Message]:
+        """The static mode's update: one subscription for another, in either order (section 4.2)."""
+        old = subscription.wire_id
+        subscription.wire_id = self._next_id
+        self._next_id += 1
+        self._by_wire[subscription.wire_id] = subscription.uid
+        messages: list[Message] = []
+        if self.resubscribe == "new_first":
+            messages.append(self._subscribe_message(subscription))
+        messages.append(Unsubscribe(self._next_epoch(), old))
+        self._retired[old] = self.epoch
+        if self.resubscribe == "old_first":
+            messages.append(self._subscribe_message(subscription))
+        return messages
+
+    def unsubscribe(self, subscription_id: int) -> list[Message]:
+        """Cancel a subscription: nothing is delivered to it any more. `SubscriptionError` for an unknown
+        one.
+        """
+        subscription = self._known(subscription_id)
+        message = Unsubscribe(self._next_epoch(), subscription.wire_id)
+        self._forget(subscription)
+        return [message]
+
+    def values(self, subscription_id: int) -> dict[str, Scalar]:
+        """The newest values of a subscription's variables."""
+        return dict(self._known(subscription_id).values)
+
+    def _subscribe_message(self, subscription: _Subscription) -> Subscribe:
+        subscription.born = self._next_epoch()
+        filter, values = subscription.filter, subscription.values
+        if self.routing == "static":
+            filter, values = filter.substitute(values), {}
+        return Subscribe(subscription.born, subscription.wire_id, filter, values)
+
+    def _known(self, subscription_id: int) -> _Subscription:
+        subscription = self._subscriptions.get(subscription_id)
+        if subscription is None:
+            raise SubscriptionError(f"subscription {subscription_id}: it was cancelled or never made")
+        return subscription
+
+    def _forget(self, subscription: _Subscription) -> None:
+        del self._subscriptions[subscription.uid], self._by_wire[subscription.wire_id]
+        for wire in [w for w in self._retired if self._by_wire[w] == subscription.uid]:
+            del self._retired[wire], self._by_wire[wire]
+        name = subscription.filter.event_type.name
+        view = self._views[name]
+        view.matching.discard(subscription)
+        view.newest = self.epoch
+        if not len(view.matching):
+            del self._views[name]
+
+    # --- after a broker has lost its state ------------------------------------------------------------------
+
+    def sync(self) -> list[Message]:
+        """Everything that holds, for a broker that does not know this session or has lost it.
+
+        To be sent on every connection that does not resume an earlier one. What was not settled yet settles
+        with it.
+        """
+        messages: list[Message] = [SyncBegin()]
+        for name, (event_type, _) in self._advertised.items():
+            epoch = self._next_epoch()
+            self._advertised[name] = (event_type, epoch)
+            messages.append(Advertise(epoch, event_type))
+        for subscription in self._subscriptions.values():
+            messages.append(self._subscribe_message(subscription))
+            self._views[subscription.filter.event_type.name].newest = self.epoch
+        self._resynchronised = self._next_epoch()
+        messages.append(SyncEnd(self._resynchronised))
+        return messages
+
+    # --- what the broker sends ------------------------------------------------------------------------------
+
+    def receive(self, message: Message) -> list[ClientAction]:
+        """Take in one message of the broker; what it means, in order."""
+        if isinstance(message, Deliver):
+            return self._on_deliver(message)
+        if isinstance(message, Acknowledge):
+            # An epoch from before a resynchronisation has taken effect once all was said again, not earlier.
+            if self.settled < message.epoch <= self.epoch and message.epoch >= self._resynchronised:
+                self.settled = message.epoch
+                for wire in [w for w, epoch in self._retired.items() if epoch <= self.settled]:
+                    del self._retired[wire], self._by_wire[wire]
+                return [Settled(message.epoch)]
+            return []
+        if isinstance(message, Refuse):
+            return self._on_refuse(message)
+        return []
+
+    def _on_refuse(self, message: Refuse) -> list[ClientAction]:
+        public = self._by_wire.get(message.subscription_id, message.subscription_id)
+        actions: list[ClientAction] = [
+            Refused(
+                message.epoch,
+                message.status,
+                message.reason,
+                public,
+                message.type_name,
+                message.first_sequence,
+                message.count,
+            )
+        ]
+        subscription = self._subscriptions.get(public)
+        if message.subscription_id:
+            if subscription is not None and subscription.born == message.epoch:
+                self._forget(subscription)
+        elif message.epoch > self.settled:
+            known = self._advertised.get(message.type_name)
+            if known is not None and known[1] == message.epoch:
+                # Brokers that accepted it before another refused it are to forget it, too.
+                actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
+        return actions
+
+    def _on_deliver(self, message: Deliver) -> list[ClientAction]:
+        batch = message.batch
+        view = self._views.get(batch.event_type.name)
+        if view is None or view.event_type != batch.event_type:
+            return []  # cancelled meanwhile
+        fresh = view.fresh(batch)
+        rows, subscriptions = self._pairs(message)
+        if fresh is not None:
+            new = fresh[rows]
+            rows, subscriptions = rows[new], subscriptions[new]
+        spurious: dict[int, int] = {}
+        if message.epoch < view.newest:
+            offsets, matching = view.matching.flush().match(batch)
+            now = np.repeat(np.arange(len(batch)), np.diff(offsets))
+            if fresh is not None:
+                new = fresh[now]
+                now, matching = now[new], matching[new]
+            gone = np.setdiff1d(_keys(rows, subscriptions), _keys(now, matching))
+            found, counts = np.unique(gone & _ID_MASK, return_counts=True)
+            spurious = dict(zip(found.tolist(), counts.tolist(), strict=True))
+            rows, subscriptions = now, matching
+        return self._shares(batch, rows, subscriptions, spurious)
+
+    def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
+        """The (event, subscription) pairs of a Deliver, under the ids users know; cancelled ones are left
+        out.
+        """
+        rows = np.repeat(np.arange(len(message.batch)), np.diff(message.offsets))
+        ids = np.asarray(message.ids, dtype=np.int64)
+        wires, where = np.unique(ids, return_inverse=True)
+        publics = np.array([self._by_wire.get(wire, -1) for wire in wires.tolist()], dtype=np.int64)[where]
+        if (publics < 0).any():
+            rows, publics = rows[publics >= 0], publics[publics >= 0]
+        return rows, publics
+
+    @staticmethod
+    def _shares(
+        batch: EventBatch, rows: Int64s, subscriptions: Int64s, spurious: Mapping[int, int]
+    ) -> list[ClientAction]:
+        shares: dict[int, EventBatch] = {}
+        if len(rows):
+            order = np.argsort(subscriptions, kind="stable")
+            rows, subscriptions = rows[order], subscriptions[order]
+            edges = [0, *(np.flatnonzero(np.diff(subscriptions)) + 1).tolist(), len(rows)]
+            for start, stop in pairwise(edges):
+                shares[int(subscriptions[start])] = batch.take(rows[start:stop])
+        return [
+            DeliverTo(public, shares.get(public, batch.slice(0, 0)), spurious.get(public, 0))
+            for public in sorted(shares.keys() | spurious.keys())
+        ]
+
+    # --- small things ---------------------------------------------------------------------------------------
+
+    def _next_epoch(self) -> int:
+        self.epoch += 1
+        return self.epoch
+
+    def _view(self, event_type: EventType) -> _TypeView:
+        view = self._views.get(event_type.name)
+        if view is None:
+            view = self._views[event_type.name] = _TypeView(event_type, self._engine)
+        elif view.event_type != event_type:
+            raise EventTypeError(
+                f"event type {event_type.name}: subscribed to as {view.event_type!r}, now as {event_type!r}; "
+                "expected the same attributes"
+            )
+        return view
+
+
+def _keys(rows: Int64s, subscriptions: Int64s) -> Int64s:
+    """One number for each (event, subscription) pair; a session counts its subscriptions from 1."""
+    return (rows << _ID_BITS) | subscriptions

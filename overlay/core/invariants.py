@@ -1,0 +1,161 @@
+"""What holds of a broker between any two messages, each stated once, as a check.
+
+Written from DESIGN section 4 and not from the code that keeps it: everything is computed anew by scanning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from covey.matcher.covering import covers_region
+from covey.overlay.core.interest import Interest
+from covey.overlay.core.poset import Poset
+from covey.overlay.core.type_state import TypeState, group_of
+
+if TYPE_CHECKING:
+    from covey.overlay.core.broker import Broker
+
+
+def check(broker: Broker) -> None:
+    """`AssertionError` with one clear sentence for the first invariant that does not hold."""
+    check_interests(broker)
+    for state in broker.types.values():
+        where = f"broker {broker.broker_id}, type {state.event_type.name}"
+        for group, poset in state.groups.items():
+            assert len(poset), f"{where}: an empty poset is kept for {group}"
+            check_poset(poset, f"{where}, interest of {group}")
+        check_advertisements(broker, state, where)
+        check_outgoing(broker, state, where)
+        check_engines(state, where)
+    broker.acks.check()
+
+
+def check_interests(broker: Broker) -> None:
+    """Every interest has a uid of its own, stands in its interface, its group's poset, and nowhere else."""
+    registry = broker.registry
+    live: dict[int, Interest] = {}
+    for peer in broker.peers.all():
+        for subscription_id, interest in peer.subscriptions.items():
+            assert interest.uid not in live, f"uid {interest.uid} names two interests"
+            live[interest.uid] = interest
+            assert (interest.interface, interest.subscription_id) == (peer.name, subscription_id), (
+                f"{interest} is kept as subscription {subscription_id} of {peer.name}"
+            )
+            assert registry.owner[interest.uid] == peer.number, f"{interest} is owned by another number"
+            assert registry.subscription[interest.uid] == subscription_id, f"{interest} has another id"
+            region = interest.filter.region(interest.values)
+            assert covers_region(region, interest.region), f"{interest} keeps a region that is too wide"
+            assert covers_region(interest.region, region), f"{interest} keeps a region that is too narrow"
+        assert peer.stale_subscriptions.keys() <= peer.subscriptions.keys(), (
+            f"{peer.name}: stale, and not there"
+        )
+        assert peer.stale_types.keys() <= peer.advertised.keys(), f"{peer.name}: stale, and not advertised"
+    assert live == registry.live, "the registry and the interfaces hold different interests"
+    in_posets = [interest for state in broker.types.values() for interest in state.interests()]
+    assert len(in_posets) == len(live), f"{len(live)} interests, {len(in_posets)} nodes in the posets"
+    for interest in in_posets:
+        assert live.get(interest.uid) is interest, f"{interest} is in a poset and in no interface"
+        state = broker.types[interest.filter.event_type.name]
+        assert interest in state.groups[group_of(interest.interface)], (
+            f"{interest} is in another group's poset"
+        )
+
+
+def check_poset(poset: Poset, where: str) -> None:
+    """Roots do not cover each other; every other node has a witness that is there, covers it, and leads to a
+    root.
+    """
+    nodes = list(poset.nodes())
+    roots = list(poset.roots())
+    for root in roots:
+        assert root in poset, f"{where}: root {root} is not in the poset"
+        assert poset.witness_of(root) is None, f"{where}: root {root} has a witness"
+        for other in roots:
+            if other is not root:
+                assert not covers_region(other.region, root.region), (
+                    f"{where}: root {other} covers root {root}"
+                )
+    is_root = {root.uid for root in roots}
+    for node in nodes:
+        if node.uid in is_root:
+            continue
+        witness = poset.witness_of(node)
+        assert witness is not None, f"{where}: {node} is neither a root nor has a witness"
+        assert witness in poset, f"{where}: the witness of {node} is gone"
+        assert covers_region(witness.region, node.region), f"{where}: {witness} does not cover {node}"
+        seen = {node.uid}
+        while witness is not None:
+            assert witness.uid not in seen, f"{where}: the witnesses of {node} go in a ring"
+            seen.add(witness.uid)
+            witness = poset.witness_of(witness)
+        assert poset.root_of(node).uid in is_root, f"{where}: {node} leads to no root"
+
+
+def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
+    """Publishers are those who advertised; every other neighbour was told of them, or has refused."""
+    name = state.event_type.name
+    said = {peer.name: peer.advertised[name] for peer in broker.peers.all() if name in peer.advertised}
+    assert state.publishers == said, f"{where}: publishers {state.publishers}, advertised by {said}"
+    for neighbour in state.told:
+        assert any(publisher != neighbour for publisher in state.publishers), (
+            f"{where}: advertised to {neighbour}, and nobody else publishes"
+        )
+    links = {name for name in state.publishers if name.startswith("broker/")}
+    assert state.outgoing.keys() == links, (
+        f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
+    )
+    assert not state.idle or name in broker._maybe_idle or not said, f"{where}: idle and kept"
+
+
+def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
+    """What a neighbour was asked for is the maximal elements of all interest but its own."""
+    for neighbour, outgoing in state.outgoing.items():
+        here = f"{where}, asked of {neighbour}"
+        check_poset(outgoing.poset, here)
+        wanted = {
+            root.uid for group, poset in state.groups.items() if group != neighbour for root in poset.roots()
+        }
+        held = {node.uid for node in outgoing.poset.nodes()}
+        assert held == wanted, (
+            f"{here}: the poset holds {sorted(held)}, the groups' roots are {sorted(wanted)}"
+        )
+        roots = {root.uid for root in outgoing.poset.roots()}
+        slots = {slot.root.uid for slot in outgoing.slots}
+        assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
+        assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
+        for slot in outgoing.slots:
+            assert outgoing.slots.slot_of(slot.root) is slot, f"{here}: slot {slot.slot_id} is not its root's"
+            assert slot.structure == slot.root.filter.lift()[0], (
+                f"{here}: slot {slot.slot_id} has another structure"
+            )
+            region = slot.structure.region(slot.values)
+            assert covers_region(region, slot.root.region), (
+                f"{here}: slot {slot.slot_id} misses events of {slot.root}"
+            )
+            assert covers_region(slot.root.region, region), (
+                f"{here}: slot {slot.slot_id} is wider than {slot.root}"
+            )
+            assert 0 < slot.epoch <= broker.peers[neighbour].epoch, (
+                f"{here}: slot {slot.slot_id} has no epoch"
+            )
+            assert 0 < slot.slot_id <= broker.peers[neighbour].last_slot, (
+                f"{here}: slot id {slot.slot_id} not given"
+            )
+
+
+def check_engines(state: TypeState, where: str) -> None:
+    """The engines hold exactly the interest of links and of sessions, each under its interface's number."""
+    for matching, is_link in ((state.links, True), (state.sessions, False)):
+        wanted = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
+        what = "links" if is_link else "sessions"
+        assert matching.wanted().keys() == wanted, f"{where}: the engine of {what} is to hold other interest"
+        if wanted or matching.installed():
+            engine = matching.flush()
+            assert matching.installed() == matching.wanted(), (
+                f"{where}: the engine of {what} was not brought up to date"
+            )
+            assert len(engine) == len(wanted), (
+                f"{where}: the engine of {what} holds {len(engine)}, not {len(wanted)}"
+            )
+            for uid in wanted:
+                assert uid in engine, f"{where}: the engine of {what} lacks uid {uid}"

@@ -1,0 +1,113 @@
+"""The interfaces of a broker: what each has said, what was said to it, and how much.
+
+Invariant: `subscriptions` and `advertised` are what the interface has said and not taken back, across all
+event types; the `stale` ones among them were said before its last SyncBegin and have not been repeated since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from covey.overlay.core.interest import Interest
+from covey.overlay.core.messages import Interface
+
+BROKER = "broker/"
+CLIENT = "client/"
+
+
+@dataclass(slots=True)
+class Counters:
+    """Messages by sort, and events, since the interface appeared."""
+
+    received: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    events_received: int = 0
+    events_sent: int = 0
+    events_dropped: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "received": dict(self.received),
+            "sent": dict(self.sent),
+            "events_received": self.events_received,
+            "events_sent": self.events_sent,
+            "events_dropped": self.events_dropped,
+        }
+
+
+@dataclass(slots=True)
+class Peer:
+    """One interface. `number` is its bit among links, or its number among sessions."""
+
+    name: Interface
+    number: int
+    received: int = 0
+    """The newest control epoch received; the one that a Deliver carries."""
+    answered: int = 0
+    """The newest epoch acknowledged to it."""
+    epoch: int = 0
+    """The newest control epoch sent to it. Grows as long as the interface is there, also over a Connect."""
+    last_slot: int = 0
+    subscriptions: dict[int, Interest] = field(default_factory=dict)
+    advertised: dict[str, int] = field(default_factory=dict)
+    stale_subscriptions: dict[int, None] = field(default_factory=dict)
+    stale_types: dict[str, None] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def is_broker(self) -> bool:
+        return self.name.startswith(BROKER)
+
+    def next_slot(self) -> int:
+        self.last_slot += 1
+        return self.last_slot
+
+
+class Peers:
+    """The interfaces by name, in order of their appearance, and by number."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[Interface, Peer] = {}
+        self._links: dict[int, Peer] = {}
+        self._sessions: dict[int, Peer] = {}
+        self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
+        self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
+
+    def add(self, name: Interface) -> Peer:
+        """A new interface; `ValueError` for a name that is neither a broker's nor a client's."""
+        sort = BROKER if name.startswith(BROKER) else CLIENT
+        if not name.startswith(sort) or len(name) == len(sort):
+            raise ValueError(f"interface {name!r}: expected {BROKER}NAME or {CLIENT}NAME")
+        free = self._free[sort]
+        if free:
+            number = free.pop()
+        else:
+            number = self._next[sort]
+            self._next[sort] += 1
+        peer = self._by_name[name] = Peer(name, number)
+        (self._links if peer.is_broker else self._sessions)[number] = peer
+        return peer
+
+    def remove(self, peer: Peer) -> None:
+        """Forget an interface; its number may be given again."""
+        del self._by_name[peer.name]
+        del (self._links if peer.is_broker else self._sessions)[peer.number]
+        self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
+
+    def get(self, name: Interface) -> Peer | None:
+        return self._by_name.get(name)
+
+    def __getitem__(self, name: Interface) -> Peer:
+        return self._by_name[name]
+
+    def link(self, number: int) -> Peer:
+        return self._links[number]
+
+    def session(self, number: int) -> Peer:
+        return self._sessions[number]
+
+    def neighbours(self) -> list[Peer]:
+        return list(self._links.values())
+
+    def all(self) -> list[Peer]:
+        return list(self._by_name.values())

@@ -1,0 +1,126 @@
+"""What a broker knows about one event type: who publishes it, who wants what of it, and what it asked of
+whom.
+
+Interest is kept on two levels. A *group* is a neighbour, or all clients together; each has a poset of its
+own. What a group adds to the interest of the others is the roots of its poset, so for each neighbour that
+publishes the type there is a second poset, over the roots of every group but that neighbour's own ("what is
+sent to k must leave out what came from k"). Its roots occupy slots. A change that moves no root of its group
+ends there, whatever the number of links.
+
+Invariants: `outgoing` has exactly the neighbours among `publishers`; the nodes of its posets are the roots of
+the other groups; `told` has exactly the neighbours that are advertised to: those for which another interface
+publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.interest import Interest
+from covey.overlay.core.matching import Matching
+from covey.overlay.core.messages import Interface
+from covey.overlay.core.poset import Poset, RootChange
+from covey.overlay.core.slots import Slot, SlotMessage, Slots
+
+if TYPE_CHECKING:
+    from covey.matcher import EventType
+
+CLIENTS = "clients"
+"""The group of all clients."""
+
+
+def group_of(interface: Interface) -> str:
+    return interface if interface.startswith("broker/") else CLIENTS
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The interest sent to one neighbour."""
+
+    poset: Poset
+    slots: Slots
+
+
+class TypeState:
+    """All routing state of one event type."""
+
+    def __init__(
+        self, event_type: EventType, *, engine: str, poset: Callable[[], Poset], pinned: bool = False
+    ) -> None:
+        self.event_type = event_type
+        self.pinned = pinned
+        self.publishers: dict[Interface, int] = {}
+        """Interfaces from which an AD came, and its epoch."""
+        self.told: dict[Interface, int] = {}
+        """Neighbours to which an AD went, and its epoch."""
+        self.groups: dict[str, Poset] = {}
+        self.outgoing: dict[Interface, Outgoing] = {}
+        self.links = Matching(engine, event_type)
+        self.sessions = Matching(engine, event_type)
+        self._new_poset = poset
+
+    @property
+    def idle(self) -> bool:
+        """Nobody publishes or wants this type, and no configuration asks to keep it."""
+        return not (self.pinned or self.publishers or self.groups)
+
+    def matching(self, interface: Interface) -> Matching:
+        """The engine that this interface's subscriptions belong to."""
+        return self.links if interface.startswith("broker/") else self.sessions
+
+    def change(
+        self,
+        group: str,
+        *,
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
+    ) -> list[tuple[Interface, list[SlotMessage]]]:
+        """Apply one change of a group's interest; the messages it makes for each neighbour, in order."""
+        poset = self.groups.get(group)
+        if poset is None:
+            poset = self.groups[group] = self._new_poset()
+        first = poset.change(entered, moved, left)
+        if not len(poset):
+            del self.groups[group]
+        if not first:
+            return []
+        told: list[tuple[Interface, list[SlotMessage]]] = []
+        for neighbour, outgoing in self.outgoing.items():
+            if neighbour != group:
+                second = outgoing.poset.change(first.entered, first.moved, first.left)
+                if second:
+                    messages = outgoing.slots.change(second, chain(first.heirs, second.heirs))
+                    told.append((neighbour, messages))
+        return told
+
+    def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
+        """A neighbour publishes now: the interest that is there flows to it."""
+        outgoing = self.outgoing[neighbour] = Outgoing(self._new_poset(), slots)
+        wanted = [
+            root for group, poset in self.groups.items() if group != neighbour for root in poset.roots()
+        ]
+        change = outgoing.poset.change(entered=wanted)
+        return outgoing.slots.change(RootChange(entered=change.entered), ())
+
+    def close(self, neighbour: Interface) -> list[SlotMessage]:
+        """A neighbour no longer publishes: the interest sent to it is withdrawn."""
+        return self.outgoing.pop(neighbour).slots.withdraw()
+
+    def covering_slots(self, interest: Interest) -> Iterator[tuple[Interface, Slot]]:
+        """For each neighbour that had to know of this interest, the slot that asks for it, alone or with
+        others.
+        """
+        group = group_of(interest.interface)
+        root: Interest | None = None
+        for neighbour, outgoing in self.outgoing.items():
+            if neighbour != group:
+                root = root or self.groups[group].root_of(interest)
+                yield neighbour, outgoing.slots.slot_of(outgoing.poset.root_of(root))
+
+    def interests(self) -> Iterable[Interest]:
+        """Every interest in this type, group by group."""
+        return chain.from_iterable(poset.nodes() for poset in self.groups.values())

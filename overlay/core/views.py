@@ -1,0 +1,125 @@
+"""A broker's state as people and tools see it: `render` draws it, `inspect` gives plain values.
+
+Nothing here is used to route; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from covey.overlay.core.interest import Interest
+from covey.overlay.core.peers import Peer
+from covey.overlay.core.poset import Poset
+from covey.overlay.core.slots import Slot
+from covey.overlay.core.type_state import TypeState
+
+if TYPE_CHECKING:
+    from covey.overlay.core.broker import Broker
+
+_EVENT_MESSAGES = ("Publish", "Deliver")
+
+
+def slot_text(slot: Slot) -> str:
+    """What a slot asks for, as text of the filter language."""
+    return str(slot.structure.substitute(slot.values)) or "true"
+
+
+def render(broker: Broker) -> str:
+    """Types, publishers, interest as the trees of its posets, and slots; one item a line."""
+    lines = [f"broker {broker.broker_id}, routing {broker.routing}, engine {broker.engine}"]
+    for peer in broker.peers.all():
+        pending = broker.acks.pending().get(peer.name)
+        waits = f", not yet answered: {', '.join(map(str, pending))}" if pending else ""
+        lines.append(f"  {peer.name}: {len(peer.subscriptions)} subscriptions, epoch {peer.received}{waits}")
+    for state in broker.types.values():
+        attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())
+        lines.append(f"type {state.event_type.name} ({attributes})")
+        lines.append(f"  publishers: {', '.join(state.publishers) or 'none'}")
+        for group, poset in state.groups.items():
+            lines.append(f"  interest of {group}:")
+            lines += _tree(poset)
+        for neighbour, outgoing in state.outgoing.items():
+            lines.append(f"  asked of {neighbour}:")
+            for slot in outgoing.slots:
+                waiting = broker.acks.outstanding(neighbour, slot.epoch)
+                lines.append(
+                    f"    slot {slot.slot_id}: {slot_text(slot)}"
+                    f" <- {slot.root.interface}#{slot.root.subscription_id}"
+                    f"{' (not yet acknowledged)' if waiting else ''}"
+                )
+    return "\n".join(lines)
+
+
+def _tree(poset: Poset) -> list[str]:
+    """The nodes of a poset, each below its witness."""
+    below: dict[int, list[Interest]] = {}
+    for node in poset.nodes():
+        witness = poset.witness_of(node)
+        if witness is not None:
+            below.setdefault(witness.uid, []).append(node)
+    lines: list[str] = []
+    stack = [(root, 0) for root in reversed(list(poset.roots()))]
+    while stack:
+        node, depth = stack.pop()
+        lines.append(f"    {'  ' * depth}{node.concrete()} <- {node.interface}#{node.subscription_id}")
+        stack += [(child, depth + 1) for child in reversed(below.get(node.uid, []))]
+    return lines
+
+
+def inspect(broker: Broker) -> dict[str, Any]:
+    """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are."""
+    peers = broker.peers.all()
+    pending, awaited = broker.acks.pending(), broker.acks.awaited()
+    return {
+        "broker": broker.broker_id,
+        "routing": broker.routing,
+        "engine": broker.engine,
+        "interfaces": {
+            peer.name: {
+                "epoch_received": peer.received,
+                "epoch_answered": peer.answered,
+                "epoch_sent": peer.epoch,
+                "unanswered": pending.get(peer.name, []),
+                "awaited": awaited.get(peer.name, []),
+                "subscriptions": len(peer.subscriptions),
+                **peer.counters.to_dict(),
+            }
+            for peer in peers
+        },
+        "types": {name: _inspect_type(state) for name, state in broker.types.items()},
+        "totals": _totals(peers),
+    }
+
+
+def _inspect_type(state: TypeState) -> dict[str, Any]:
+    interest: dict[str, dict[str, str]] = {}
+    for node in state.interests():
+        interest.setdefault(node.interface, {})[str(node.subscription_id)] = node.concrete()
+    return {
+        "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
+        "publishers": list(state.publishers),
+        "advertised_to": list(state.told),
+        "interest": interest,
+        "slots": {
+            neighbour: {str(slot.slot_id): slot_text(slot) for slot in outgoing.slots}
+            for neighbour, outgoing in state.outgoing.items()
+        },
+    }
+
+
+def _totals(peers: list[Peer]) -> dict[str, Any]:
+    received: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    for peer in peers:
+        for total, counted in ((received, peer.counters.received), (sent, peer.counters.sent)):
+            for sort, count in counted.items():
+                total[sort] = total.get(sort, 0) + count
+    return {
+        "received": received,
+        "sent": sent,
+        "control_received": sum(n for sort, n in received.items() if sort not in _EVENT_MESSAGES),
+        "control_sent": sum(n for sort, n in sent.items() if sort not in _EVENT_MESSAGES),
+        "events_received": sum(peer.counters.events_received for peer in peers),
+        "events_sent": sum(peer.counters.events_sent for peer in peers),
+        "events_dropped": sum(peer.counters.events_dropped for peer in peers),
+    }
