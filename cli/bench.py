@@ -1,0 +1,57 @@
+"""`covey bench`: how fast Covey is on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+
+bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
+
+
+@bench.callback()
+def group() -> None:
+    """Measure how fast Covey is on this machine."""
+
+
+@bench.command("chain")
+def chain(
+    runs: Annotated[int, typer.Option(min=1, help="Runs of which the median is taken.")] = 5,
+    events: Annotated[int, typer.Option(min=1, help="Events per run.")] = 1_000_000,
+    batch: Annotated[int, typer.Option(min=1, max=4096, help="Events per published batch.")] = 1024,
+    subscriptions: Annotated[int, typer.Option(min=0, help="Further subscriptions at each broker.")] = 1000,
+    rate: Annotated[int, typer.Option(min=1, help="Events per second while latency is measured.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long latency is measured.")] = 10.0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Measure a chain: publisher, three brokers in a row, subscriber, each a process of its own.
+
+    The subscriber wants every event. A further client holds parametric subscriptions at each broker, of which
+    about 1 % match an event. Prints events per second from end to end (the median of several runs), and
+    one-way latency at a steady rate of single events.
+
+    Example: covey bench chain --runs 3 --json
+    """
+    from rich.console import Console
+
+    from covey.matcher import compile_kernels, kernels_cached
+    from covey.sim.bench.chain import Plan, measure
+
+    console = Console(stderr=True)
+    if not kernels_cached():
+        console.print("compiling the matcher's kernels (once; about half a minute)")
+        compile_kernels()
+    plan = Plan(runs, events, batch, subscriptions, rate, seconds)
+    result = asyncio.run(measure(plan, lambda words: console.print(words, highlight=False)))
+    if json_output:
+        print(json.dumps(result.as_json(), indent=2))
+    else:
+        print(f"throughput  {result.events_per_s:,.0f} events/s (median of {len(result.runs)} runs)")
+        print(f"latency     p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms at {rate:,} events/s")
+        print(
+            f"crowd       {result.matches_per_event:.1f} of its subscriptions at each broker matched an event"
+        )

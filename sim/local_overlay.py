@@ -1,0 +1,158 @@
+"""An overlay of broker processes on this machine, on free ports, for as long as a `async with` block lasts.
+
+The brokers are what `covey broker` starts, so what runs here is what users run. Their output goes to a file
+per broker, and its end is shown when one does not start. A broker can be killed and started again in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from covey.matcher import CoveyError, EventType, compile_kernels
+
+THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
+"""b1 at the top, b2 and b3 below it, b4 below b2 and b5 below b3."""
+
+
+def chain(length: int) -> tuple[tuple[str, str], ...]:
+    """The links of b1 - b2 - ... in a row."""
+    return tuple((f"b{i}", f"b{i + 1}") for i in range(1, length))
+
+
+class LocalOverlay:
+    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen."""
+
+    def __init__(
+        self,
+        links: Sequence[tuple[str, str]],
+        *,
+        routing: str = "parametric",
+        event_types: Sequence[EventType] = (),
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        self.brokers = tuple(sorted({broker for link in links for broker in link}))
+        self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
+        self._configuration: dict[str, Any] = {
+            "overlay": "local",
+            "routing": routing,
+            "event_types": {t.name: {a: str(k) for a, k in t.attributes.items()} for t in event_types},
+            "brokers": {broker: {"address": address} for broker, address in self.addresses.items()},
+            "links": [list(link) for link in links],
+        }
+        if limits:
+            self._configuration["limits"] = dict(limits)
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._cleanup = ExitStack()
+        self._folder = Path()
+
+    async def __aenter__(self) -> Self:
+        compile_kernels()
+        self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
+        (self._folder / "overlay.yaml").write_text(yaml.safe_dump(self._configuration, sort_keys=False))
+        try:
+            for broker in self.brokers:
+                await self._spawn(broker)
+            await asyncio.gather(*(self._until_serving(broker) for broker in self.brokers))
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def kill(self, broker: str) -> None:
+        """Ends a broker as `kill -9` does."""
+        process = self._processes[broker]
+        process.kill()
+        await process.wait()
+
+    async def start(self, broker: str) -> None:
+        """Starts a broker that was killed, at its old address; returns when it serves."""
+        await self._spawn(broker)
+        await self._until_serving(broker)
+
+    async def stop(self, patience_s: float = 10.0) -> None:
+        """Lets every broker drain and end, and kills those that have not ended in time."""
+        running = [process for process in self._processes.values() if process.returncode is None]
+        for process in running:
+            process.terminate()
+        try:
+            await asyncio.wait_for(asyncio.gather(*(process.wait() for process in running)), patience_s)
+        except TimeoutError:
+            for process in running:
+                if process.returncode is None:
+                    process.kill()
+            await asyncio.gather(*(process.wait() for process in running))
+        self._processes.clear()
+        self._cleanup.close()
+
+    def process_ids(self) -> dict[str, int]:
+        return {broker: process.pid for broker, process in self._processes.items()}
+
+    async def _spawn(self, broker: str) -> None:
+        with (self._folder / f"{broker}.log").open("ab") as log:
+            self._processes[broker] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "covey.cli.main",
+                "broker",
+                "--config",
+                str(self._folder / "overlay.yaml"),
+                "--name",
+                broker,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def _until_serving(self, broker: str, patience_s: float = 60.0) -> None:
+        process = self._processes[broker]
+        deadline = asyncio.get_running_loop().time() + patience_s
+        async with grpc.aio.insecure_channel(self.addresses[broker]) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            while True:
+                try:
+                    request = health_pb2.HealthCheckRequest()
+                    reply = await stub.Check(request, timeout=2.0, wait_for_ready=True)
+                    if reply.status == health_pb2.HealthCheckResponse.SERVING:
+                        return
+                except grpc.aio.AioRpcError:
+                    pass
+                if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+                    raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
+                await asyncio.sleep(0.05)
+
+    def log(self, broker: str, lines: int = 20) -> str:
+        """The end of what a broker printed."""
+        return "\n".join((self._folder / f"{broker}.log").read_text(errors="replace").splitlines()[-lines:])
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Addresses on loopback that nobody listens on, below the ports that outgoing connections are given."""
+    addresses: list[str] = []
+    with ExitStack() as stack:
+        for port in random.sample(range(20_000, 32_000), 12_000):
+            if len(addresses) == count:
+                return addresses
+            try:
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            addresses.append(f"127.0.0.1:{port}")
+    raise CoveyError(f"{count} free ports between 20000 and 31999: found {len(addresses)}")
