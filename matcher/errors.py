@@ -1,8 +1,10 @@
 """What can be wrong with an event type, a filter, a value or a batch.
 
-Every error names the field, the value and what was expected. `CoveyError` is the root of all errors that users of
-the library see; the overlay maps each class to one gRPC status.
+Every error names the field, the value and what was expected. `CoveyError` is the root of all errors that
+users of the library see; the overlay maps each class to one gRPC status.
 """
+
+from __future__ import annotations
 
 
 class CoveyError(Exception):
@@ -21,18 +23,37 @@ class FilterError(CoveyError, ValueError):
     """A filter does not fit its event type: unknown attribute, operator or operand of the wrong kind."""
 
 
+_EXCERPT = 100
+
+
+def _excerpt(text: str, column: int) -> tuple[str, int]:
+    """The line of the text that holds the column, cut to a readable length, and the column in it."""
+    start = text.rfind("\n", 0, column) + 1
+    end = text.find("\n", column)
+    line, caret = text[start : len(text) if end < 0 else end], column - start
+    if len(line) > _EXCERPT:
+        cut = max(0, min(caret - _EXCERPT // 2, len(line) - _EXCERPT))
+        before, after = "..." if cut else "", "..." if cut + _EXCERPT < len(line) else ""
+        line, caret = before + line[cut : cut + _EXCERPT] + after, caret - cut + len(before)
+    return "".join(character if character.isprintable() else " " for character in line), caret
+
+
 class FilterSyntaxError(FilterError):
     """Text that is no filter.
 
-    `text` is the whole input, `column` the offending position in it, counted from 0. `str(error)` shows three lines:
-    the sentence, the text, and a caret below the column.
+    `text` is the whole input, `column` the offending position in it, counted from 0. `str(error)` shows three
+    lines: the sentence, the text (of a long one, what is near), and a caret below the column.
     """
 
     def __init__(self, message: str, text: str, column: int) -> None:
-        super().__init__(f"{message}\n  {text}\n  {' ' * column}^")
+        line, caret = _excerpt(text, column)
+        super().__init__(f"{message}\n  {line}\n  {' ' * caret}^")
         self.message = message
         self.text = text
         self.column = column
+
+    def __reduce__(self) -> tuple[type[FilterSyntaxError], tuple[str, str, int]]:
+        return FilterSyntaxError, (self.message, self.text, self.column)
 
 
 class VariableError(FilterError):

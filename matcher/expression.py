@@ -1,12 +1,14 @@
 """The expression tree of a filter: predicates joined by `and` and `or`, in negation normal form.
 
-There is no `not` node: the parser and the builder push it to the predicates (De Morgan) as they build, so every
-operator has its complement among the operators. `Predicate.negated()` gives it. A predicate on a missing attribute
-is false whether negated or not; only EXISTS and NOT_EXISTS see absence (the truth rules stand in `filter.py`).
+There is no `not` node: the parser and the builder push it to the predicates (De Morgan) as they build, so
+every operator has its complement among the operators. `Predicate.negated()` gives it. A predicate on a
+missing attribute is false whether negated or not; only EXISTS and NOT_EXISTS see absence (the truth rules
+stand in `filter.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -51,7 +53,7 @@ _PAIRS = [
     (Operator.CONTAINS, Operator.NOT_CONTAINS),
     (Operator.EXISTS, Operator.NOT_EXISTS),
 ]
-_COMPLEMENT = {a: b for a, b in _PAIRS} | {b: a for a, b in _PAIRS}
+_COMPLEMENT = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +108,29 @@ Expression = Predicate | And | Or
 
 TRUE = And()
 FALSE = Or()
+
+
+def all_of(parts: Iterable[Expression]) -> Expression:
+    """The conjunction in normal form: nested ones joined, a single part as it is, FALSE if any part is."""
+    flat: list[Expression] = []
+    for part in parts:
+        if isinstance(part, And):
+            flat.extend(part.parts)
+        elif part == FALSE:
+            return FALSE
+        else:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def any_of(parts: Iterable[Expression]) -> Expression:
+    """The disjunction in normal form: nested ones joined, a single part as it is, TRUE if any part is."""
+    flat: list[Expression] = []
+    for part in parts:
+        if isinstance(part, Or):
+            flat.extend(part.parts)
+        elif part == TRUE:
+            return TRUE
+        else:
+            flat.append(part)
+    return flat[0] if len(flat) == 1 else Or(tuple(flat))

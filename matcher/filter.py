@@ -1,0 +1,284 @@
+"""Filters: what a subscription asks for. A boolean expression of predicates over one event type, with
+variables.
+
+The truth of a filter, for one event and one value of each variable:
+
+- A predicate on a missing attribute (absent, or null) is false, `!=` included; only `exists` and `not exists`
+  see
+  absence. `not` has been pushed to the predicates, so as in SQL a missing attribute makes neither a
+  comparison nor its negation true.
+- NaN satisfies `!=`, `not in` (which is several `!=`) and `exists`, and nothing else.
+- Numbers compare exactly, int64 with 10.5 included: no integer is rounded. -0.0 equals 0.0. `between`
+  includes both
+  ends, and is empty when they are swapped.
+- Strings compare by code point. Times compare as instants; without a zone they are UTC. Booleans know == and
+  != only.
+- An affine operand is evaluated exactly over integers, and in float64 as soon as a float takes part.
+
+Invariant: the expression is checked and in normal form (see `checking.py`), so filters of one event type are
+equal exactly when their expressions are; and the text of a filter parses to an equal filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import EllipsisType
+
+from covey.matcher.boxes import Box, boxes_of
+from covey.matcher.checking import Variables, check_expression
+from covey.matcher.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
+from covey.matcher.errors import VariableError
+from covey.matcher.evaluation import holds
+from covey.matcher.event_type import EventType, Kind
+from covey.matcher.expression import And, Constant, Expression, Operand, Or, Predicate, Scalar, Variable
+from covey.matcher.values import FAMILY, Family, coerce, evaluate
+from covey.matcher.writing import write
+
+_NO_VALUES: Mapping[str, Scalar] = {}
+
+
+class Filter:
+    """An immutable filter; hashable by its event type and expression.
+
+    Raises `FilterError` for an unknown attribute, an operator or operand that does not go with its attribute,
+    a variable used with attributes of two families (say, string and float64), or nesting over 200 deep.
+    """
+
+    __slots__ = (
+        "_boxes",
+        "_families",
+        "_hash",
+        "_lifted",
+        "_plan",
+        "_region",
+        "_text",
+        "event_type",
+        "expression",
+    )
+
+    event_type: EventType
+    expression: Expression
+    _families: dict[str, Family]
+
+    def __init__(self, event_type: EventType, expression: Expression) -> None:
+        checked = check_expression(event_type, expression, Variables())
+        self._set(event_type, checked, _families(event_type, checked))
+
+    def _set(self, event_type: EventType, expression: Expression, families: dict[str, Family]) -> None:
+        self.event_type = event_type
+        self.expression = expression
+        self._families = families
+        self._hash: int | None = None
+        self._text: str | None = None
+        self._boxes: tuple[Box, ...] | EllipsisType | None = ...
+        self._lifted: _Lifted | None = None
+        self._plan: RegionPlan | None = None
+        self._region: Region | None = None
+
+    @classmethod
+    def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
+        """A filter of an expression that is known to be checked and in normal form."""
+        made = cls.__new__(cls)
+        made._set(event_type, expression, _families(event_type, expression))
+        return made
+
+    # --- variables ------------------------------------------------------------------------------------------
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the variables, in order of first appearance."""
+        return tuple(self._families)
+
+    def check_values(self, values: Mapping[str, object], *, partial: bool = False) -> dict[str, Scalar]:
+        """The values in their inner form, a new dict.
+
+        `VariableError` names a variable that is unknown, lacks a value (unless `partial`), or has one of the
+        wrong kind: None, NaN, an integer beyond 64 bits. Infinities are numbers; int and float both go with
+        both number kinds.
+        """
+        families = self._families
+        checked: dict[str, Scalar] = {}
+        for name, value in values.items():
+            family = families.get(name)
+            if family is None:
+                known = ", ".join([f"${variable}" for variable in families]) or "none"
+                raise VariableError(f"variable ${name} is unknown: {self} has {known}")
+            if family is Family.NUMBER and value.__class__ is float and value == value:
+                checked[name] = value + 0.0
+                continue
+            try:
+                checked[name] = coerce(family, value)
+            except ValueError as error:
+                raise VariableError(f"variable ${name}: value {value!r}, {error}") from None
+        if not partial and len(checked) != len(families):
+            missing = next(name for name in families if name not in checked)
+            raise VariableError(f"variable ${missing} has no value: expected {families[missing]}")
+        return checked
+
+    def substitute(self, values: Mapping[str, object]) -> Filter:
+        """This filter with constants for variables; those without a value stay. `VariableError` as above."""
+        checked = self.check_values(values, partial=True)
+        if not checked:
+            return self
+        expression = _substituted(self.expression, checked, self.event_type.attributes)
+        made = Filter.__new__(Filter)
+        left = {name: family for name, family in self._families.items() if name not in checked}
+        made._set(self.event_type, expression, left)
+        return made
+
+    def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
+        """The structure of this filter and its operands.
+
+        In the structure every operand is a fresh variable "1", "2", ..., in order; the operands are what they
+        stand for. Two filters have equal structures exactly when they differ in operands alone. Computed once
+        per filter.
+        """
+        lifted = self._lift()
+        return lifted.structure, lifted.operands
+
+    def lift_values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """The values of the structure's variables, given checked values of this filter's.
+
+        `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
+        a value.
+        """
+        return {name: evaluate(operand, values, kind) for name, operand, kind in self._lift().steps}
+
+    def _lift(self) -> _Lifted:
+        if self._lifted is None:
+            steps: list[tuple[str, Operand, Kind]] = []
+            expression = _lifted(self.expression, self.event_type.attributes, steps)
+            same = expression == self.expression
+            structure = self if same else Filter.of_checked(self.event_type, expression)
+            self._lifted = _Lifted(structure, tuple([operand for _, operand, _ in steps]), tuple(steps))
+        return self._lifted
+
+    # --- normal forms and relations -------------------------------------------------------------------------
+
+    def boxes(self) -> tuple[Box, ...] | None:
+        """The disjunctive normal form (see `boxes.py`); None when it is over the cap. Computed once."""
+        if self._boxes is ...:
+            self._boxes = boxes_of(self.event_type, self.expression)
+        return self._boxes
+
+    def region(self, values: Mapping[str, Scalar] | None = None) -> Region:
+        """What this filter accepts once its variables have these checked values, as covering reads it.
+
+        No filter is made on the way: a few microseconds. Variables without a value stay symbolic.
+        """
+        if self._plan is None:
+            self._plan = plan_region(self.event_type, self.expression)
+        if not self._families or not values:
+            if self._region is None:
+                self._region = self._plan.region(_NO_VALUES)
+            return self._region
+        return self._plan.region(values)
+
+    def covers(self, other: Filter) -> bool:
+        """Does every event that `other` accepts match this filter, whatever values their variables have?
+
+        A yes is always right. A no is always right for conjunctions of interval predicates without variables,
+        and for disjunctions of such within the cap; else it may be overcautious. A variable of one name is
+        the same in both.
+        """
+        if self.event_type != other.event_type:
+            return False
+        return self is other or covers_region(self.region(), other.region())
+
+    def intersects(self, other: Filter) -> bool:
+        """Is there an event that matches both? A no is always right, a yes not always."""
+        return self.event_type == other.event_type and intersects_region(self.region(), other.region())
+
+    def matches(self, event: Mapping[str, object], values: Mapping[str, object] | None = None) -> bool:
+        """Does this one event match? Keys that are no attributes are ignored; None and a missing key are the
+        same.
+
+        `VariableError` for values that do not fit, `EventError` for an attribute's value of the wrong kind.
+        """
+        checked = self.check_values(values or _NO_VALUES)
+        return holds(self.expression, self.event_type.attributes, event, checked)
+
+    # --- identity -------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Filter)
+            and hash(self) == hash(other)
+            and self.event_type == other.event_type
+            and self.expression == other.expression
+        )
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.event_type, self.expression))
+        return self._hash
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = write(self.expression)
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"parse({str(self)!r}, {self.event_type.name})"
+
+    def __reduce__(self) -> tuple[Callable[[str, EventType], Filter], tuple[str, EventType]]:
+        from covey.matcher.language import parse  # the language makes filters, so it cannot be imported above
+
+        return parse, (str(self), self.event_type)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifted:
+    structure: Filter
+    operands: tuple[Operand, ...]
+    steps: tuple[tuple[str, Operand, Kind], ...]  # the structure's variable, what it stands for, its kind
+
+
+def _families(event_type: EventType, expression: Expression) -> dict[str, Family]:
+    families: dict[str, Family] = {}
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            for operand in part.operands:
+                if isinstance(operand, Variable):
+                    families.setdefault(operand.name, FAMILY[event_type.attributes[part.attribute]])
+        else:
+            pending.extend(reversed(part.parts))
+    return families
+
+
+def _substituted(
+    expression: Expression, values: Mapping[str, Scalar], kinds: Mapping[str, Kind]
+) -> Expression:
+    if isinstance(expression, Predicate):
+        kind = kinds[expression.attribute]
+        operands: list[Operand] = []
+        for operand in expression.operands:
+            if isinstance(operand, Variable) and operand.name in values:
+                operand = Constant(evaluate(operand, values, kind))
+            operands.append(operand)
+        return Predicate(expression.attribute, expression.operator, tuple(operands))
+    parts: list[Expression] = []
+    for part in expression.parts:
+        parts.append(_substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
+    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+
+
+def _lifted(
+    expression: Expression, kinds: Mapping[str, Kind], steps: list[tuple[str, Operand, Kind]]
+) -> Expression:
+    if isinstance(expression, Predicate):
+        fresh: list[Operand] = []
+        for operand in expression.operands:
+            name = str(len(steps) + 1)
+            steps.append((name, operand, kinds[expression.attribute]))
+            fresh.append(Variable(name))
+        return Predicate(expression.attribute, expression.operator, tuple(fresh))
+    parts: list[Expression] = []
+    for part in expression.parts:
+        parts.append(_lifted(part, kinds, steps))  # noqa: PERF401 (saves stack)
+    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
