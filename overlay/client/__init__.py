@@ -1,0 +1,16 @@
+"""The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
+
+from covey.overlay.client.client import Client
+from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.event import Event
+from covey.overlay.client.subscription import Subscription
+
+__all__ = [
+    "Client",
+    "ClosedError",
+    "ConnectError",
+    "Event",
+    "NotSettledError",
+    "RefusedError",
+    "Subscription",
+]

@@ -1,0 +1,481 @@
+"""The client library: publish events, subscribe to what matters, and move subscriptions while events flow.
+
+The protocol is the sans-IO `ClientSession`'s; this module lends it a connection and a clock. All calls
+belong on one event loop. DESIGN sections 4, 5 and 8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import grpc.aio
+import pyarrow as pa
+
+from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
+from covey.matcher.errors import EventTypeError, FilterError
+from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.outbox import Outbox
+from covey.overlay.client.session import Handlers, Session
+from covey.overlay.client.subscription import Claim, Subscription
+from covey.overlay.client.waiters import Waiters
+from covey.overlay.core.client import ClientSession, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.link import Frame
+from covey.overlay.core.messages import Deliver, Message
+from covey.overlay.core.size import size_of
+from covey.overlay.node.channel import DESCRIBE, INSPECT, open_channel, reason_of
+from covey.overlay.node.codec import (
+    Greeting,
+    MessageError,
+    WireMessage,
+    decode_event_type,
+    decode_inspection,
+    decode_message,
+    encode_describe,
+    event_bytes,
+)
+from covey.overlay.node.limits import SlowConsumer
+
+log = logging.getLogger("covey.client")
+
+_WINDOW_BYTES = 1 << 20
+_DESCRIBE_S = 5.0
+
+
+class Client:
+    """A client of the broker at `address` ("host:port"), to be used as an async context manager.
+
+    `name` is the client's in the overlay, unique among those connected (one is made up if it is None). When
+    it falls behind, its broker does as `slow_consumer` says: "block" (publishers wait), "drop_oldest",
+    "drop_newest" or "disconnect". `window_bytes` bounds the events that wait in this process. `routing`
+    "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("new_first" or
+    "old_first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in
+    seconds; a lost one is opened again without a bound, and `on_state(connected, reason)` hears of both.
+
+    Entering the context raises `ConnectError` if no broker answers or the broker will not have this client.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        name: str | None = None,
+        *,
+        slow_consumer: str = "block",
+        window_bytes: int = _WINDOW_BYTES,
+        routing: str = "parametric",
+        resubscribe: str = "new_first",
+        connect_timeout: float = 10.0,
+        on_state: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        policies = [policy.value for policy in SlowConsumer]
+        if slow_consumer not in policies:
+            raise ValueError(f"slow_consumer is {slow_consumer!r}: expected one of {', '.join(policies)}")
+        self.address = address
+        self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
+        self._slow_consumer = SlowConsumer(slow_consumer)
+        self._window_bytes = window_bytes
+        self._connect_timeout = connect_timeout
+        self._on_state = on_state
+        publisher = f"{self.name}/{secrets.token_hex(6)}"
+        self._core = ClientSession(publisher, routing=routing, resubscribe=resubscribe)
+        self._outbox = Outbox(self._core.publish)
+        self._types: dict[str, EventType] = {}
+        self._advertised: dict[str, EventType] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self._waiters = Waiters()
+        self._ready = asyncio.Event()
+        self._error: Exception | None = None
+        self._session: Session | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect. Raises `ConnectError` as the class says."""
+        if self._task is not None or self._error is not None:
+            raise ClosedError(f"client {self.name} was opened before: make a new one")
+        self._session = Session(
+            self.address, self.name, self._slow_consumer, self._window_bytes, _Handlers(self)
+        )
+        self._task = asyncio.create_task(self._session.run(), name=f"covey client {self.name}")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            error = ConnectError(self._session.why or f"no broker answers at {self.address}")
+            await self.close()
+            raise error from None
+        if self._error is not None:
+            error_met = self._error
+            await self.close()
+            raise error_met
+
+    async def close(self, *, grace: float = 5.0) -> None:
+        """Leave: what was published has arrived, or `grace` seconds have passed; iteration over events
+        ends."""
+        task, self._task = self._task, None
+        session = self._session
+        if task is None or session is None:
+            return
+        deadline = asyncio.get_running_loop().time() + grace
+        while session.connected and not self._outbox.idle and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        await session.close(max(0.0, deadline - asyncio.get_running_loop().time()))
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self._end(ClosedError(f"client {self.name} is closed"), None)
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None and self._session.connected
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker that this client is connected to, or was last."""
+        return self._session.broker if self._session is not None else ""
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    async def advertise(self, event_type: EventType, *, timeout: float | None = None) -> None:
+        """Announce that events of this type will come; returns when the overlay knows.
+
+        Raises `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
+        """
+        self._check_open()
+        messages = self._core.advertise(event_type)
+        self._types[event_type.name] = self._advertised[event_type.name] = event_type
+        self._transmit(messages)
+        try:
+            await self._settled(timeout, f"the advertisement of {event_type.name}")
+        except RefusedError:
+            self._advertised.pop(event_type.name, None)
+            raise
+
+    async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
+        """Take an advertisement back. `EventTypeError` if there is none."""
+        self._check_open()
+        messages = self._core.unadvertise(type_name)
+        self._advertised.pop(type_name, None)
+        self._transmit(messages)
+        await self._settled(timeout, f"the end of the advertisement of {type_name}")
+
+    async def publish(self, type_name: str, /, **attributes: object) -> None:
+        """Publish one event; returns when the broker has taken it.
+
+        Calls made side by side (`asyncio.gather`) travel as one batch. Raises `EventError` naming the
+        attribute and the value that do not fit, `RefusedError` for an event above the broker's size limit.
+        """
+        accepted = self._outbox.put_row(self._publishable(type_name), attributes)
+        self._wake()
+        await accepted
+
+    async def publish_batch(
+        self, type_name: str, events: pa.RecordBatch | pa.Table | EventBatch | list[Mapping[str, object]], /
+    ) -> None:
+        """Publish many events: an Arrow record batch or table, an `EventBatch`, or a list of mappings.
+
+        Returns when the broker has taken them. Raises as `publish`; no event is sent if any does not fit its
+        type, and an event above the size limit takes no other with it.
+        """
+        event_type = self._publishable(type_name)
+        if isinstance(events, pa.RecordBatch | pa.Table):
+            batch = EventBatch.from_arrow(event_type, events)
+        elif isinstance(events, EventBatch):
+            batch = EventBatch.from_arrow(event_type, events.record_batch)
+        else:
+            batch = EventBatch.from_pylist(event_type, events)
+        accepted = self._outbox.put_batch(batch)
+        self._wake()
+        await accepted
+
+    def _publishable(self, type_name: str) -> EventType:
+        self._check_open()
+        event_type = self._advertised.get(type_name)
+        if event_type is None:
+            known = ", ".join(self._advertised) or "nothing yet"
+            raise RefusedError(
+                "FAILED_PRECONDITION",
+                f"event type {type_name!r} is not advertised by this client: it advertises {known}",
+            )
+        return event_type
+
+    # --- subscribing ------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        event_type: str | EventType,
+        filter: str | Filter | object = "",
+        /,
+        *,
+        values: Mapping[str, object] | None = None,
+        timeout: float | None = None,
+        **variables: object,
+    ) -> Subscription:
+        """Subscribe to the events of a type that a filter accepts; returns when the overlay has taken it up.
+
+        `filter` is text, a `Filter`, or what the builder makes; the keyword arguments give its variables. A
+        type name is looked up at the broker: `RefusedError` (NOT_FOUND) if nobody has advertised it; an
+        `EventType` needs no one. Raises `FilterSyntaxError`, `FilterError` or `VariableError` before
+        anything is sent.
+        """
+        self._check_open()
+        if isinstance(event_type, str):
+            event_type = self._types.get(event_type) or await self._describe(event_type)
+        compiled = _filter(filter, event_type)
+        self._types[event_type.name] = event_type
+        subscription_id, messages = self._core.subscribe(compiled, {**(values or {}), **variables})
+        subscription = Subscription(self, subscription_id, compiled)
+        subscription._values = self._core.values(subscription_id)
+        self._subscriptions[subscription_id] = subscription
+        self._transmit(messages)
+        try:
+            await self._settled(timeout, f"the subscription {str(compiled)!r}")
+        except BaseException:
+            if subscription_id in self._subscriptions:
+                self._forget(subscription)
+            raise
+        return subscription
+
+    async def event_type(self, name: str) -> EventType:
+        """The event type of this name, as the broker knows it. `RefusedError` (NOT_FOUND) if it does not."""
+        self._check_open()
+        return await self._describe(name)
+
+    async def _describe(self, name: str) -> EventType:
+        reply = await self._unary(DESCRIBE, encode_describe(name))
+        self._types[name] = event_type = decode_event_type(reply)
+        return event_type
+
+    async def inspect(self) -> tuple[str, dict[str, Any]]:
+        """The broker's state: as text for people, and as plain values."""
+        self._check_open()
+        text, as_json = decode_inspection(await self._unary(INSPECT, b""))
+        return text, json.loads(as_json)
+
+    async def _unary(self, method: str, request: bytes) -> bytes:
+        async with open_channel(self.address) as channel:
+            return await call_unary(channel, method, request, self.address)
+
+    def _update(self, subscription: Subscription, values: Mapping[str, object]) -> None:
+        self._check_open()
+        messages = self._core.update(subscription.id, values)
+        if messages:
+            subscription._moved(self._core.values(subscription.id))
+            self._transmit(messages)
+
+    def _forget(self, subscription: Subscription) -> None:
+        self._check_open()
+        messages = self._core.unsubscribe(subscription.id)
+        del self._subscriptions[subscription.id]
+        subscription._discard()
+        self._transmit(messages)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _settled(self, timeout: float | None, what: str) -> None:
+        """Until everything said so far has taken effect."""
+        future = self._waiters.wait(self._core.epoch)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            missing = await self._missing()
+            raise NotSettledError(
+                f"{what} has not taken effect everywhere within {timeout:g} s: {missing}"
+            ) from None
+
+    async def _missing(self) -> str:
+        """Who has not answered, as far as that can be found out."""
+        session = self._session
+        if session is None or not session.connected:
+            why = f" ({session.why})" if session is not None and session.why else ""
+            return f"broker {self.broker or self.address} is out of reach{why}"
+        try:
+            async with asyncio.timeout(1.0):
+                _, state = await self.inspect()
+        except (TimeoutError, RefusedError, ConnectError):
+            return f"broker {self.broker} has not answered"
+        away = [
+            name.removeprefix("broker/")
+            for name, interface in state["interfaces"].items()
+            if name.startswith("broker/") and not interface["connected"]
+        ]
+        if away:
+            return f"broker {', '.join(away)}, next to {self.broker}, is out of reach"
+        return f"a broker beyond {self.broker} has not answered"
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._task is None:
+            raise ClosedError(f"client {self.name} is not open: use it within `async with`")
+
+    # --- to and from the broker -------------------------------------------------------------------
+
+    def _transmit(self, messages: list[Message]) -> None:
+        assert self._session is not None
+        for message in messages:
+            self._session.link.send(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._session is not None:
+            self._session.wake()
+
+    def _take(self, wire: WireMessage) -> None:
+        assert self._session is not None
+        try:
+            message = decode_message(wire, self._types.get)
+        except MessageError as error:
+            log.warning("client %s cannot read a message of its broker: %s", self.name, error)
+            self._session.link.consume(event_bytes(wire))
+            return
+        actions = self._core.receive(message)
+        if isinstance(message, Deliver):
+            self._deliver(message, [action for action in actions if isinstance(action, DeliverTo)])
+            return
+        for action in actions:
+            if isinstance(action, Settled):
+                self._waiters.settle(action.epoch)
+            elif isinstance(action, Refused):
+                self._refused(action)
+            elif isinstance(action, Transmit):
+                self._transmit([action.message])
+
+    def _deliver(self, message: Deliver, shares: list[DeliverTo]) -> None:
+        assert self._session is not None
+        session = self._session
+        size = size_of(message)
+
+        def release() -> None:
+            session.link.consume(size)
+            session.wake()
+
+        for share in shares:
+            self._subscriptions[share.subscription_id].spurious += share.spurious
+        parts = [share for share in shares if len(share.batch)]
+        if not parts:
+            session.link.consume(size)
+            return
+        claim = Claim(len(parts), release)
+        for share in parts:
+            self._subscriptions[share.subscription_id]._put(share.batch, claim)
+
+    def _refused(self, refused: Refused) -> None:
+        error = RefusedError(refused.status, refused.reason)
+        if refused.count:
+            self._outbox.refused(refused)
+            return
+        self._waiters.fail(refused.epoch, error)
+        subscription = self._subscriptions.get(refused.subscription_id)
+        if subscription is not None and not self._holds(refused.subscription_id):
+            del self._subscriptions[refused.subscription_id]
+            subscription._discard()
+            subscription._end(error)
+        log.info("client %s was refused: %s", self.name, refused.reason)
+
+    def _holds(self, subscription_id: int) -> bool:
+        try:
+            self._core.values(subscription_id)
+        except KeyError:
+            return False
+        return True
+
+    def _opened(self, greeting: Greeting, resumed: bool) -> None:
+        assert self._session is not None
+        self._outbox.limits = greeting.limits
+        if not resumed:
+            self._outbox.restart()
+            for message in self._core.sync():
+                self._session.link.send(message)
+        self._ready.set()
+        if self._on_state is not None:
+            self._on_state(True, "resumed" if resumed else "afresh")
+
+    def _lost(self, why: str) -> None:
+        if self._on_state is not None and self._task is not None:
+            self._on_state(False, why)
+
+    def _end(self, error: Exception, shown: Exception | None) -> None:
+        """Nothing more will happen: whoever waits hears of `error`, whoever iterates of `shown`, or just of
+        the end."""
+        self._error = error
+        self._waiters.fail_all(error)
+        self._outbox.fail(error)
+        for subscription in self._subscriptions.values():
+            subscription._end(shown)
+        self._ready.set()
+
+
+class _Handlers(Handlers):
+    """Joins a session to its client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def take(self, messages: tuple[WireMessage, ...]) -> None:
+        for message in messages:
+            self._client._take(message)
+
+    def prepare(self) -> None:
+        client = self._client
+        assert client._session is not None
+        client._outbox.flush(client._session.link)
+
+    def sent(self, frame: Frame[Message]) -> None:
+        self._client._outbox.framed(frame)
+
+    def heard(self) -> None:
+        client = self._client
+        assert client._session is not None
+        client._outbox.acknowledged(client._session.link.acknowledged)
+
+    def opened(self, greeting: Greeting, resumed: bool) -> None:
+        self._client._opened(greeting, resumed)
+
+    def lost(self, why: str) -> None:
+        self._client._lost(why)
+
+    def failed(self, error: ConnectError) -> None:
+        self._client._end(error, error)
+
+
+def _filter(filter: object, event_type: EventType) -> Filter:
+    if isinstance(filter, str):
+        return parse(filter, event_type)
+    if isinstance(filter, Filter):
+        if filter.event_type != event_type:
+            raise FilterError(f"a filter of {filter.event_type!r}: expected one of {event_type!r}")
+        return filter
+    return filter_of(event_type, filter)  # type: ignore[arg-type]
+
+
+async def call_unary(channel: grpc.aio.Channel, method: str, request: bytes, address: str) -> bytes:
+    """Describe or Inspect. `RefusedError` with the broker's sentence, `ConnectError` if none answers."""
+    try:
+        reply: bytes = await channel.unary_unary(method)(request, timeout=_DESCRIBE_S)
+    except grpc.aio.AioRpcError as error:
+        reason = reason_of(error, address)
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise ConnectError(reason) from None
+        raise RefusedError(error.code().name, reason) from None
+    return reply
+
+
+__all__ = ["Client", "EventTypeError", "call_unary"]

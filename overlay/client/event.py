@@ -1,0 +1,53 @@
+"""One event, as a subscriber sees it. Made only where a user asks for single events; batches are the cheap
+form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from covey.matcher import EventBatch
+
+
+class Event(Mapping[str, Any]):
+    """The attributes of an event by name; an absent one is None. `(publisher, sequence)` identifies it.
+
+    `ingress_ns` is when it entered the overlay, in nanoseconds since the epoch by the clock of that broker.
+    """
+
+    __slots__ = ("_values", "ingress_ns", "publisher", "sequence", "type_name")
+
+    def __init__(
+        self, type_name: str, values: dict[str, Any], publisher: str, sequence: int, ingress_ns: int
+    ) -> None:
+        self._values = values
+        self.type_name = type_name
+        self.publisher = publisher
+        self.sequence = sequence
+        self.ingress_ns = ingress_ns
+
+    def __getitem__(self, attribute: str) -> Any:
+        try:
+            return self._values[attribute]
+        except KeyError:
+            known = ", ".join(self._values)
+            raise KeyError(f"{self.type_name} has no attribute {attribute!r}; it has {known}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._values.items() if value is not None)
+        return f"{self.type_name}({shown})"
+
+
+def events_of(batch: EventBatch) -> list[Event]:
+    """The events of a batch, one object each."""
+    name, publisher, ingress_ns = batch.event_type.name, batch.publisher, batch.ingress_ns
+    return [
+        Event(name, values, publisher, sequence, ingress_ns)
+        for values, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True)
+    ]

@@ -1,0 +1,223 @@
+"""Events on their way out of a client: single ones gather into batches while the link is busy.
+
+Invariants: events leave in the order in which they were published; a call to publish returns once the broker
+has taken its events, and raises if it has not. An idle link takes what there is at once; while frames are in
+flight, events gather, so batches form by themselves. DESIGN sections 2 and 8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from covey.matcher import EventBatch, EventType
+from covey.matcher.errors import EventError
+from covey.overlay.client.errors import RefusedError
+from covey.overlay.core.link import Frame, Link
+from covey.overlay.core.messages import Message, Publish, Refuse
+from covey.overlay.core.size import size_of
+from covey.overlay.node.intake import admit
+from covey.overlay.node.limits import Limits
+
+Accepted = asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class _Row:
+    event_type: EventType
+    values: Mapping[str, object]
+    accepted: Accepted
+
+
+@dataclass(slots=True)
+class _Batch:
+    batch: EventBatch
+    accepted: Accepted
+    last: bool
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A Publish that the broker has not yet acknowledged, and who waits for each of its parts, by sequence
+    number."""
+
+    publish: Publish
+    waiting: list[Accepted]
+    whole: bool
+    last: bool
+
+
+class Outbox:
+    """What a client publishes, from the call to the broker's acknowledgement. `stamp` gives batches their
+    identity."""
+
+    def __init__(self, stamp: Callable[[EventBatch], Publish]) -> None:
+        self.limits = Limits()
+        self._stamp = stamp
+        self._entries: deque[_Row | _Batch] = deque()
+        self._sent: deque[_Sent] = deque()
+        self._frames: deque[tuple[int, int]] = deque()
+        self._last_frame = 0
+
+    def put_row(self, event_type: EventType, values: Mapping[str, object]) -> Accepted:
+        accepted: Accepted = asyncio.get_running_loop().create_future()
+        self._entries.append(_Row(event_type, values, accepted))
+        return accepted
+
+    def put_batch(self, batch: EventBatch) -> Accepted:
+        """Any number of events; what exceeds a batch or a frame is cut up."""
+        accepted: Accepted = asyncio.get_running_loop().create_future()
+        pieces = self._cut(batch)
+        for i, piece in enumerate(pieces):
+            self._entries.append(_Batch(piece, accepted, i == len(pieces) - 1))
+        if not pieces:
+            accepted.set_result(None)
+        return accepted
+
+    def _cut(self, batch: EventBatch) -> list[EventBatch]:
+        pieces = []
+        step = self.limits.max_batch_events
+        for start in range(0, len(batch), step):
+            piece = batch.slice(start, step)
+            parts = max(1, -(-piece.nbytes // (self.limits.max_frame_bytes // 2)))
+            share = max(1, -(-len(piece) // parts))
+            pieces += [piece.slice(at, share) for at in range(0, len(piece), share)]
+        return pieces
+
+    @property
+    def idle(self) -> bool:
+        """Whether the broker has taken all that was published."""
+        return not self._entries and not self._sent
+
+    # --- to the link ------------------------------------------------------------------------------
+
+    def flush(self, link: Link) -> None:
+        """Hand as much to the link as its next frame takes, if it would take any."""
+        if not self._entries or not link.open_for_events:
+            return
+        room = link.max_frame_bytes
+        while self._entries and room > 0:
+            if isinstance(self._entries[0], _Batch):
+                entry = self._entries.popleft()
+                assert isinstance(entry, _Batch)
+                room -= self._send(link, entry.batch, [entry.accepted], whole=True, last=entry.last)
+            else:
+                room -= self._send_rows(link)
+
+    def _send_rows(self, link: Link) -> int:
+        rows: list[_Row] = []
+        while self._entries and len(rows) < self.limits.max_batch_events:
+            entry = self._entries[0]
+            if not isinstance(entry, _Row) or (rows and entry.event_type != rows[0].event_type):
+                break
+            rows.append(entry)
+            self._entries.popleft()
+        event_type = rows[0].event_type
+        try:
+            batch = EventBatch.from_pylist(event_type, [row.values for row in rows])
+        except EventError:
+            rows = [row for row in rows if _good(row)]
+            if not rows:
+                return 0
+            batch = EventBatch.from_pylist(event_type, [row.values for row in rows])
+        waiting = [row.accepted for row in rows]
+        size = 0
+        share = max(1, len(batch) // max(1, -(-batch.nbytes // (self.limits.max_frame_bytes // 2))))
+        for start in range(0, len(batch), share):
+            size += self._send(
+                link, batch.slice(start, share), waiting[start : start + share], whole=False, last=True
+            )
+        return size
+
+    def _send(
+        self, link: Link, batch: EventBatch, waiting: list[Accepted], *, whole: bool, last: bool
+    ) -> int:
+        first = int(batch.sequences()[0])
+        admitted, refusals = admit(batch, self.limits, 0)
+        kept = waiting
+        for refusal in refusals:
+            error = RefusedError(refusal.status, refusal.reason)
+            if whole:
+                _fail(waiting[0], error)
+            else:
+                at = refusal.first_sequence - first
+                for i in range(at, at + refusal.count):
+                    _fail(waiting[i], error)
+        if refusals and not whole:
+            kept = [accepted for accepted in waiting if not accepted.done()]
+        if admitted is None:
+            return 0
+        if admitted.sequence_offsets is not None:
+            admitted = EventBatch(admitted.event_type, admitted.record_batch)
+        publish = self._stamp(admitted)
+        self._sent.append(_Sent(publish, kept, whole, last))
+        link.send(publish)
+        return size_of(publish)
+
+    # --- from the link ----------------------------------------------------------------------------
+
+    def framed(self, frame: Frame[Message]) -> None:
+        """A frame has left; which Publishes it holds follows from their number, as they keep their order."""
+        if frame.sequence > self._last_frame:
+            self._last_frame = frame.sequence
+            count = sum(isinstance(message, Publish) for message in frame.messages)
+            if count:
+                self._frames.append((frame.sequence, count))
+
+    def acknowledged(self, sequence: int) -> None:
+        """The broker has taken all frames up to this one."""
+        while self._frames and self._frames[0][0] <= sequence:
+            for _ in range(self._frames.popleft()[1]):
+                sent = self._sent.popleft()
+                if sent.last:
+                    for accepted in sent.waiting:
+                        if not accepted.done():
+                            accepted.set_result(None)
+
+    def restart(self) -> None:
+        """The link starts afresh, and queues again what was not acknowledged: in the same order, in new
+        frames."""
+        self._frames.clear()
+        self._last_frame = 0
+
+    def refused(self, refuse: Refuse) -> None:
+        """The broker did not take some events."""
+        error = RefusedError(refuse.status, refuse.reason)
+        for sent in self._sent:
+            batch = sent.publish.batch
+            if batch.event_type.name != refuse.type_name:
+                continue
+            low = max(refuse.first_sequence, batch.first_sequence)
+            high = min(refuse.first_sequence + refuse.count, batch.first_sequence + len(batch))
+            if low < high:
+                first = batch.first_sequence
+                for accepted in sent.waiting if sent.whole else sent.waiting[low - first : high - first]:
+                    _fail(accepted, error)
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will be taken."""
+        for entry in self._entries:
+            _fail(entry.accepted, error)
+        for sent in self._sent:
+            for accepted in sent.waiting:
+                _fail(accepted, error)
+        self._entries.clear()
+        self._sent.clear()
+        self._frames.clear()
+
+
+def _good(row: _Row) -> bool:
+    """Whether an event is one; whoever published it hears of it if not."""
+    try:
+        EventBatch.from_pylist(row.event_type, [row.values])
+    except EventError as error:
+        _fail(row.accepted, error)
+        return False
+    return True
+
+
+def _fail(accepted: Accepted, error: Exception) -> None:
+    if not accepted.done():
+        accepted.set_exception(error)

@@ -1,0 +1,202 @@
+"""The connection of a client to its broker: opened again whenever it breaks, for as long as the client lives.
+
+Invariant: while the broker keeps the session, a broken connection loses nothing and repeats nothing
+(`core/link.py`); when it does not know the client any more, everything that holds is said again before
+anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from covey.overlay.client.errors import ConnectError
+from covey.overlay.core.link import Frame, Link, LinkError
+from covey.overlay.core.messages import Message
+from covey.overlay.node.channel import CONNECT, open_channel, reason_of
+from covey.overlay.node.codec import (
+    Greeting,
+    MalformedPacketError,
+    Role,
+    WireMessage,
+    decode_packet,
+    encode_greeting,
+)
+from covey.overlay.node.dialer import Backoff
+from covey.overlay.node.limits import SlowConsumer
+from covey.overlay.node.pump import ClosedError, Pump
+
+log = logging.getLogger("covey.client")
+
+_ANSWER_WITHIN_S = 10.0
+_GOODBYE_S = 2.0
+_PASSING = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""Statuses that another attempt may cure; all others end the client."""
+
+
+class Handlers:
+    """What the session calls: messages taken, frames left and heard, a state that has to be said again,
+    ..."""
+
+    def take(self, messages: tuple[WireMessage, ...]) -> None:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def sent(self, frame: Frame[Message]) -> None:
+        raise NotImplementedError
+
+    def heard(self) -> None:
+        raise NotImplementedError
+
+    def opened(self, greeting: Greeting, resumed: bool) -> None:
+        raise NotImplementedError
+
+    def lost(self, why: str) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: ConnectError) -> None:
+        raise NotImplementedError
+
+
+class Session:
+    """Keeps a link to a broker open. `run` returns when the client closes, or never can be connected
+    again."""
+
+    def __init__(
+        self, address: str, name: str, slow_consumer: SlowConsumer, window_bytes: int, handlers: Handlers
+    ) -> None:
+        self.address = address
+        self.name = name
+        self.incarnation = secrets.randbits(63) | 1
+        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=2, ack_frames=2)
+        self.channel: grpc.aio.Channel | None = None
+        self.broker = ""
+        self.why = ""
+        self._slow_consumer = slow_consumer
+        self._handlers = handlers
+        self._pump: Pump | None = None
+        self._call: Any = None
+        self._closing = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        return self._pump is not None
+
+    def wake(self) -> None:
+        if self._pump is not None:
+            self._pump.wake()
+
+    async def run(self) -> None:
+        backoff = Backoff()
+        try:
+            while not self._closing.is_set():
+                was_connected, error = await self._attempt()
+                if self._closing.is_set():
+                    return
+                if error is not None:
+                    self._handlers.failed(error)
+                    return
+                if was_connected:
+                    backoff.reset()
+                try:
+                    await asyncio.wait_for(self._closing.wait(), backoff.pause_s())
+                except TimeoutError:
+                    continue
+        except Exception as error:
+            self._handlers.failed(ConnectError(f"the client's connection failed: {error!r}", "INTERNAL"))
+            raise
+
+    async def _attempt(self) -> tuple[bool, ConnectError | None]:
+        """One connection from beginning to end; whether there was one, and what no other attempt would
+        cure."""
+        opened = False
+        error = None
+        try:
+            async with open_channel(self.address) as channel:
+                self.channel = channel
+                self._call = channel.stream_stream(CONNECT)()
+                greeting = await self._greet(self._call)
+                opened = True
+                await self._pump_until_it_ends(self._call, greeting)
+                self.why = f"broker {self.broker} ended the connection"
+        except grpc.aio.AioRpcError as failure:
+            self.why = reason_of(failure, self.address)
+            if failure.code() not in _PASSING:
+                error = ConnectError(self.why, failure.code().name)
+        except (ClosedError, LinkError, MalformedPacketError) as failure:
+            self.why = str(failure)
+        except TimeoutError:
+            self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
+        finally:
+            self.channel = None
+            self._pump = None
+        if opened:
+            self._handlers.lost(self.why)
+        return opened, error
+
+    async def _greet(self, call: Any) -> Greeting:
+        hello = Greeting(Role.CLIENT, self.name, self.link.hello(), slow_consumer=self._slow_consumer)
+        await call.write(encode_greeting(hello))
+        data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
+        if data is grpc.aio.EOF:
+            raise await _error_of(call)
+        greeting = decode_packet(data)
+        if not isinstance(greeting, Greeting) or greeting.role is not Role.BROKER:
+            raise MalformedPacketError(f"what answers at {self.address} did not greet as a broker")
+        return greeting
+
+    async def _pump_until_it_ends(self, call: Any, greeting: Greeting) -> None:
+        self.broker = greeting.id
+        self.link.max_frame_bytes = greeting.limits.max_frame_bytes
+        resumed = self.link.resume(greeting.hello)
+        handlers = self._handlers
+        self._pump = Pump(
+            self.link,
+            call,
+            handlers.take,
+            heard=handlers.heard,
+            prepare=handlers.prepare,
+            sent=handlers.sent,
+            schemas=True,
+        )
+        handlers.opened(greeting, resumed)
+        await self._pump.run()
+        raise await _error_of(call)
+
+    async def close(self, grace_s: float) -> None:
+        """Say goodbye, once what was sent has arrived or the time is up: the broker then ends the session."""
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self.connected and not self.link.idle and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        self._closing.set()
+        pump, call = self._pump, self._call
+        if pump is not None and call is not None:
+            try:
+                async with asyncio.timeout(_GOODBYE_S):
+                    await call.done_writing()
+                    await call.code()
+            except (TimeoutError, grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+                call.cancel()
+
+
+async def _error_of(call: Any) -> grpc.aio.AioRpcError:
+    """The error with which a call has ended."""
+    return grpc.aio.AioRpcError(
+        await call.code(),
+        await call.initial_metadata(),
+        await call.trailing_metadata(),
+        details=await call.details(),
+    )

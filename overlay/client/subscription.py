@@ -1,0 +1,193 @@
+"""A subscription as its user holds it: a stream of events that can be moved.
+
+Invariant (STRICTNESS, Jayaram et al., Fig. 5): what is handed out matches the filter under the newest
+values, also where it was waiting here when they changed. What waits here counts against the credit that the
+client has granted its broker: a user who does not read holds back the broker, not this process's memory.
+DESIGN sections 4 and 8.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covey.matcher import EventBatch, EventType, Filter
+from covey.matcher.engine import Engine, create_engine
+from covey.matcher.expression import Scalar
+from covey.overlay.client.event import Event, events_of
+
+if TYPE_CHECKING:
+    from covey.overlay.client.client import Client
+
+
+class Claim:
+    """Bytes of credit that are given back once all who got a part of a message are done with it."""
+
+    __slots__ = ("_left", "_release")
+
+    def __init__(self, parts: int, release: Callable[[], None]) -> None:
+        self._left = parts
+        self._release = release
+
+    def done(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._release()
+
+
+class Subscription:
+    """An async iterator of events; `batches()` iterates over whole batches instead. Made by
+    `Client.subscribe`.
+
+    `delivered` counts events handed out, `spurious` those that came and did not match the newest values.
+    """
+
+    def __init__(self, client: Client, subscription_id: int, filter: Filter) -> None:
+        self._client = client
+        self.id = subscription_id
+        self.filter = filter
+        self.delivered = 0
+        self.spurious = 0
+        self._version = 0
+        self._values: Mapping[str, Scalar] = {}
+        self._waiting: deque[tuple[EventBatch, int, Claim]] = deque()
+        self._events: deque[Event] = deque()
+        self._events_version = 0
+        self._events_claim: Claim | None = None
+        self._arrived = asyncio.Event()
+        self._error: BaseException | None = None
+        self._ended = False
+        self._engine: Engine | None = None
+        self._engine_version = -1
+
+    @property
+    def event_type(self) -> EventType:
+        return self.filter.event_type
+
+    @property
+    def values(self) -> dict[str, Scalar]:
+        """The newest values of the variables."""
+        return dict(self._values)
+
+    # --- moving it --------------------------------------------------------------------------------
+
+    async def update(
+        self, *, values: Mapping[str, object] | None = None, timeout: float | None = None, **variables: object
+    ) -> None:
+        """Give variables new values, all at once; returns when every broker that had to know has applied
+        them.
+
+        `values` is for variables whose names are no Python names or clash with a parameter. Raises
+        `VariableError` at once for values that do not fit, `SubscriptionError` after `unsubscribe`, and
+        `NotSettledError` after `timeout` seconds: then the new values stand and take effect when the broker
+        that is missing answers.
+        """
+        self._change({**(values or {}), **variables})
+        await self._client._settled(timeout, f"the update of subscription {self.id}")
+
+    def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
+        """As `update`, without waiting: the new values are in force here, and under way."""
+        self._change({**(values or {}), **variables})
+
+    async def unsubscribe(self, *, timeout: float | None = None) -> None:
+        """Cancel the subscription: nothing more is handed out, iteration ends."""
+        self._client._forget(self)
+        self._end(None)
+        await self._client._settled(timeout, f"the end of subscription {self.id}")
+
+    def _change(self, values: Mapping[str, object]) -> None:
+        self._client._update(self, values)
+
+    def _moved(self, values: Mapping[str, Scalar]) -> None:
+        self._values = values
+        self._version += 1
+
+    # --- reading it -------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                stale = self._events_version != self._version
+                if not self._events and self._events_claim is not None:
+                    self._events_claim.done()
+                    self._events_claim = None
+                if stale and not self.filter.matches(event, self._values):
+                    self.spurious += 1
+                    continue
+                self.delivered += 1
+                return event
+            batch, self._events_version, self._events_claim = await self._next()
+            self._events.extend(events_of(batch))
+
+    async def batches(self) -> AsyncIterator[EventBatch]:
+        """The events batch by batch, as they came."""
+        while True:
+            try:
+                batch, version, claim = await self._next()
+            except StopAsyncIteration:
+                return
+            claim.done()
+            if version != self._version:
+                batch = self._strict(batch)
+            if len(batch):
+                self.delivered += len(batch)
+                yield batch
+
+    async def _next(self) -> tuple[EventBatch, int, Claim]:
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._waiting.popleft()
+
+    def _strict(self, batch: EventBatch) -> EventBatch:
+        """The events that match the newest values."""
+        if self._engine is None:
+            self._engine = create_engine("cluster", self.event_type)
+            self._engine.add(1, self.filter, self._values)
+        elif self._engine_version != self._version and self._values:
+            self._engine.update(1, self._values)
+        self._engine_version = self._version
+        offsets, _ = self._engine.match(batch)
+        kept = batch.filter(np.diff(offsets) > 0)
+        self.spurious += len(batch) - len(kept)
+        return kept
+
+    # --- what the client does with it -------------------------------------------------------------
+
+    def _put(self, batch: EventBatch, claim: Claim) -> None:
+        if self._ended:
+            claim.done()
+            return
+        self._waiting.append((batch, self._version, claim))
+        self._arrived.set()
+
+    def _end(self, error: BaseException | None) -> None:
+        """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
+        self._ended = True
+        self._error = error
+        self._arrived.set()
+
+    def _discard(self) -> None:
+        """Drop what waits."""
+        while self._waiting:
+            self._waiting.popleft()[2].done()
+        self._events.clear()
+        if self._events_claim is not None:
+            self._events_claim.done()
+            self._events_claim = None
+
+    def __repr__(self) -> str:
+        values: dict[str, Any] = dict(self._values)
+        return f"Subscription({self.id}, {str(self.filter)!r}, {values})"

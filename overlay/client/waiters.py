@@ -1,0 +1,42 @@
+"""Who waits for which control epoch. Epochs settle cumulatively; a refusal fails those that it answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Waiters:
+    """Futures by epoch: `settle(n)` ends all up to n."""
+
+    def __init__(self) -> None:
+        self._futures: dict[int, list[asyncio.Future[None]]] = {}
+        self._settled = 0
+
+    def wait(self, epoch: int) -> asyncio.Future[None]:
+        """A future that is done once this epoch has settled. Cancelling it is all it takes to leave."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if epoch <= self._settled:
+            future.set_result(None)
+        else:
+            self._futures.setdefault(epoch, []).append(future)
+        return future
+
+    def settle(self, epoch: int) -> None:
+        self._settled = max(self._settled, epoch)
+        for settled in [e for e in self._futures if e <= epoch]:
+            for future in self._futures.pop(settled):
+                if not future.done():
+                    future.set_result(None)
+
+    def fail(self, epoch: int, error: Exception) -> None:
+        """The message of this epoch was refused."""
+        for future in self._futures.pop(epoch, []):
+            if not future.done():
+                future.set_exception(error)
+
+    def fail_all(self, error: Exception) -> None:
+        for epoch in list(self._futures):
+            self.fail(epoch, error)
+
+    def __len__(self) -> int:
+        return sum(not future.done() for futures in self._futures.values() for future in futures)

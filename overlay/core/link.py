@@ -1,0 +1,353 @@
+"""One end of a link: numbered frames over a connection that may break, without loss, repetition or
+reordering.
+
+A link joins two brokers, or a client and its broker, and outlives the connections that carry it. This module
+does no I/O: the node feeds it what arrived (`receive`) and drains what is to be written (`next_frame`).
+
+Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations; each is kept until
+the peer has said that it arrived. A frame that arrives twice is dropped, a gap is an error. Events leave
+only while their bytes are within the credit that the peer granted. Control needs no credit and overtakes
+events; Unadvertise needs none either but keeps its place behind the events before it. At most
+`frames_in_flight` frames are unacknowledged, so that messages gather while the link is busy. DESIGN section
+5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from covey.matcher.errors import CoveyError
+from covey.overlay.core.control_queue import ControlQueue
+from covey.overlay.core.messages import CONTROL, Message
+from covey.overlay.core.size import events_in, size_of
+
+M = TypeVar("M")
+
+DEFAULT_FRAME_BYTES = 4 << 20
+DEFAULT_WINDOW_BYTES = 4 << 20
+
+
+class LinkError(CoveyError):
+    """The peer broke the rules of the link: its connection must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What one end tells the other when a connection opens; `credit` counts only if the link resumes."""
+
+    incarnation: int
+    peer_incarnation: int = 0
+    received: int = 0
+    credit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame(Generic[M]):
+    """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or probes.
+
+    The messages of a frame that arrives may still be in the form of the wire.
+    """
+
+    sequence: int
+    received: int
+    credit: int
+    messages: tuple[M, ...] = ()
+    probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Retained:
+    frame: Frame[Message]
+    event_bytes: int
+    events: int
+
+
+class Link:
+    """One end of a link.
+
+    `window_bytes` is how many bytes of events the peer may send beyond what was consumed. `ack_frames` is
+    after how many frames an acknowledgement leaves at once; sooner if there is a frame to ride on, or on
+    `acknowledge`. `max_control` bounds the control messages kept for a peer out of reach
+    (`give_up_control`).
+    """
+
+    def __init__(
+        self,
+        incarnation: int,
+        *,
+        window_bytes: int = DEFAULT_WINDOW_BYTES,
+        frames_in_flight: int = 4,
+        max_frame_bytes: int = DEFAULT_FRAME_BYTES,
+        ack_frames: int = 2,
+        max_control: int = 100_000,
+    ) -> None:
+        if not 0 < ack_frames <= frames_in_flight:
+            raise ValueError(
+                f"ack_frames is {ack_frames}: expected 1 to frames_in_flight ({frames_in_flight})"
+            )
+        self.incarnation = incarnation
+        self.peer_incarnation = 0
+        self.max_frame_bytes = max_frame_bytes
+        self._window_bytes = window_bytes
+        self._frames_in_flight = frames_in_flight
+        self._ack_frames = ack_frames
+        self._max_control = max_control
+        self._gave_up = False
+        # Sending. The totals of bytes and events cover what waits in `_events` and what is retained.
+        self._control = ControlQueue()
+        self._events: deque[tuple[Message, int]] = deque()
+        self._retained: deque[_Retained] = deque()
+        self._resend: deque[Frame[Message]] = deque()
+        self._probe = False
+        self.sent = 0
+        self.acknowledged = 0
+        self._credit = 0
+        self._sent_bytes = 0
+        self.queued_bytes = 0
+        self.queued_events = 0
+        self.retained_bytes = 0
+        self.retained_events = 0
+        # Receiving.
+        self.received = 0
+        self._announced = 0
+        self._frames_since_ack = 0
+        self._ack_now = False
+        self._consumed = 0
+        self._granted = 0
+        self._hold = False
+
+    # --- a connection opens -----------------------------------------------------------------------
+
+    def hello(self) -> Hello:
+        """What to tell the peer; both ends make theirs before either calls `resume`, so that they judge
+        alike."""
+        return Hello(self.incarnation, self.peer_incarnation, self.received, self._grant())
+
+    def resume(self, peer: Hello) -> bool:
+        """Take up the link again where it broke: True if that can be done; frames are sent again as far as
+        needed.
+
+        False if either end does not know the other: numbering starts afresh, queued control is void (the
+        caller sends the whole state), and events that are not known to have arrived are queued again. Raises
+        `LinkError`.
+        """
+        if peer.incarnation == 0:
+            raise LinkError("the incarnation in the peer's hello is 0: expected a positive number")
+        if peer.incarnation != self.peer_incarnation or peer.peer_incarnation != self.incarnation:
+            self._reset(peer.incarnation)
+            return False
+        self._accept_acknowledgement(peer.received)
+        self._credit = max(self._credit, peer.credit)
+        self._resend = deque(kept.frame for kept in self._retained)
+        self._announced = self.received
+        self._granted = self._grant()
+        self._frames_since_ack = 0
+        self._probe = False
+        return True
+
+    def _reset(self, peer_incarnation: int) -> None:
+        unsent = [m for kept in self._retained for m in kept.frame.messages] + [m for m, _ in self._events]
+        again = [m for m in unsent if events_in(m)]
+        self._events = deque((m, size_of(m)) for m in again)
+        self.queued_bytes = sum(size for _, size in self._events)
+        self.queued_events = sum(events_in(m) for m in again)
+        self._control.clear()
+        self._retained.clear()
+        self._resend.clear()
+        self.retained_bytes = self.retained_events = 0
+        self.sent = self.acknowledged = 0
+        self._credit = self._sent_bytes = 0
+        self.received = self._announced = self._frames_since_ack = 0
+        self._consumed = self._granted = 0
+        self._ack_now = True  # The first frame grants credit, even when it has nothing else to say.
+        self._probe = False
+        self._gave_up = False
+        self.peer_incarnation = peer_incarnation
+
+    def give_up_control(self) -> bool:
+        """Without a connection: if too much control waits, drop it, and have the next connection start
+        afresh."""
+        if len(self._control) > self._max_control:
+            self._control.clear()
+            self._gave_up = True
+            self.peer_incarnation = 0
+        return self._gave_up
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Queue a message. Cost: O(1), whatever waits already."""
+        if isinstance(message, CONTROL):
+            if not self._gave_up:
+                self._control.append(message)
+            return
+        size = size_of(message) if events_in(message) else 0
+        self._events.append((message, size))
+        self.queued_bytes += size
+        self.queued_events += events_in(message)
+
+    def drop_oldest(self) -> int:
+        """Drop the oldest events that no frame holds yet; how many, 0 if there are none."""
+        return self._drop(next((i for i, (m, _) in enumerate(self._events) if events_in(m)), None))
+
+    def drop_newest(self) -> int:
+        """Drop the newest events that no frame holds yet; how many, 0 if there are none."""
+        last = len(self._events) - 1
+        return self._drop(
+            next((last - i for i, (m, _) in enumerate(reversed(self._events)) if events_in(m)), None)
+        )
+
+    def _drop(self, index: int | None) -> int:
+        if index is None:
+            return 0
+        message, size = self._events[index]
+        del self._events[index]
+        self.queued_bytes -= size
+        self.queued_events -= events_in(message)
+        return events_in(message)
+
+    def probe(self) -> None:
+        """Ask the peer for a sign of life: it answers at once."""
+        self._probe = True
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of events that wait or are not yet known to have arrived."""
+        return self.queued_bytes + self.retained_bytes
+
+    @property
+    def backlog_events(self) -> int:
+        return self.queued_events + self.retained_events
+
+    @property
+    def queued_control(self) -> int:
+        return len(self._control)
+
+    @property
+    def in_flight(self) -> int:
+        """Frames that are not yet known to have arrived."""
+        return len(self._retained)
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was sent is known to have arrived."""
+        return not (self._control or self._events or self._retained)
+
+    @property
+    def open_for_events(self) -> bool:
+        """Whether events queued now would leave with the next frame."""
+        return (
+            not self._events
+            and not self._resend
+            and len(self._retained) < self._frames_in_flight
+            and self._sent_bytes < self._credit
+        )
+
+    def next_frame(self) -> Frame[Message] | None:
+        """The next frame to write, or None if there is nothing to say now."""
+        if self._resend:
+            return self._announce(self._resend.popleft())
+        if len(self._retained) < self._frames_in_flight or self._control.urgent:
+            messages, size = self._control.take(self.max_frame_bytes)
+            event_bytes, events = self._take_events(messages, size)
+            if messages:
+                self.sent += 1
+                frame = self._announce(Frame(self.sent, 0, 0, tuple(messages)))
+                self._retained.append(_Retained(frame, event_bytes, events))
+                return frame
+        if self._ack_now or self._probe:
+            return self._announce(Frame(0, 0, 0))
+        return None
+
+    def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
+        total_bytes = total_events = 0
+        while self._events and not self._control:
+            message, event_bytes = self._events[0]
+            events = events_in(message)
+            if events and self._sent_bytes >= self._credit:
+                break
+            if messages and size + event_bytes > self.max_frame_bytes:
+                break
+            self._events.popleft()
+            messages.append(message)
+            size += event_bytes
+            self._sent_bytes += event_bytes
+            total_bytes += event_bytes
+            total_events += events
+        self.queued_bytes -= total_bytes
+        self.queued_events -= total_events
+        self.retained_bytes += total_bytes
+        self.retained_events += total_events
+        return total_bytes, total_events
+
+    def _announce(self, frame: Frame[Message]) -> Frame[Message]:
+        self._announced = self.received
+        self._granted = self._grant()
+        self._frames_since_ack = 0
+        self._ack_now = False
+        probe, self._probe = self._probe, False
+        return replace(frame, received=self.received, credit=self._granted, probe=probe)
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame[M]) -> tuple[M, ...]:
+        """The messages of a frame that arrived; none if it arrived before. Raises `LinkError` for a gap."""
+        self._accept_acknowledgement(frame.received)
+        self._credit = max(self._credit, frame.credit)
+        if frame.probe:
+            self._ack_now = True
+        if frame.sequence == 0:
+            if frame.messages:
+                raise LinkError("a frame with messages has sequence 0: expected a number from 1 on")
+            return ()
+        if frame.sequence <= self.received:
+            self._ack_now = True
+            return ()
+        if frame.sequence != self.received + 1:
+            raise LinkError(
+                f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
+            )
+        self.received = frame.sequence
+        self._frames_since_ack += 1
+        if self._frames_since_ack >= self._ack_frames:
+            self._ack_now = True
+        return frame.messages
+
+    def _accept_acknowledgement(self, received: int) -> None:
+        if received > self.sent:
+            raise LinkError(f"the peer says that frame {received} arrived: only {self.sent} were sent")
+        while self._retained and self._retained[0].frame.sequence <= received:
+            kept = self._retained.popleft()
+            self.retained_bytes -= kept.event_bytes
+            self.retained_events -= kept.events
+        self.acknowledged = max(self.acknowledged, received)
+        while self._resend and self._resend[0].sequence <= received:
+            self._resend.popleft()
+
+    def consume(self, size: int) -> None:
+        """Event messages of this size (`size_of`) have been dealt with: the peer may send as much again."""
+        self._consumed += size
+        if self._grant() - self._granted >= max(1, self._window_bytes // 4):
+            self._ack_now = True
+
+    def hold(self, hold: bool) -> None:
+        """Grant no further credit, or grant it again."""
+        if self._hold != hold:
+            self._hold = hold
+            if not hold and self._grant() > self._granted:
+                self._ack_now = True
+
+    def acknowledge(self) -> None:
+        """Have the peer told at once what has arrived and what it may send, if it does not know yet."""
+        if self.acknowledgement_due:
+            self._ack_now = True
+
+    @property
+    def acknowledgement_due(self) -> bool:
+        """Whether the peer does not yet know all that has arrived, or all the credit it has."""
+        return self._announced != self.received or self._granted != self._grant()
+
+    def _grant(self) -> int:
+        return self._granted if self._hold else self._consumed + self._window_bytes

@@ -1,0 +1,264 @@
+"""The configuration of an overlay: one YAML file that all its brokers share, plus the environment.
+
+Invariant: what `load_overlay` returns is sound: names and addresses are unique, links join known brokers,
+and the links form a tree, since the routing of Jayaram et al. (section 3) holds for acyclic overlays. Every
+mistake is a `ConfigError` of one sentence that names the file, the field, the value and what was expected.
+DESIGN section 7.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from covey.matcher.errors import CoveyError, EventTypeError
+from covey.matcher.event_type import EventType
+from covey.overlay.node.limits import Limits, SessionLimits
+
+ROUTINGS = ("parametric", "static")
+
+
+class ConfigError(CoveyError, ValueError):
+    """The overlay file or the environment is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker is reached, and the address it listens at."""
+
+    name: str
+    address: str
+    listen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """All that an overlay file says. In a link, the second broker dials the first."""
+
+    name: str
+    routing: str
+    event_types: tuple[EventType, ...]
+    brokers: Mapping[str, BrokerAddress]
+    links: tuple[tuple[str, str], ...]
+    limits: Limits
+    sessions: SessionLimits
+
+    def neighbours(self, broker: str) -> dict[str, bool]:
+        """The neighbours of a broker, each with whether the broker is the one that dials."""
+        found = {}
+        for listener, dialer in self.links:
+            if broker == dialer:
+                found[listener] = True
+            elif broker == listener:
+                found[dialer] = False
+        return found
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A safe loader that does not let a second key of one name take the place of the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{key.value} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
+    """The overlay that a file describes, COVEY_ROUTING taken into account. `ConfigError` for any mistake."""
+    environment = os.environ if environment is None else environment
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    try:
+        document = yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{path}: no YAML{place}: {getattr(error, 'problem', None) or error}") from None
+    overlay = _Reader(str(path)).overlay(document)
+    routing = environment.get("COVEY_ROUTING")
+    if routing:
+        if routing not in ROUTINGS:
+            raise ConfigError(f"COVEY_ROUTING is {routing!r}: expected {' or '.join(ROUTINGS)}")
+        overlay = replace(overlay, routing=routing)
+    return overlay
+
+
+def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | None = None) -> BrokerAddress:
+    """The broker of this name, COVEY_LISTEN taken into account. `ConfigError` if the overlay has none."""
+    environment = os.environ if environment is None else environment
+    broker = overlay.brokers.get(name)
+    if broker is None:
+        raise ConfigError(
+            f"broker {name!r} is not in overlay {overlay.name!r}: it has {_list(overlay.brokers)}"
+        )
+    listen = environment.get("COVEY_LISTEN")
+    if listen:
+        _check_address(listen, "COVEY_LISTEN")
+        broker = replace(broker, listen=listen)
+    return broker
+
+
+class _Reader:
+    """Reads one document; every complaint begins with the file and the field."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def overlay(self, document: object) -> Overlay:
+        known = ["overlay", "routing", "event_types", "brokers", "links", "limits"]
+        top = self.mapping(document, "", known)
+        for required in ("overlay", "brokers"):
+            if required not in top:
+                raise self.error(required, "is missing")
+        name = top["overlay"]
+        if not isinstance(name, str) or not name:
+            raise self.error("overlay", f"is {name!r}: expected the overlay's name")
+        routing = top.get("routing", "parametric")
+        if routing not in ROUTINGS:
+            raise self.error("routing", f"is {routing!r}: expected {' or '.join(ROUTINGS)}")
+        brokers = self.brokers(top["brokers"])
+        links = self.links(top.get("links") or [], brokers)
+        event_types = self.event_types(top.get("event_types") or {})
+        limits, sessions = self.limits(top.get("limits") or {})
+        return Overlay(name, routing, event_types, brokers, links, limits, sessions)
+
+    def brokers(self, value: object) -> dict[str, BrokerAddress]:
+        found: dict[str, BrokerAddress] = {}
+        by_address: dict[str, str] = {}
+        for name, entry in self.mapping(value, "brokers").items():
+            field = f"brokers.{name}"
+            if not name.isprintable() or not name or len(name) > 200:
+                raise self.error(field, "is no name for a broker: expected 1 to 200 printable characters")
+            entry = self.mapping(entry, field, ["address", "listen"])
+            if "address" not in entry:
+                raise self.error(f"{field}.address", "is missing")
+            address = self.address(entry["address"], f"{field}.address")
+            listen = self.address(entry.get("listen", address), f"{field}.listen")
+            if address in by_address:
+                raise self.error(
+                    f"{field}.address", f"is {address!r}: that is broker {by_address[address]}'s"
+                )
+            by_address[address] = name
+            found[name] = BrokerAddress(name, address, listen)
+        if not found:
+            raise self.error("brokers", "is empty: expected at least one broker")
+        return found
+
+    def links(self, value: object, brokers: Mapping[str, BrokerAddress]) -> tuple[tuple[str, str], ...]:
+        if not isinstance(value, list):
+            raise self.error("links", f"is {value!r}: expected a list of pairs of brokers")
+        links: list[tuple[str, str]] = []
+        for position, pair in enumerate(value):
+            field = f"links[{position}]"
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise self.error(field, f"is {pair!r}: expected a pair of brokers")
+            for end in pair:
+                if end not in brokers:
+                    raise self.error(field, f"names {end!r}: expected one of {_list(brokers)}")
+            if pair[0] == pair[1]:
+                raise self.error(field, f"joins {pair[0]} with itself: expected two brokers")
+            path = _path(links, pair[0], pair[1])
+            if path:
+                raise self.error(field, f"closes a cycle, {' - '.join([*path, pair[0]])}: expected a tree")
+            links.append((pair[0], pair[1]))
+        first = next(iter(brokers))
+        apart = [name for name in brokers if name != first and not _path(links, first, name)]
+        if apart:
+            raise self.error(
+                "links", f"do not reach {', '.join(apart)} from {first}: expected a connected overlay"
+            )
+        return tuple(links)
+
+    def event_types(self, value: object) -> tuple[EventType, ...]:
+        found = []
+        for name, attributes in self.mapping(value, "event_types").items():
+            field = f"event_types.{name}"
+            try:
+                found.append(EventType(name, self.mapping(attributes, field)))
+            except EventTypeError as error:
+                raise self.error(field, f"is wrong: {error}") from None
+        return tuple(found)
+
+    def limits(self, value: object) -> tuple[Limits, SessionLimits]:
+        sizes = [f.name for f in fields(Limits)]
+        given = self.mapping(value, "limits", [*sizes, "session_lease_s", "session_queue_events"])
+        for name, number in given.items():
+            whole = name != "session_lease_s"
+            good = isinstance(number, int if whole else (int, float)) and not isinstance(number, bool)
+            if not good or number <= 0:
+                kind = "whole number" if whole else "number"
+                raise self.error(f"limits.{name}", f"is {number!r}: expected a positive {kind}")
+        limits = Limits(**{name: given[name] for name in sizes if name in given})
+        if limits.max_frame_bytes < limits.max_event_bytes + 4_096 or limits.max_frame_bytes >= 1 << 30:
+            raise self.error(
+                "limits.max_frame_bytes",
+                f"is {limits.max_frame_bytes}: expected at least max_event_bytes + 4096 "
+                f"({limits.max_event_bytes + 4_096}) and less than 1 GiB",
+            )
+        sessions = SessionLimits(
+            float(given.get("session_lease_s", SessionLimits().lease_s)),
+            given.get("session_queue_events", SessionLimits().queue_events),
+        )
+        return limits, sessions
+
+    def mapping(self, value: object, field: str, known: list[str] | None = None) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.error(field, f"is {value!r}: expected a mapping")
+        for key in value:
+            if not isinstance(key, str):
+                raise self.error(field, f"has the key {key!r}: expected text (quote it)")
+            if known is not None and key not in known:
+                raise self.error(
+                    f"{field}.{key}".lstrip("."), f"is unknown: expected one of {', '.join(known)}"
+                )
+        return value
+
+    def address(self, value: object, field: str) -> str:
+        return _check_address(value, f"{self.path}: {field}")
+
+    def error(self, field: str, complaint: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {field or 'the document'} {complaint}")
+
+
+def _check_address(value: object, field: str) -> str:
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not host or not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ConfigError(f'{field} is {value!r}: expected "host:port" with a port from 1 to 65535')
+    assert isinstance(value, str)
+    return value
+
+
+def _path(links: list[tuple[str, str]], start: str, end: str) -> list[str]:
+    """The brokers from start to end over these links, which have no cycle; empty if there is no way."""
+    trail = {start: start}
+    reached = [start]
+    for at in reached:
+        for a, b in links:
+            for here, there in ((a, b), (b, a)):
+                if here == at and there not in trail:
+                    trail[there] = at
+                    reached.append(there)
+    if end not in trail:
+        return []
+    path = [end]
+    while path[-1] != start:
+        path.append(trail[path[-1]])
+    return path[::-1]
+
+
+def _list(names: Mapping[str, object]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,113 @@
+"""The broker process: configuration in, a serving broker, an orderly end.
+
+SIGTERM and SIGINT drain it: new connections are turned away, what was accepted reaches the next stop (for at
+most `DRAIN_S` seconds), peers are told, and the process exits with 0. What is wrong with the configuration
+is one clear line and exit status 2; an address that cannot be had is one line and exit status 1. DESIGN
+section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from covey.overlay.node.config import BrokerAddress, ConfigError, Overlay, load_overlay, select_broker
+
+log = logging.getLogger("covey.broker")
+
+DRAIN_S = 5.0
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def run_broker(
+    config: str | Path | None,
+    name: str | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    on_serving: Callable[[], None] | None = None,
+) -> int:
+    """Run one broker until it is told to stop; the exit status of the process.
+
+    COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
+    """
+    environment = os.environ if environment is None else environment
+    try:
+        level = environment.get("COVEY_LOG", "INFO").upper()
+        if level not in _LEVELS:
+            raise ConfigError(f"COVEY_LOG is {level!r}: expected one of {', '.join(_LEVELS)}")
+        path = config or environment.get("COVEY_CONFIG")
+        if not path:
+            raise ConfigError("no overlay file: give --config, or COVEY_CONFIG in the environment")
+        chosen = name or environment.get("COVEY_BROKER")
+        if not chosen:
+            raise ConfigError("no broker name: give --name, or COVEY_BROKER in the environment")
+        overlay = load_overlay(path, environment)
+        broker = select_broker(overlay, chosen, environment)
+    except ConfigError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
+    )
+    _compile()
+    return asyncio.run(_serve(overlay, broker, on_serving))
+
+
+def _compile() -> None:
+    """Have the matching kernels at hand before the first event: from the cache, or compiled once."""
+    from covey.matcher import compile_kernels, kernels_cached
+
+    if not kernels_cached():
+        log.info("compiling the matching kernels, once; this takes about half a minute")
+    compile_kernels()
+
+
+async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[], None] | None) -> int:
+    from covey.overlay.node.dialer import keep_connected
+    from covey.overlay.node.node import Node
+    from covey.overlay.node.service import PortInUseError, Server
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = Node(overlay, broker.name)
+    server = Server(node, broker)
+    try:
+        await server.start()
+    except PortInUseError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        return 1
+    log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
+    if on_serving is not None:
+        on_serving()
+    dialers = [
+        asyncio.create_task(keep_connected(node, neighbour))
+        for neighbour, dials in overlay.neighbours(broker.name).items()
+        if dials
+    ]
+    for dialer in dialers:
+        dialer.add_done_callback(_stop_on_error(stop))
+    await stop.wait()
+    failed = [dialer for dialer in dialers if dialer.done() and dialer.exception() is not None]
+    log.info("stopping")
+    await server.stop(DRAIN_S, dialers)
+    log.info("stopped")
+    return 1 if failed else 0
+
+
+def _stop_on_error(stop: asyncio.Event) -> Callable[[asyncio.Task[None]], None]:
+    """A dialler never ends on its own; if it does, by a defect, the broker must not go on without its
+    link."""
+
+    def done(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the connection to a neighbour failed for good", exc_info=error)
+            stop.set()
+
+    return done

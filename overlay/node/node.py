@@ -1,0 +1,279 @@
+"""One broker at work: feeds the routing core with what arrives, and does what the core says.
+
+It decides nothing about routing: messages go into `Broker.handle` in the order in which they arrived, and
+actions are carried out in the order in which they come back. What it does decide is who may send how much
+(credit), how long the session of a client outlives its connection (lease), and what a full queue means
+(`outlets.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock. DESIGN
+sections 1 and 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import replace
+from typing import Any
+
+from covey.matcher import EventType
+from covey.overlay.core.broker import Broker
+from covey.overlay.core.link import Link
+from covey.overlay.core.messages import (
+    Connect,
+    Disconnect,
+    Drop,
+    Interface,
+    Message,
+    Publish,
+    Refuse,
+    Send,
+    Unsubscribe,
+)
+from covey.overlay.core.size import events_in, size_of
+from covey.overlay.node.codec import Greeting, MessageError, Role, WireMessage, decode_message, event_bytes
+from covey.overlay.node.config import Overlay
+from covey.overlay.node.intake import Joiner, admit
+from covey.overlay.node.outlets import PATIENCE_S, Outlet
+
+log = logging.getLogger("covey.broker")
+
+
+class Node:
+    """The state of one broker process: its core, and an outlet for every neighbour and every session."""
+
+    def __init__(self, overlay: Overlay, name: str, *, engine: str = "cluster") -> None:
+        self.overlay = overlay
+        self.name = name
+        self.incarnation = secrets.randbits(63) | 1
+        self.started_ns = time.time_ns()
+        self.core = Broker(name, routing=overlay.routing, engine=engine, event_types=overlay.event_types)
+        self.outlets: dict[Interface, Outlet] = {}
+        self.draining = False
+        self._leases: dict[Interface, asyncio.TimerHandle] = {}
+        self._full: dict[Interface, Outlet] = {}
+        self._dropped: dict[str, int] = {}
+        self._refused = 0
+        for neighbour in overlay.neighbours(name):
+            interface = f"broker/{neighbour}"
+            self.outlets[interface] = Outlet(interface, self._link(), changed=self._fullness_changed)
+
+    def _link(self, **options: int) -> Link:
+        return Link(self.incarnation, max_frame_bytes=self.overlay.limits.max_frame_bytes, **options)
+
+    # --- connections come and go ------------------------------------------------------------------
+
+    def greeting(self, outlet: Outlet) -> Greeting:
+        """What to say first to this interface."""
+        return Greeting(
+            Role.BROKER, self.name, outlet.link.hello(), self.overlay.name, limits=self.overlay.limits
+        )
+
+    def session(self, peer: Greeting) -> Outlet:
+        """The session of a client, made if there is none; that of an earlier life of the client ends."""
+        interface = f"client/{peer.id}"
+        outlet = self.outlets.get(interface)
+        if outlet is not None and outlet.link.peer_incarnation != peer.hello.incarnation:
+            self.end_session(outlet, "a new client of that name")
+            outlet = None
+        if outlet is None:
+            outlet = self.outlets[interface] = Outlet(
+                interface,
+                self._link(ack_frames=1),
+                changed=self._fullness_changed,
+                policy=peer.slow_consumer,
+                max_events=self.overlay.sessions.queue_events,
+            )
+            self._balance(outlet)
+        return outlet
+
+    def resume(self, outlet: Outlet, peer: Greeting) -> bool:
+        """Take up the link with an interface whose connection has opened; False if it starts afresh."""
+        resumed = outlet.link.resume(peer.hello)
+        if not resumed:
+            self._perform(self.core.handle(Connect(), outlet.interface, time.monotonic()))
+        outlet.progressed()
+        lease = self._leases.pop(outlet.interface, None)
+        if lease is not None:
+            lease.cancel()
+        log.info("%s is here%s", outlet.interface, ", resumed" if resumed else "")
+        return resumed
+
+    def lost(self, outlet: Outlet, why: str) -> None:
+        """The connection of an interface is gone."""
+        if self.outlets.get(outlet.interface) is not outlet:
+            return
+        log.info("%s is away: %s", outlet.interface, why)
+        loop = asyncio.get_running_loop()
+        if outlet.is_broker:
+            self._leases[outlet.interface] = loop.call_later(PATIENCE_S, outlet.lose_patience)
+            return
+        lease_s = self.overlay.sessions.lease_s
+        if lease_s > PATIENCE_S:
+            self._leases[outlet.interface] = loop.call_later(
+                PATIENCE_S, self._await_lease, outlet, lease_s - PATIENCE_S
+            )
+        else:
+            self._leases[outlet.interface] = loop.call_later(lease_s, self.end_session, outlet, "lease over")
+
+    def _await_lease(self, outlet: Outlet, left_s: float) -> None:
+        outlet.lose_patience()
+        loop = asyncio.get_running_loop()
+        self._leases[outlet.interface] = loop.call_later(left_s, self.end_session, outlet, "lease over")
+
+    def end_session(self, outlet: Outlet, why: str, status: str = "ABORTED") -> None:
+        """Forget a client and all it said."""
+        if self.outlets.get(outlet.interface) is not outlet:
+            return
+        log.info("%s has left: %s", outlet.interface, why)
+        del self.outlets[outlet.interface]
+        lease = self._leases.pop(outlet.interface, None)
+        if lease is not None:
+            lease.cancel()
+        outlet.discard()
+        for reason, events in outlet.losses.events.items():
+            self._count_drop(reason, events)
+        if outlet.pump is not None:
+            outlet.pump.close(status, f"the session ends: {why}")
+        self._perform(self.core.handle(Disconnect(), outlet.interface, time.monotonic()))
+
+    def close(self) -> None:
+        """Stop all timers."""
+        for lease in self._leases.values():
+            lease.cancel()
+        self._leases.clear()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def take(self, outlet: Outlet, messages: tuple[WireMessage, ...]) -> None:
+        """Handle the messages of one frame from an interface."""
+        joiner = Joiner(self.overlay.limits)
+        for wire in messages:
+            try:
+                message = decode_message(wire, self.core.event_type)
+            except MessageError as error:
+                self._feed(outlet, joiner.flush())
+                outlet.link.consume(event_bytes(wire))
+                if outlet.is_broker and error.refuse.count:
+                    self._count_drop("malformed or of unknown type", error.refuse.count)
+                else:
+                    self._refuse(outlet, error.refuse)
+                continue
+            if isinstance(message, Publish):
+                outlet.link.consume(size_of(message))
+                batch = self._admit(outlet, message, joiner) if not outlet.is_broker else message.batch
+                if batch is not None and len(batch):
+                    self._feed(outlet, joiner.add(batch))
+            else:
+                self._feed(outlet, joiner.flush())
+                self._feed(outlet, message)
+        self._feed(outlet, joiner.flush())
+
+    def _admit(self, outlet: Outlet, message: Publish, joiner: Joiner) -> Any:
+        batch, refusals = admit(message.batch, self.overlay.limits, time.time_ns())
+        for refusal in refusals:
+            self._feed(outlet, joiner.flush())
+            self._refuse(outlet, refusal)
+        return batch
+
+    def _feed(self, outlet: Outlet, message: Message | None) -> None:
+        if message is not None:
+            self._perform(self.core.handle(message, outlet.interface, time.monotonic()))
+
+    def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
+        if refusal.status == "NOT_FOUND":
+            refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
+        self._refused += 1
+        log.warning("refused to %s: %s", outlet.interface, refusal.reason)
+        outlet.send(refusal)
+        if refusal.epoch:
+            # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
+            self._feed(outlet, Unsubscribe(refusal.epoch, 0))
+
+    def _perform(self, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                outlet = self.outlets.get(action.interface)
+                if outlet is None:
+                    continue
+                if isinstance(action.message, Refuse):
+                    self._refused += 1
+                    log.warning("refused to %s: %s", outlet.interface, action.message.reason)
+                if not outlet.send(action.message):
+                    outlet.losses.add("queue full, session ended", events_in(action.message))
+                    asyncio.get_running_loop().call_soon(
+                        self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
+                    )
+            elif isinstance(action, Drop):
+                self._count_drop(action.reason, action.events)
+
+    def _count_drop(self, reason: str, events: int) -> None:
+        self._dropped[reason] = self._dropped.get(reason, 0) + events
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    def _fullness_changed(self, outlet: Outlet) -> None:
+        if outlet.full:
+            self._full[outlet.interface] = outlet
+        else:
+            self._full.pop(outlet.interface, None)
+        for source in self.outlets.values():
+            self._balance(source)
+
+    def _balance(self, source: Outlet) -> None:
+        """Hold back a source while an interface that its events may go to is full.
+
+        Events of a neighbour never go back to it, so neighbours do not wait for each other in a circle.
+        """
+        waiting = len(self._full) - (source.is_broker and source.interface in self._full)
+        source.link.hold(waiting > 0 or self.draining)
+        if source.pump is not None:
+            source.pump.wake()
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more events, and wait until all that was accepted has reached the next stop, or time is
+        up."""
+        self.draining = True
+        for outlet in self.outlets.values():
+            self._balance(outlet)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if all(outlet.link.idle or not outlet.connected for outlet in self.outlets.values()):
+                return
+            await asyncio.sleep(0.02)
+
+    # --- looking at it ----------------------------------------------------------------------------
+
+    def event_type(self, name: str) -> EventType | None:
+        return self.core.event_type(name)
+
+    def unknown_type(self, name: str) -> str:
+        """One sentence on a type that this broker has not heard of."""
+        known = ", ".join(self.core.known_types()) or "none yet"
+        return f"event type {name!r} is not known at broker {self.name}: it knows {known}"
+
+    def inspect(self) -> dict[str, Any]:
+        """The core's state, and the node's counters, as plain values that JSON can hold."""
+        return {
+            "broker": self.name,
+            "overlay": self.overlay.name,
+            "routing": self.overlay.routing,
+            "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
+            "core": self.core.inspect(),
+            "interfaces": {name: outlet.inspect() for name, outlet in self.outlets.items()},
+            "dropped": dict(self._dropped),
+            "refused": self._refused,
+        }
+
+    def render(self) -> str:
+        """The core's state and the interfaces, for people."""
+        lines = [self.core.render().rstrip(), "", "interfaces"]
+        for name, outlet in self.outlets.items():
+            state = "here" if outlet.connected else "away"
+            waits = outlet.link.queued_events
+            lines.append(f"  {name}: {state}" + (f", {waits} events wait" if waits else ""))
+            lines += [f"    {events} events lost: {why}" for why, events in outlet.losses.events.items()]
+        lines += [f"  {events} events dropped: {why}" for why, events in self._dropped.items()]
+        return "\n".join(lines) + "\n"

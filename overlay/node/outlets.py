@@ -1,0 +1,197 @@
+"""What a broker knows of each interface beyond routing: its link, its connection, and what is kept for it.
+
+Invariant: the events that wait for an interface are bounded. While the interface is there, or was a moment
+ago, a full queue holds back the sources of events (no credit is granted), except where a client chose to
+lose events or its session instead; once it has been away for longer, the oldest events give way. Every event
+given up is counted. DESIGN section 5 (credit, sessions, slow consumers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from covey.overlay.core.link import Link
+from covey.overlay.core.messages import Deliver, Interface, Message, Publish
+from covey.overlay.core.size import events_in, size_of
+from covey.overlay.node.limits import SlowConsumer
+from covey.overlay.node.pump import Pump
+
+PATIENCE_S = 2.0
+"""How long an interface that lost its connection may go on holding back the sources."""
+
+_QUEUE_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class Losses:
+    """Events given up, by reason."""
+
+    events: dict[str, int] = field(default_factory=dict)
+
+    def add(self, reason: str, events: int) -> None:
+        if events:
+            self.events[reason] = self.events.get(reason, 0) + events
+
+
+class Outlet:
+    """One interface: its link, the pump of its connection if it has one, and the queue policy.
+
+    `full` turns true when more than `max_events` or 16 MiB wait and the policy is to wait as well; it turns
+    false when half of that is left. `changed` is told when it does.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        link: Link,
+        *,
+        changed: Callable[[Outlet], None],
+        policy: SlowConsumer = SlowConsumer.BLOCK,
+        max_events: int | None = None,
+        max_bytes: int = _QUEUE_BYTES,
+    ) -> None:
+        self.interface = interface
+        self.link = link
+        self.pump: Pump | None = None
+        self.greeting = False
+        self.policy = policy
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self.full = False
+        self.patient = True
+        self.is_broker = interface.startswith("broker/")
+        self.losses = Losses()
+        self.connections = 0
+        self.heard = 0
+        self._changed = changed
+
+    @property
+    def connected(self) -> bool:
+        return self.pump is not None
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> bool:
+        """Queue a message as the policy says; False if the policy is to end the session."""
+        good = True
+        if events_in(message):
+            good = self._send_events(message)
+        else:
+            self.link.send(message)
+            if self.pump is None and not self.greeting:
+                self.link.give_up_control()
+        if self.pump is not None:
+            self.pump.wake()
+        return good
+
+    def _send_events(self, message: Message) -> bool:
+        link = self.link
+        over = self._over(message)
+        if over and self.policy is SlowConsumer.DISCONNECT:
+            return False
+        if over and self.policy is SlowConsumer.DROP_NEWEST:
+            room = 0 if self.max_events is None else max(0, self.max_events - link.backlog_events)
+            self.losses.add("queue full, newest dropped", events_in(message) - room)
+            if not room:
+                return True
+            message = part(message, 0, room)
+        for piece in pieces(message, link.max_frame_bytes):
+            link.send(piece)
+        if self.policy is SlowConsumer.DROP_OLDEST:
+            self._drop_oldest("queue full, oldest dropped")
+        elif self.policy is SlowConsumer.BLOCK:
+            if not self.patient:
+                self._drop_oldest("out of reach, oldest dropped")
+            elif not self.full and self._over():
+                self._set_full(True)
+        return True
+
+    def _over(self, message: Message | None = None) -> bool:
+        events = self.link.backlog_events + (0 if message is None else events_in(message))
+        size = self.link.backlog_bytes + (0 if message is None else size_of(message))
+        return size > self.max_bytes or (self.max_events is not None and events > self.max_events)
+
+    def _drop_oldest(self, reason: str) -> None:
+        while self._over():
+            dropped = self.link.drop_oldest()
+            if not dropped:
+                return
+            self.losses.add(reason, dropped)
+
+    def _set_full(self, full: bool) -> None:
+        if self.full != full:
+            self.full = full
+            self._changed(self)
+
+    # --- what happens to the connection -----------------------------------------------------------
+
+    def hear(self) -> None:
+        """A frame has arrived."""
+        self.heard += 1
+        if self.full:
+            self.progressed()
+
+    def progressed(self) -> None:
+        """The peer has acknowledged something, perhaps."""
+        link = self.link
+        if self.full and (
+            link.backlog_bytes <= self.max_bytes // 2
+            and (self.max_events is None or link.backlog_events <= self.max_events // 2)
+        ):
+            self._set_full(False)
+
+    def attach(self, pump: Pump) -> None:
+        self.pump = pump
+        self.connections += 1
+        self.patient = True
+        if self.policy is SlowConsumer.BLOCK and self._over():
+            self._set_full(True)
+
+    def lose_patience(self) -> None:
+        """The interface has been without a connection for a while: it no longer holds back the sources."""
+        if self.pump is None:
+            self.patient = False
+            if self.policy is SlowConsumer.BLOCK:
+                self._drop_oldest("out of reach, oldest dropped")
+            self._set_full(False)
+
+    def discard(self) -> None:
+        """The interface is gone for good, and with it what waited."""
+        self.losses.add("session ended", self.link.backlog_events)
+        self._set_full(False)
+
+    def inspect(self) -> dict[str, Any]:
+        link = self.link
+        return {
+            "connected": self.connected,
+            "connections": self.connections,
+            "frames_sent": link.sent,
+            "frames_acknowledged": link.acknowledged,
+            "frames_received": link.received,
+            "queued_control": link.queued_control,
+            "queued_events": link.queued_events,
+            "unacknowledged_events": link.retained_events,
+            "full": self.full,
+            "dropped": dict(self.losses.events),
+        }
+
+
+def part(message: Message, start: int, stop: int) -> Message:
+    """The message with only its events from `start` to `stop`."""
+    assert isinstance(message, Publish | Deliver)
+    batch = message.batch.slice(start, stop - start)
+    if isinstance(message, Publish):
+        return Publish(batch)
+    first, last = int(message.offsets[start]), int(message.offsets[stop])
+    return Deliver(batch, message.offsets[start : stop + 1] - first, message.ids[first:last], message.epoch)
+
+
+def pieces(message: Message, max_bytes: int) -> list[Message]:
+    """The message, cut up as far as needed for every piece to fit a frame."""
+    events = events_in(message)
+    if events < 2 or size_of(message) <= max_bytes:
+        return [message]
+    middle = events // 2
+    return [*pieces(part(message, 0, middle), max_bytes), *pieces(part(message, middle, events), max_bytes)]

@@ -1,0 +1,246 @@
+"""The gRPC service of a broker: Connect, Describe, Inspect, health and reflection.
+
+Every error a caller meets has a status and one sentence. A connection that breaks the rules ends; the broker
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from covey.overlay.core.link import LinkError
+from covey.overlay.node.channel import server_options
+from covey.overlay.node.codec import (
+    SERVICE,
+    Greeting,
+    MalformedPacketError,
+    Role,
+    decode_describe,
+    decode_packet,
+    encode_event_type,
+    encode_greeting,
+    encode_inspection,
+)
+from covey.overlay.node.config import BrokerAddress
+from covey.overlay.node.node import Node
+from covey.overlay.node.outlets import Outlet
+from covey.overlay.node.pump import ClosedError, Pump
+
+log = logging.getLogger("covey.broker")
+
+_HELLO_WITHIN_S = 10.0
+_PROBE_S = 2.0
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PortInUseError(Exception):
+    """The address to listen at cannot be had."""
+
+
+class Service:
+    """The handlers, on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pumps: set[Pump] = set()
+
+    # --- Connect ----------------------------------------------------------------------------------
+
+    async def connect(self, _: Any, context: _Context) -> None:
+        try:
+            greeting = await self._hello(context)
+            outlet = await self._outlet(greeting)
+        except ClosedError as error:
+            log.info("a connection from %s was turned away: %s", context.peer(), error)
+            await _abort(context, error.status, str(error))
+            return
+        await self._serve(outlet, greeting, context)
+
+    async def _hello(self, context: _Context) -> Greeting:
+        if self._node.draining:
+            raise ClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
+        try:
+            data = await asyncio.wait_for(context.read(), _HELLO_WITHIN_S)
+            if data is grpc.aio.EOF:
+                raise ClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
+            greeting = decode_packet(data)
+        except TimeoutError:
+            raise ClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
+        except MalformedPacketError as error:
+            raise ClosedError("INVALID_ARGUMENT", str(error)) from None
+        if not isinstance(greeting, Greeting):
+            raise ClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
+        return greeting
+
+    async def _outlet(self, greeting: Greeting) -> Outlet:
+        """The interface that a hello is from; its older connection, if there is one, gives way."""
+        node = self._node
+        if greeting.role is Role.BROKER:
+            check_neighbour(node, greeting)
+            outlet = node.outlets[f"broker/{greeting.id}"]
+        else:
+            old = node.outlets.get(f"client/{greeting.id}")
+            if old is not None and old.link.peer_incarnation != greeting.hello.incarnation:
+                await self._probe(old)
+            outlet = node.session(greeting)
+        if outlet.pump is not None:
+            outlet.pump.close("ABORTED", "a newer connection takes the place of this one")
+            outlet.pump = None
+        return outlet
+
+    async def _probe(self, outlet: Outlet) -> None:
+        """Whether the client that goes by a name is really there: then nobody else can have the name."""
+        heard = outlet.heard
+        outlet.link.probe()
+        if outlet.pump is not None:
+            outlet.pump.wake()
+        waited = 0.0
+        while waited < _PROBE_S and outlet.pump is not None:
+            await asyncio.sleep(0.02)
+            waited += 0.02
+            if outlet.heard != heard:
+                name = outlet.interface.removeprefix("client/")
+                raise ClosedError(
+                    "ALREADY_EXISTS", f"a client named {name!r} is here already: choose another name"
+                )
+
+    async def _serve(self, outlet: Outlet, greeting: Greeting, context: _Context) -> None:
+        node = self._node
+        answer = encode_greeting(node.greeting(outlet))
+        try:
+            node.resume(outlet, greeting)
+        except LinkError as error:
+            await _abort(context, "INVALID_ARGUMENT", str(error))
+            return
+        pump = Pump(
+            outlet.link,
+            context,  # type: ignore[arg-type]
+            lambda messages: node.take(outlet, messages),
+            heard=outlet.hear,
+            acknowledge_at_once=not outlet.is_broker,
+        )
+        outlet.attach(pump)
+        self._pumps.add(pump)
+        why = "the connection broke"
+        status = reason = ""
+        try:
+            await context.write(answer)
+            await pump.run()
+            why = "it said goodbye"
+            if not outlet.is_broker and outlet.pump is pump:
+                node.end_session(outlet, why)
+        except ClosedError as error:
+            why, status, reason = str(error), error.status, str(error)
+        except (LinkError, MalformedPacketError) as error:
+            why, status, reason = str(error), "INVALID_ARGUMENT", str(error)
+            log.warning("%s broke the protocol: %s", outlet.interface, error)
+        except (grpc.aio.AioRpcError, grpc.aio.BaseError, grpc.RpcError, OSError):
+            pass
+        finally:
+            self._pumps.discard(pump)
+            if outlet.pump is pump:
+                outlet.pump = None
+                node.lost(outlet, why)
+        if status:
+            await _abort(context, status, reason)
+
+    def close(self) -> None:
+        """End every connection."""
+        for pump in list(self._pumps):
+            pump.close("UNAVAILABLE", f"broker {self._node.name} is shutting down")
+
+    # --- Describe and Inspect ---------------------------------------------------------------------
+
+    async def describe(self, request: bytes, context: _Context) -> bytes:
+        try:
+            name = decode_describe(request)
+        except MalformedPacketError as error:
+            await _abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        event_type = self._node.event_type(name)
+        if event_type is None:
+            await _abort(context, "NOT_FOUND", self._node.unknown_type(name))
+            return b""
+        return encode_event_type(event_type)
+
+    async def inspect(self, _: bytes, context: _Context) -> bytes:
+        return encode_inspection(self._node.render(), json.dumps(self._node.inspect()))
+
+
+def check_neighbour(node: Node, greeting: Greeting) -> None:
+    """`ClosedError` unless the hello is from a broker next to this one in the same overlay."""
+    if greeting.role is not Role.BROKER:
+        raise ClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is no broker")
+    if greeting.overlay != node.overlay.name:
+        raise ClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is of overlay {greeting.overlay!r}: expected {node.overlay.name!r}",
+        )
+    neighbours = node.overlay.neighbours(node.name)
+    if greeting.id not in neighbours:
+        raise ClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",
+        )
+
+
+async def _abort(context: _Context, status: str, reason: str) -> None:
+    await context.abort(grpc.StatusCode[status], reason)
+
+
+class Server:
+    """A gRPC server for one node, with its health."""
+
+    def __init__(self, node: Node, address: BrokerAddress) -> None:
+        self._node = node
+        self._address = address
+        self._service = Service(node)
+        self._health = health_aio.HealthServicer()
+        self._server = grpc.aio.server(options=server_options(node.overlay.limits.max_frame_bytes))
+
+    async def start(self) -> None:
+        """Listen. `PortInUseError` with one clear sentence if that cannot be."""
+        service = self._service
+        handlers = {
+            "Connect": grpc.stream_stream_rpc_method_handler(service.connect),
+            "Describe": grpc.unary_unary_rpc_method_handler(service.describe),
+            "Inspect": grpc.unary_unary_rpc_method_handler(service.inspect),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        listen = self._address.listen
+        try:
+            port = self._server.add_insecure_port(listen)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise PortInUseError(f"broker {self._node.name} cannot listen at {listen}: is the port in use?")
+        await self._server.start()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", SERVICE):
+            await self._health.set(name, status)
+
+    async def stop(self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = ()) -> None:
+        """Turn new connections away, let what was accepted reach the next stop, then end all connections."""
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._node.drain(drain_s)
+        for dialer in dialers:
+            dialer.cancel()
+        await asyncio.gather(*dialers, return_exceptions=True)
+        self._service.close()
+        await self._server.stop(1.0)
+        self._node.close()
