@@ -33,8 +33,8 @@ class EventBatch:
     """Events of one type from one publisher, in columns.
 
     `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
-    each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since the epoch.
-    The constructor trusts its arguments: use `from_pylist`, `from_arrow` or `deserialize`.
+    each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
+    the epoch. The constructor trusts its arguments: use `from_pylist`, `from_arrow` or `deserialize`.
     """
 
     __slots__ = (

@@ -1,8 +1,9 @@
 """What a matching engine is: subscriptions in, batches of events through, matching subscription ids out.
 
-Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one subscription; a
-call that raises has changed nothing; each event is answered as `Filter.matches` answers it, with every id once.
-DESIGN section 3 fixes the interface, so that engines can be exchanged without touching callers.
+Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one
+subscription; a call that raises has changed nothing; each event is answered as `Filter.matches` answers
+it, with every id once. DESIGN section 3 fixes the interface, so that engines can be exchanged without
+touching callers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Engine(ABC):
     ) -> None:
         """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
 
-        Raises `SubscriptionError` for an id in use, `VariableError` for values that do not fit the filter's variables.
+        Raises `SubscriptionError` for an id in use, `VariableError` for values that do not fit the
+        filter's variables.
         """
         self.add_many(one_id(subscription_id), filter, values, interface=interface)
 
@@ -61,7 +63,8 @@ class Engine(ABC):
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        """Add one subscription per id, all with one filter: every variable has one value for all, or a column of them.
+        """Add one subscription per id, all with one filter: every variable has one value for all, or a
+        column of them.
 
         Raises as `add` does, before anything is added.
         """
@@ -72,7 +75,9 @@ class Engine(ABC):
 
     @abstractmethod
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        """Remove the subscriptions of these ids; `SubscriptionError` for an unknown or repeated one, none removed."""
+        """Remove the subscriptions of these ids; `SubscriptionError` for an unknown or repeated one, none
+        removed.
+        """
 
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """Give some or all variables of a subscription new values, together.
@@ -83,18 +88,25 @@ class Engine(ABC):
 
     @abstractmethod
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
-        """Update many subscriptions that all have the variables named; raises as `update`, before any has changed."""
+        """Update many subscriptions that all have the variables named; raises as `update`, before any has
+        changed.
+        """
 
     @abstractmethod
     def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
-        """The matching subscriptions of every event: `ids[offsets[i]:offsets[i + 1]]` are event i's, ascending.
+        """The matching subscriptions of every event: `ids[offsets[i]:offsets[i + 1]]` are event i's,
+        ascending.
 
         Returns offsets, int64[n_events + 1], and ids, int64[offsets[-1]].
         """
 
     @abstractmethod
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        """One bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 says that interface i matches."""
+        """One bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 says that interface
+        i matches.
+
+        There are words for the highest interface ever added.
+        """
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -112,7 +124,9 @@ class Engine(ABC):
 
     @abstractmethod
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        """Why an event matches a subscription or does not, predicate by predicate; `SubscriptionError` if unknown."""
+        """Why an event matches a subscription or does not, predicate by predicate; `SubscriptionError` if
+        unknown.
+        """
 
 
 _ENGINES = {
@@ -143,7 +157,9 @@ def one_id(subscription_id: int) -> IdArray:
     try:
         return np.array([subscription_id.__index__()], dtype=np.int64)
     except (AttributeError, OverflowError):
-        raise SubscriptionError(f"subscription id {subscription_id!r}: expected an integer of 64 bits") from None
+        raise SubscriptionError(
+            f"subscription id {subscription_id!r}: expected an integer of 64 bits"
+        ) from None
 
 
 def id_array(ids: npt.ArrayLike) -> IdArray:
@@ -151,7 +167,7 @@ def id_array(ids: npt.ArrayLike) -> IdArray:
     found = np.asarray(ids)
     if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
         raise SubscriptionError(
-            f"subscription ids of type {found.dtype} and shape {found.shape}: expected one row of 64-bit integers"
+            f"subscription ids of type {found.dtype} and shape {found.shape}: expected a row of int64"
         )
     if found.dtype == np.uint64 and found.size and int(found.max()) > 2**63 - 1:
         raise SubscriptionError(f"subscription id {int(found.max())}: expected an integer of 64 bits")
@@ -159,11 +175,13 @@ def id_array(ids: npt.ArrayLike) -> IdArray:
 
 
 def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt.NDArray[np.int64]:
-    """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count is wrong."""
+    """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count
+    is wrong.
+    """
     found = np.asarray(interface)
     if found.dtype.kind not in "iu" or found.ndim > 1 or (found.ndim == 1 and found.shape != (count,)):
         raise SubscriptionError(
-            f"interface of type {found.dtype} and shape {found.shape}: expected one number, or {count} of them"
+            f"interface of type {found.dtype} and shape {found.shape}: expected one number or {count}"
         )
     if found.size and (int(found.min()) < 0 or int(found.max()) > MAX_INTERFACE):
         wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())

@@ -1,7 +1,7 @@
 """The brute-force oracle: every event against every filter, one by one, in plain Python.
 
-Invariant: an answer is what `Filter.matches` says, nothing cleverer. It shares no code with the engines, which are
-tested against it under churn (DESIGN section 3).
+Invariant: an answer is what `Filter.matches` says, nothing cleverer. It shares no code with the engines,
+which are tested against it under churn (DESIGN section 3).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class NaiveEngine(Engine):
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
+        self._highest_interface = 0
 
     def add_many(
         self,
@@ -44,7 +45,7 @@ class NaiveEngine(Engine):
                 raise SubscriptionError(f"subscription {i}: already added, expected an id that is not in use")
         if filter.event_type != self.event_type:
             raise FilterError(
-                f"filter over {filter.event_type.name}: expected one over {self.event_type.name}, same attributes"
+                f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
             )
         if not wanted:
             return
@@ -52,9 +53,8 @@ class NaiveEngine(Engine):
         if min(numbers) < 0 or max(numbers) > 65_535:
             raise SubscriptionError(f"interface {numbers}: expected numbers from 0 to 65535")
         each = [filter.check_values(v) for v in _one_by_one(values or {}, len(wanted))]
-        self._subscriptions.update(
-            (i, (filter, v, n)) for i, v, n in zip(wanted, each, numbers, strict=True)
-        )
+        self._highest_interface = max(self._highest_interface, *numbers)
+        self._subscriptions.update((i, (filter, v, n)) for i, v, n in zip(wanted, each, numbers, strict=True))
 
     def remove_many(self, ids: npt.ArrayLike) -> None:
         wanted = _distinct(ids)
@@ -73,15 +73,16 @@ class NaiveEngine(Engine):
 
     def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
         answers = [
-            sorted(i for i, (filter, values, _) in self._subscriptions.items() if filter.matches(event, values))
+            sorted(
+                i for i, (filter, values, _) in self._subscriptions.items() if filter.matches(event, values)
+            )
             for event in batch.to_pylist()
         ]
         offsets = np.cumsum([0, *map(len, answers)], dtype=np.int64)
         return offsets, np.array([i for answer in answers for i in answer], dtype=np.int64)
 
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        highest = max((interface for _, _, interface in self._subscriptions.values()), default=0)
-        words = highest // 64 + 1
+        words = self._highest_interface // 64 + 1
         rows = []
         for event in batch.to_pylist():
             bits = 0
@@ -98,12 +99,19 @@ class NaiveEngine(Engine):
         return subscription_id in self._subscriptions
 
     def memory_bytes(self) -> dict[str, int]:
-        held = sum(sys.getsizeof(v) + sys.getsizeof(values) for v in self._subscriptions.values() for values in v[1:2])
+        held = sum(
+            sys.getsizeof(v) + sys.getsizeof(values)
+            for v in self._subscriptions.values()
+            for values in v[1:2]
+        )
         return {"subscriptions": sys.getsizeof(self._subscriptions) + held}
 
     def render(self) -> str:
         lines = [f"naive: {len(self)} subscriptions to {self.event_type.name}"]
-        lines += [f"  {i}: {filter} {values or ''}".rstrip() for i, (filter, values, _) in self._subscriptions.items()]
+        lines += [
+            f"  {i}: {filter} {values or ''}".rstrip()
+            for i, (filter, values, _) in self._subscriptions.items()
+        ]
         return "\n".join(lines)
 
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:

@@ -1,0 +1,190 @@
+"""Plans: how subscriptions of one structure become rows of interval tests.
+
+Filters that differ in constants alone, or in the values of their variables, share a plan. It says per box
+which columns are hashed (the access predicate), which are tested, and which operand gives each bound; the
+operands' values then make the rows. A test of a plan has at most one bound on a side: `price > $a and
+price > 5` is two tests of one column, so that a new value of `$a` is one word to write (DESIGN section 3:
+UPD is a write in place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from covey.matcher.boxes import Absent, Bound, Box, Test, Text
+from covey.matcher.event_type import EventType, Kind
+from covey.matcher.expression import Constant, Operand, Operator, Scalar, Variable
+from covey.matcher.filter import Filter
+from covey.matcher.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+
+Access = Callable[[tuple[int, ...]], tuple[int, ...]]
+"""Chooses access attributes among those that a box tests for equality."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One end of a test: operand number `operand`, itself left out if `strict`."""
+
+    operand: int
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TestPlan:
+    """An interval of one attribute; where a side is None, the end is `low` or `high`."""
+
+    __test__ = False  # not for pytest
+
+    column: int
+    kind: Kind
+    lower: Side | None
+    upper: Side | None
+    low: int
+    high: int
+
+    @property
+    def equality(self) -> bool:
+        return self.lower is not None and self.lower == self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """A derived column, found by the value of its operand, that must be true (or false, if not
+    `expected`).
+    """
+
+    attribute: int
+    operator: Operator
+    operand: int
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPlan:
+    """One row: `access` are equalities to hash; `tests`, and after them `texts`, are checked."""
+
+    access: tuple[TestPlan, ...]
+    tests: tuple[TestPlan, ...]
+    texts: tuple[TextPlan, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.tests) + len(self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows of all filters of one structure. `variables[o]` is what operand o is made of; None for a
+    constant.
+    """
+
+    filter: Filter
+    boxes: tuple[BoxPlan, ...]
+    kinds: tuple[Kind | None, ...]  # None where no box needs the operand
+    variables: tuple[Variable | None, ...]
+    coded: frozenset[int]  # operands that are strings to compare by code
+
+    def operands_of(self, names: set[str]) -> frozenset[int]:
+        """The operands that any of these variables is part of."""
+        return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
+
+
+PlanKey = tuple[Filter, tuple[Variable | None, ...]]
+
+
+def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Scalar | None, ...]]:
+    """What tells plans apart, and the constants that a filter gives its operands."""
+    structure, operands = filter.lift()
+    if (
+        structure.boxes() is None
+    ):  # with its constants in place it may stay under the cap: `volume not in (1, 2, ...)`
+        structure, operands = filter, ()
+    variables = tuple([o if isinstance(o, Variable) else None for o in operands])
+    return (structure, variables), tuple([o.value if isinstance(o, Constant) else None for o in operands])
+
+
+def make_plan(filter: Filter, access: Access) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
+    """The plan of a filter and its constants; None when it has no normal form under the cap."""
+    structure, lifted = filter.lift()
+    boxes = structure.boxes()
+    operands = _Operands({Variable(str(i + 1)): i for i in range(len(lifted))}, list(lifted))
+    if boxes is None:
+        boxes = filter.boxes()
+        operands = _Operands({}, [])
+    if boxes is None:
+        return None
+    made = tuple([_box(filter.event_type, box, operands, access) for box in boxes])
+    found = operands.operands
+    variables = tuple([o if isinstance(o, Variable) else None for o in found])
+    kinds = tuple([operands.kinds.get(o) for o in range(len(found))])
+    constants = tuple([o.value if isinstance(o, Constant) else None for o in found])
+    tests = [test for box in made for test in (*box.access, *box.tests) if test.kind is Kind.STRING]
+    coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
+    return Plan(filter, made, kinds, variables, coded), constants
+
+
+@dataclass(slots=True)
+class _Operands:
+    numbers: dict[Operand, int]
+    operands: list[Operand]
+    kinds: dict[int, Kind]
+
+    def __init__(self, numbers: dict[Operand, int], operands: list[Operand]) -> None:
+        self.numbers, self.operands, self.kinds = numbers, operands, {}
+
+    def number(self, operand: Operand, kind: Kind) -> int:
+        found = self.numbers.get(operand)
+        if found is None:
+            found = self.numbers[operand] = len(self.operands)
+            self.operands.append(operand)
+        self.kinds[found] = kind
+        return found
+
+
+def _box(event_type: EventType, box: Box, operands: _Operands, access: Access) -> BoxPlan:
+    tests: list[TestPlan] = []
+    texts: list[TextPlan] = []
+    for part in box:
+        column, kind = event_type.index(part.attribute), event_type.attributes[part.attribute]
+        if isinstance(part, Text):
+            number = operands.number(part.operand, kind)
+            texts.append(TextPlan(column, part.operator, number, part.expected))
+        elif isinstance(part, Absent):
+            tests.append(TestPlan(column, kind, None, None, MISSING, MISSING))
+        else:
+            tests += _tests(part, column, kind, operands)
+    equalities: dict[int, TestPlan] = {}
+    for test in tests:
+        if test.equality and kind_can_be_hashed(test.kind):
+            equalities.setdefault(test.column, test)
+    chosen = [equalities[column] for column in access(tuple(equalities))]
+    rest = [t for t in tests if not any(t is c for c in chosen)]
+    rest.sort(key=lambda t: not t.equality)  # equalities fail soonest
+    return BoxPlan(tuple(chosen), tuple(rest), tuple(texts))
+
+
+def kind_can_be_hashed(kind: Kind) -> bool:
+    """An access predicate is worth its probe where an attribute has many values."""
+    return kind is not Kind.BOOL
+
+
+def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[TestPlan]:
+    if test.nan:
+        return [TestPlan(column, kind, None, None, NAN_KEY, NAN_KEY)]
+    if not test.lower and not test.upper:
+        return [TestPlan(column, kind, None, None, FIRST, LAST)]
+
+    def side(bound: Bound) -> Side:
+        return Side(operands.number(bound.operand, kind), bound.strict)
+
+    equal = [b for b in test.lower if b in test.upper and not b.strict]
+    lowers = [side(b) for b in test.lower if b not in equal]
+    uppers = [side(b) for b in test.upper if b not in equal]
+    high = largest_key(kind)
+    made = [TestPlan(column, kind, side(b), side(b), FIRST, high) for b in equal]
+    for i in range(max(len(lowers), len(uppers))):
+        low_side = lowers[i] if i < len(lowers) else None
+        high_side = uppers[i] if i < len(uppers) else None
+        made.append(TestPlan(column, kind, low_side, high_side, FIRST, high))
+    return made
