@@ -3,6 +3,7 @@
 from covey.matcher.batch import EventBatch
 from covey.matcher.boxes import Absent, Bound, Box, Test, Text
 from covey.matcher.builder import F, Var, filter_of
+from covey.matcher.compiling import compile_kernels, kernels_cached
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.errors import (
     CoveyError,
@@ -15,7 +16,6 @@ from covey.matcher.errors import (
 )
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.filter import Filter
-from covey.matcher.kernel import compile_kernels, kernels_cached
 from covey.matcher.language import parse
 from covey.matcher.region import Region
 

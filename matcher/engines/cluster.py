@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.columns import Columns
-from covey.matcher.engine import MAX_INTERFACE, Column, Engine, IdArray, id_array, interface_array
+from covey.matcher.compiling import compile_kernels
+from covey.matcher.engine import MAX_INTERFACE, Column, Engine, IdArray, id_array, interface_array, one_id
 from covey.matcher.engines import cluster_kernels as k
 from covey.matcher.engines.cluster_report import explain_rows, render_store
 from covey.matcher.engines.cluster_store import ClusterStore, Numbers
@@ -28,18 +29,21 @@ from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.trees import Tree, make_tree, release_tree
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import Scalar
+from covey.matcher.expression import Scalar, Variable
 from covey.matcher.filter import Filter
-from covey.matcher.kernel import compile_kernels
-from covey.matcher.keys import MISSING, Keys
+from covey.matcher.keys import FIRST, LAST, MISSING, Keys, lower_key, upper_key
 from covey.matcher.operands import Values, check_columns, evaluate_column, lower, upper
 from covey.matcher.plan import BoxPlan, Plan, PlanKey, Side, TestPlan, make_plan, plan_key
+from covey.matcher.values import affine, normal
 
 MANY_TABLES = 32
 """An event is looked up in every table; from so many on, new structures share the tables there are."""
 
 Operands = dict[int, Values]
 """Values of operands by number, the codes of strings by ~number; one for all subscriptions or one for each."""
+
+Write = tuple[int, int, Variable, Kind, bool, bool]
+"""A bound written in place: box, part of the row, operand, kind, strict, and whether it is a low end."""
 
 
 class ClusterEngine(Engine):
@@ -57,6 +61,7 @@ class ClusterEngine(Engine):
         self._plan_keys: list[PlanKey | None] = []
         self._plan_constants: list[tuple[Scalar | None, ...]] = []
         self._plan_users: list[int] = []
+        self._plan_writes: list[dict[tuple[str, ...], tuple[Plan, list[Write]] | None]] = []
         self._free_plans: list[int] = []
         self._ids = IdMap()
         self._trees: dict[int, Tree] = {}
@@ -122,6 +127,7 @@ class ClusterEngine(Engine):
             self._plan_keys.append(None)
             self._plan_constants.append(())
             self._plan_users.append(0)
+            self._plan_writes.append({})
         self._plan_numbers[key] = number
         self.plans[number], self._plan_keys[number], self._plan_constants[number] = plan, key, constants
         return number, constants
@@ -300,6 +306,7 @@ class ClusterEngine(Engine):
                 assert key is not None
                 del self._plan_numbers[key]
                 self.plans[number] = self._plan_keys[number] = None
+                self._plan_writes[number] = {}
                 self._free_plans.append(number)
 
     def _take_out(self, plan: BoxPlan, rows: Numbers) -> None:
@@ -371,6 +378,40 @@ class ClusterEngine(Engine):
         for number, plan, chosen, checked in changes:
             self._update_rows(number, plan, chosen, checked)
 
+    def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
+        """As `Engine.update`; where bounds change in place, some 10 us whatever the number of subscriptions."""
+        first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
+        writes = None if first < 0 else self._writes(int(self.store.arrays.rows[first, k.ROW_PLAN]), values)
+        if not writes:
+            super().update(subscription_id, values)
+            return
+        plan, changes = writes
+        checked = plan.filter.check_values(values, partial=True)
+        bounds = []
+        for _, _, variable, kind, strict, is_lower in changes:
+            value = normal(kind, affine(variable, checked[variable.name]))
+            bound = lower_key(kind, value, strict) if is_lower else upper_key(kind, value, strict)
+            if kind is Kind.INT64 and (self._extremes or bound <= FIRST or bound >= LAST):
+                super().update(subscription_id, values)
+                return
+            bounds.append(bound)
+        rows = np.array([first + change[0] for change in changes], dtype=np.int64)
+        parts = np.array([change[1] for change in changes], dtype=np.int64)
+        self.store.write(rows, parts, np.array(bounds, dtype=np.int64))
+
+    def _writes(self, number: int, values: Mapping[str, Scalar]) -> tuple[Plan, list[Write]] | None:
+        """What values of these variables write in place; None where a row must move, or a variable is unknown."""
+        names = tuple(values)
+        cached = self._plan_writes[number]
+        if names not in cached:
+            plan = self.plans[number]
+            assert plan is not None
+            changed = plan.operands_of(set(names))
+            known = set(names) <= set(plan.filter.variables)
+            still = not any(_moves(box, changed) for box in plan.boxes) and not changed & plan.coded
+            cached[names] = (plan, list(_changes(plan, changed))) if known and still else None
+        return cached[names]
+
     def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
         """Plans are shared by filters that differ in constants, so an error must not show the plan's own
         filter.
@@ -386,9 +427,7 @@ class ClusterEngine(Engine):
         changed = plan.operands_of(set(values))
         operands = self._operands(plan, self._plan_constants[number], values, changed)
         for box, box_plan in enumerate(plan.boxes):
-            moves = any(_side(test) in changed for test in box_plan.access)
-            moves = moves or any(text.operand in changed for text in box_plan.texts)
-            if moves:
+            if _moves(box_plan, changed):
                 self._move(box_plan, firsts + box, operands, changed)
             else:
                 for t, test in enumerate(box_plan.tests):
@@ -400,7 +439,7 @@ class ClusterEngine(Engine):
 
     def _write(self, rows: Numbers, part: int, bounds: int | Keys) -> None:
         values = bounds if isinstance(bounds, np.ndarray) else np.full(len(rows), bounds, dtype=np.int64)
-        self.store.write(rows, part, values)
+        self.store.write(rows, np.full(len(rows), part, dtype=np.int64), values)
 
     def _move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
         """Take rows out and put them in again where their new access predicate or texts belong."""
@@ -604,6 +643,21 @@ class ClusterEngine(Engine):
 def _side(test: TestPlan) -> int:
     assert test.lower is not None
     return test.lower.operand
+
+
+def _moves(plan: BoxPlan, changed: frozenset[int]) -> bool:
+    """Whether new values of these operands move a row."""
+    return any(_side(test) in changed for test in plan.access) or any(t.operand in changed for t in plan.texts)
+
+
+def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
+    for box, box_plan in enumerate(plan.boxes):
+        for t, test in enumerate(box_plan.tests):
+            for side, part in ((test.lower, 1 + 2 * t), (test.upper, 2 + 2 * t)):
+                if side is not None and side.operand in changed:
+                    variable = plan.variables[side.operand]
+                    assert variable is not None
+                    yield box, part, variable, test.kind, side.strict, part % 2 == 1
 
 
 def _low(test: TestPlan, side: Side, operands: Operands) -> int | Keys:

@@ -330,13 +330,16 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(STORE, frozen(int64), int64, frozen(int64))
-def write_bounds(store, rows, part, values):  # type: ignore[no-untyped-def]
-    """Write one bound of rows in place: part 1 + 2t is the low end of test t, 2 + 2t the high end."""
+@kernel(frozen(int32, 2), frozen(int64, 2), array(int64), frozen(int64), frozen(int64), frozen(int64))
+def write_bounds(row_table, blocks, pool, rows, parts, values):  # type: ignore[no-untyped-def]
+    """Write bounds in place: part 1 + 2t of a row is the low end of its test t, 2 + 2t the high end.
+
+    It takes three arrays and not the store, since unpacking the store costs more than one bound.
+    """
     for i in range(rows.size):
-        block = store.rows[rows[i], ROW_BLOCK]
-        at = store.blocks[block, BLOCK_START] + store.rows[rows[i], ROW_POSITION]
-        store.pool[at + (part << store.blocks[block, BLOCK_SIZE])] = values[i]
+        block = row_table[rows[i], ROW_BLOCK]
+        at = blocks[block, BLOCK_START] + row_table[rows[i], ROW_POSITION]
+        pool[at + (parts[i] << blocks[block, BLOCK_SIZE])] = values[i]
     return 0
 
 

@@ -125,9 +125,10 @@ class ClusterStore:
     def remove(self, rows: Numbers) -> None:
         k.remove_rows(self.arrays, rows)
 
-    def write(self, rows: Numbers, part: int, values: Keys) -> None:
-        """Write one bound of each row in place: part 1 + 2t is test t's low end, 2 + 2t its high end."""
-        k.write_bounds(self.arrays, rows, part, values)
+    def write(self, rows: Numbers, parts: Numbers, values: Keys) -> None:
+        """Write bounds in place: part 1 + 2t is the low end of a row's test t, 2 + 2t its high end."""
+        a = self.arrays
+        k.write_bounds(a.rows, a.blocks, a.pool, rows, parts, values)
 
     def read(self, rows: Numbers, access: int, tests: int) -> tuple[Keys, Keys, Keys]:
         """keys[access, n], lows[tests, n] and highs[tests, n] of rows that are of one plan."""

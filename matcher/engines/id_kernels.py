@@ -26,6 +26,16 @@ def home(subscription_id, mask):  # type: ignore[no-untyped-def]
     return (h ^ (h >> 29) ^ (h >> 47)) & mask
 
 
+@kernel(frozen(int32), frozen(int64), int64)
+def find_row(places, ids, wanted):  # type: ignore[no-untyped-def]
+    """The row of one id, -1 if it is unknown."""
+    mask = np.int64(places.size - 1)
+    place = home(wanted, mask)
+    while places[place] != FREE and ids[places[place]] != wanted:
+        place = (place + 1) & mask
+    return places[place]
+
+
 @kernel(frozen(int32), frozen(int64), frozen(int64), array(int64))
 def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
     """The row of every id, -1 for unknown ones; returns how many are known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.id_kernels import enter_rows, find_rows, leave_rows, rehash_rows
+from covey.matcher.engines.id_kernels import enter_rows, find_row, find_rows, leave_rows, rehash_rows
 
 Numbers = npt.NDArray[np.int64]
 
@@ -35,6 +35,10 @@ class IdMap:
         rows = np.empty(len(wanted), dtype=np.int64)
         find_rows(self._places, ids, wanted, rows)
         return rows
+
+    def find_one(self, ids: Numbers, wanted: int) -> int:
+        """The row of an id, -1 if it is unknown."""
+        return int(find_row(self._places, ids, wanted))
 
     def enter(self, ids: Numbers, rows: Numbers) -> None:
         """Enter rows; none of their ids is in the map."""
