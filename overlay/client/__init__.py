@@ -1,6 +1,6 @@
 """The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
 
-from covey.overlay.client.client import Client
+from covey.overlay.client.client import Client, inspect_broker
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
@@ -13,4 +13,5 @@ __all__ = [
     "NotSettledError",
     "RefusedError",
     "Subscription",
+    "inspect_broker",
 ]

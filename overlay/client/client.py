@@ -19,7 +19,7 @@ import grpc.aio
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
-from covey.matcher.errors import EventTypeError, FilterError
+from covey.matcher.errors import FilterError
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.outbox import Outbox
 from covey.overlay.client.session import Handlers, Session
@@ -258,19 +258,14 @@ class Client:
         return await self._describe(name)
 
     async def _describe(self, name: str) -> EventType:
-        reply = await self._unary(DESCRIBE, encode_describe(name))
+        reply = await _call(self.address, DESCRIBE, encode_describe(name))
         self._types[name] = event_type = decode_event_type(reply)
         return event_type
 
     async def inspect(self) -> tuple[str, dict[str, Any]]:
         """The broker's state: as text for people, and as plain values."""
         self._check_open()
-        text, as_json = decode_inspection(await self._unary(INSPECT, b""))
-        return text, json.loads(as_json)
-
-    async def _unary(self, method: str, request: bytes) -> bytes:
-        async with open_channel(self.address) as channel:
-            return await call_unary(channel, method, request, self.address)
+        return await inspect_broker(self.address)
 
     def _update(self, subscription: Subscription, values: Mapping[str, object]) -> None:
         self._check_open()
@@ -466,16 +461,22 @@ def _filter(filter: object, event_type: EventType) -> Filter:
     return filter_of(event_type, filter)  # type: ignore[arg-type]
 
 
-async def call_unary(channel: grpc.aio.Channel, method: str, request: bytes, address: str) -> bytes:
-    """Describe or Inspect. `RefusedError` with the broker's sentence, `ConnectError` if none answers."""
-    try:
-        reply: bytes = await channel.unary_unary(method)(request, timeout=_DESCRIBE_S)
-    except grpc.aio.AioRpcError as error:
-        reason = reason_of(error, address)
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise ConnectError(reason) from None
-        raise RefusedError(error.code().name, reason) from None
+async def inspect_broker(address: str) -> tuple[str, dict[str, Any]]:
+    """The state of the broker at an address: as text for people, and as plain values.
+
+    `ConnectError` if none answers there.
+    """
+    text, as_json = decode_inspection(await _call(address, INSPECT, b""))
+    return text, json.loads(as_json)
+
+
+async def _call(address: str, method: str, request: bytes) -> bytes:
+    async with open_channel(address) as channel:
+        try:
+            reply: bytes = await channel.unary_unary(method)(request, timeout=_DESCRIBE_S)
+        except grpc.aio.AioRpcError as error:
+            reason = reason_of(error, address)
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise ConnectError(reason) from None
+            raise RefusedError(error.code().name, reason) from None
     return reply
-
-
-__all__ = ["Client", "EventTypeError", "call_unary"]

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.overlay.client.errors import RefusedError
+from covey.overlay.core.client import Refused
 from covey.overlay.core.link import Frame, Link
-from covey.overlay.core.messages import Message, Publish, Refuse
+from covey.overlay.core.messages import Message, Publish
 from covey.overlay.core.size import size_of
 from covey.overlay.node.intake import admit
 from covey.overlay.node.limits import Limits
@@ -182,7 +183,7 @@ class Outbox:
         self._frames.clear()
         self._last_frame = 0
 
-    def refused(self, refuse: Refuse) -> None:
+    def refused(self, refuse: Refused) -> None:
         """The broker did not take some events."""
         error = RefusedError(refuse.status, refuse.reason)
         for sent in self._sent:

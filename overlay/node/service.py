@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -40,7 +40,15 @@ log = logging.getLogger("covey.broker")
 
 _HELLO_WITHIN_S = 10.0
 _PROBE_S = 2.0
-_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Context(Protocol):
+    """What the handlers use of gRPC's context of a call."""
+
+    def peer(self) -> str: ...
+    async def read(self) -> bytes: ...
+    async def write(self, data: bytes) -> None: ...
+    async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
 
 
 class PortInUseError(Exception):
@@ -124,7 +132,7 @@ class Service:
             return
         pump = Pump(
             outlet.link,
-            context,  # type: ignore[arg-type]
+            context,
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
             acknowledge_at_once=not outlet.is_broker,

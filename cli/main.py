@@ -1,0 +1,103 @@
+"""The command `covey`: a table of subcommands, each loaded only when it is asked for.
+
+A mistake of the user's, in whatever subcommand, is one line on stderr and a status other than 0; what a
+subcommand raises as `CoveyError` becomes that line here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+COMMANDS: tuple[tuple[str, str, str, str], ...] = (
+    ("up", "covey.cli.up", "up", "Start the brokers of an overlay file on this machine."),
+    ("broker", "covey.cli.broker", "broker", "Run one broker of an overlay."),
+    ("publish", "covey.cli.publish", "publish", "Publish events from a CSV file, or typed in as JSON lines."),
+    (
+        "subscribe",
+        "covey.cli.subscribe",
+        "subscribe",
+        "Print the events that match a filter; move it live.",
+    ),
+    ("inspect", "covey.cli.inspect", "inspect", "Show what a broker knows."),
+    ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
+    ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, judged by an oracle."),
+    ("bench", "covey.cli.bench", "bench", "Measure how fast Covey is on this machine."),
+)
+"""Name, module, function or typer app in it, and one line of help: to add a subcommand, add a row."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; ends the process."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = _run(words)
+    except BrokenPipeError:
+        # Whoever read our output has left; Python must not try to flush what is left of it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
+
+
+def _run(words: list[str]) -> int:
+    import typer
+
+    from covey.matcher.errors import CoveyError
+
+    app = typer.Typer(
+        name="covey",
+        help=f"{_group.__doc__}\n\nExample: covey up examples/five.yaml",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_group)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    for name, module, attribute, text in COMMANDS:
+        if name != wanted:
+            app.command(name, help=text)(_stub)
+            continue
+        found: Any = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    try:
+        status = app(args=words, prog_name="covey", standalone_mode=False)
+        return status if isinstance(status, int) else 0
+    except CoveyError as error:
+        return _complain(str(error), 1)
+    except Exception as error:
+        # Mistakes on the command line: the parser's exceptions, wherever typer has its parser from.
+        message: Callable[[], str] | None = getattr(error, "format_message", None)
+        if message is None:
+            if type(error).__name__ == "Abort":
+                return 130
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(message())
+            return 2
+        command = f"covey {wanted}" if any(wanted == row[0] for row in COMMANDS) else "covey"
+        return _complain(f"{' '.join(message().split())} (see {command} --help)", 2)
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"covey: {message}", file=sys.stderr)
+    return status
+
+
+def _group() -> None:
+    """Publish/subscribe by content, with subscriptions that move."""
+
+
+def _stub() -> None:
+    """Stands for a subcommand that was not asked for."""
+
+
+if __name__ == "__main__":
+    main()

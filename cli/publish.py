@@ -1,0 +1,227 @@
+"""`covey publish`: events from a CSV file, or typed in as JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from covey.matcher import EventType
+    from covey.overlay import Client
+
+_BATCH_EVENTS = 1_024
+_CONNECT_S = 5.0
+
+
+def publish(
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
+    file: Annotated[
+        str, typer.Argument(help="A CSV file with a header line; - for JSON lines from standard input.")
+    ] = "-",
+    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            help="Attributes as name:kind,...; kinds are int64, float64, string, bool, timestamp. "
+            "The broker is asked if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Events per second; as fast as they are taken if not given.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Publish events to an overlay.
+
+    A line of JSON that is no event is reported with its number, and the rest goes on; the status is then 1.
+
+    Example: covey publish --broker localhost:7005 Quote quotes.csv --schema
+    firm:string,price:float64,volume:int64
+
+    Example: echo '{"firm": "IBM", "price": 9.5}' | covey publish --broker localhost:7005 Quote
+    """
+    from covey.matcher.errors import CoveyError
+
+    if rate is not None and not rate > 0:
+        raise CoveyError(f"--rate is {rate:g}: expected a number of events per second above 0")
+    if file != "-" and not Path(file).is_file():
+        raise CoveyError(f"{file}: no such file")
+    declared = _schema(type_name, schema) if schema is not None else None
+    published, bad, seconds = asyncio.run(_publish(type_name, declared, file, broker, rate, name))
+    if json_output:
+        print(json.dumps({"published": published, "refused": bad, "seconds": round(seconds, 3)}))
+    else:
+        refused = f", {bad} refused" if bad else ""
+        print(f"published {published:,} events of {type_name} in {seconds:.2f} s{refused}")
+    raise typer.Exit(1 if bad else 0)
+
+
+def _schema(type_name: str, text: str) -> EventType:
+    from covey.matcher import EventType
+    from covey.matcher.errors import EventTypeError
+
+    attributes: dict[str, str] = {}
+    for part in text.split(","):
+        attribute, colon, kind = (word.strip() for word in part.partition(":"))
+        if not colon:
+            raise EventTypeError(f"--schema has {part.strip()!r}: expected name:kind, such as price:float64")
+        if attribute in attributes:
+            raise EventTypeError(f"--schema has attribute {attribute!r} twice")
+        attributes[attribute] = kind
+    return EventType(type_name, attributes)
+
+
+async def _publish(
+    type_name: str, declared: EventType | None, file: str, broker: str, rate: float | None, name: str | None
+) -> tuple[int, int, float]:
+    from covey.overlay import Client
+
+    async with Client(broker, name=name, connect_timeout=_CONNECT_S) as client:
+        event_type = declared or await client.event_type(type_name)
+        await client.advertise(event_type)
+        start = time.perf_counter()
+        pace = _Pace(rate)
+        if file == "-":
+            published, bad = await _publish_lines(client, event_type, pace)
+        else:
+            published, bad = await _publish_csv(client, event_type, file, pace), 0
+        return published, bad, time.perf_counter() - start
+
+
+class _Pace:
+    """Lets events go at a rate; any number at once if there is none."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._start = time.perf_counter()
+        self._gone = 0
+
+    @property
+    def batch(self) -> int:
+        """Events that go together: what a hundredth of a second takes."""
+        return _BATCH_EVENTS if self._rate is None else max(1, min(_BATCH_EVENTS, int(self._rate / 100)))
+
+    async def go(self, events: int) -> None:
+        if self._rate is not None:
+            due = self._start + self._gone / self._rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        self._gone += events
+
+
+async def _publish_csv(client: Client, event_type: EventType, file: str, pace: _Pace) -> int:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from covey.matcher.errors import EventError
+    from covey.matcher.event_type import Kind
+
+    # Times are read as text: Arrow's reader wants to know beforehand whether they name a zone.
+    types = {
+        attribute: pa.string() if kind is Kind.TIMESTAMP else kind.arrow
+        for attribute, kind in event_type.attributes.items()
+    }
+    published = 0
+    waiting: set[asyncio.Task[None]] = set()
+    try:
+        reader = csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=types))
+        for records in reader:
+            records = _with_times(records, event_type)
+            for start in range(0, records.num_rows, pace.batch):
+                part = records.slice(start, pace.batch)
+                await pace.go(part.num_rows)
+                waiting.add(asyncio.create_task(client.publish_batch(event_type.name, part)))
+                if len(waiting) >= 8:
+                    done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        task.result()
+                published += part.num_rows
+        await asyncio.gather(*waiting)
+    except pa.ArrowException as error:
+        raise EventError(f"{file}: {' '.join(str(error).split())}") from None
+    except EventError as error:
+        raise EventError(f"{file}: {error}") from None
+    return published
+
+
+def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:
+    """Columns of times in ISO 8601 text as timestamps; without a zone they are UTC."""
+    import pyarrow as pa
+
+    from covey.matcher.event_type import Kind
+
+    for position, name in enumerate(records.schema.names):
+        if event_type.attributes.get(name) is Kind.TIMESTAMP:
+            column = records.column(position)
+            try:
+                times = column.cast(pa.timestamp("us")).cast(Kind.TIMESTAMP.arrow)
+            except pa.ArrowInvalid:
+                times = column.cast(Kind.TIMESTAMP.arrow)
+            records = records.set_column(position, name, times)
+    return records
+
+
+async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> tuple[int, int]:
+    from covey.cli.lines import stdin_lines
+
+    if sys.stdin.isatty():
+        example = ", ".join(f'"{attribute}": ...' for attribute in event_type.names)
+        print(f"one event per line, as JSON: {{{example}}}; Ctrl-D ends", file=sys.stderr)
+    outcome = {"published": 0, "bad": 0}
+    room = asyncio.Semaphore(4 * _BATCH_EVENTS)
+    waiting: set[asyncio.Task[None]] = set()
+    number = 0
+    async for line in stdin_lines():
+        number += 1
+        if not line.strip():
+            continue
+        await pace.go(1)
+        await room.acquire()
+        task = asyncio.create_task(_publish_line(client, event_type, number, line, outcome, room))
+        waiting.add(task)
+        task.add_done_callback(waiting.discard)
+    await asyncio.gather(*waiting)
+    return outcome["published"], outcome["bad"]
+
+
+async def _publish_line(
+    client: Client,
+    event_type: EventType,
+    number: int,
+    line: str,
+    outcome: dict[str, int],
+    room: asyncio.Semaphore,
+) -> None:
+    from covey.matcher.errors import EventError
+    from covey.overlay import RefusedError
+
+    try:
+        event = _event(line)
+        await client.publish(event_type.name, **event)
+        outcome["published"] += 1
+    except (EventError, RefusedError) as error:
+        outcome["bad"] += 1
+        print(f"line {number}: {str(error).removeprefix('event 0 of ')}", file=sys.stderr)
+    finally:
+        room.release()
+
+
+def _event(line: str) -> dict[str, Any]:
+    from covey.matcher.errors import EventError
+
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise EventError(f"no JSON: {error}") from None
+    if not isinstance(event, dict):
+        raise EventError(f'{line.strip()[:60]}: expected an object such as {{"price": 9.5}}')
+    return event

@@ -1,0 +1,165 @@
+"""`covey subscribe`: the events that match a filter, as they come; typing new values moves the filter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from covey.matcher import EventBatch, EventType, Filter
+    from covey.overlay import Subscription
+
+_CONNECT_S = 5.0
+
+
+def subscribe(
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
+    filter: Annotated[str, typer.Argument(help="What to match; every event if not given.")] = "",
+    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    set_values: Annotated[
+        list[str] | None, typer.Option("--set", help="Value of a variable: limit=100. May be repeated.")
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            help="Attributes as name:kind,...; the broker is asked if not given.", show_default=False
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
+    name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+) -> None:
+    """Subscribe, and print matching events until Ctrl-C or --count.
+
+    Typing limit=90 gives the variable a new value while events flow; several, as in low=1 high=5, change at
+    once. The time until the whole overlay has applied it is shown.
+
+    Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
+    """
+    words = [word for given in set_values or [] for word in given.split() if word]
+    status = asyncio.run(_subscribe(type_name, filter, broker, words, schema, count, name, json_output))
+    raise typer.Exit(status)
+
+
+async def _subscribe(
+    type_name: str,
+    filter: str,
+    broker: str,
+    words: list[str],
+    schema: str | None,
+    count: int | None,
+    name: str | None,
+    json_output: bool,
+) -> int:
+    from covey.cli.publish import _schema
+    from covey.matcher import parse
+    from covey.overlay import Client
+
+    def on_state(connected: bool, reason: str) -> None:
+        if not connected:
+            print(f"connection lost: {reason}; trying again", file=sys.stderr)
+        elif seen:
+            print(f"connected again, {reason}", file=sys.stderr)
+        seen.append(connected)
+
+    seen: list[bool] = []
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Client(broker, name=name, connect_timeout=_CONNECT_S, on_state=on_state) as client:
+        event_type: EventType = (
+            _schema(type_name, schema) if schema is not None else await client.event_type(type_name)
+        )
+        parsed = parse(filter, event_type)
+        values = read_values(words, parsed)
+        subscription = await client.subscribe(event_type, parsed, values=values)
+        print(f"subscribed to {type_name}: {filter or 'every event'}", file=sys.stderr)
+        tasks = {
+            asyncio.create_task(_print_events(subscription, count, json_output)),
+            asyncio.create_task(stop.wait()),
+        }
+        moves = asyncio.create_task(_move(subscription))
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*pending, moves):
+            task.cancel()
+        await asyncio.gather(*pending, moves, return_exceptions=True)
+        for task in done:
+            task.result()
+    return 0
+
+
+def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
+    """Values given as name=value: numbers, true and false as such where the filter takes them, else text."""
+    from covey.matcher.errors import VariableError
+
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().removeprefix("$")
+        if not equals or not name:
+            raise VariableError(f"{word!r}: expected name=value, such as limit=100")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        try:
+            filter.check_values({name: value}, partial=True)
+        except VariableError:
+            value = text
+            filter.check_values({name: value}, partial=True)
+        values[name] = value
+    return values
+
+
+async def _move(subscription: Subscription) -> None:
+    """Give variables new values as they are typed in."""
+    from covey.cli.lines import stdin_lines
+    from covey.matcher.errors import CoveyError
+
+    async for line in stdin_lines():
+        if not line.strip():
+            continue
+        try:
+            values = read_values(line.split(), subscription.filter)
+            start = time.perf_counter()
+            await subscription.update(values=values)
+            took_ms = (time.perf_counter() - start) * 1e3
+            print(f"{line.strip()}: applied in {took_ms:.1f} ms", file=sys.stderr, flush=True)
+        except CoveyError as error:
+            print(f"covey: {error}", file=sys.stderr, flush=True)
+
+
+async def _print_events(subscription: Subscription, count: int | None, json_output: bool) -> None:
+    left = count
+    async for batch in subscription.batches():
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= len(batch)
+        sys.stdout.write("".join(_lines(batch, json_output)))
+        sys.stdout.flush()
+        if left == 0:
+            return
+
+
+def _lines(batch: EventBatch, json_output: bool) -> list[str]:
+    if json_output:
+        return [json.dumps(event, default=_plain) + "\n" for event in batch.to_pylist()]
+    name = batch.event_type.name
+    return [f"{name} {_words(event)}\n" for event in batch.to_pylist()]
+
+
+def _words(event: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_plain(value)}" for name, value in event.items() if value is not None)
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,143 @@
+"""`covey up`: an overlay of local processes, one per broker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from covey.overlay.node.config import Overlay
+
+_READY_S = 60.0
+_STOP_S = 8.0
+_LONGEST_PAUSE_S = 10.0
+
+
+def up(
+    file: Annotated[Path, typer.Argument(help="The overlay file.")],
+) -> None:
+    """Start every broker of an overlay file on this machine, and stop them all with Ctrl-C.
+
+    A broker that dies is reported and started again.
+
+    Example: covey up examples/five.yaml
+    """
+    from covey.matcher import compile_kernels, kernels_cached
+    from covey.overlay.node.config import ConfigError, load_overlay
+
+    try:
+        overlay = load_overlay(file)
+    except ConfigError as error:
+        print(f"covey: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    if not kernels_cached():
+        print("compiling the matching kernels, once; this takes about half a minute", flush=True)
+        compile_kernels()
+    raise typer.Exit(asyncio.run(Up(overlay, file).run()))
+
+
+class Up:
+    """The processes of one overlay."""
+
+    def __init__(self, overlay: Overlay, file: Path) -> None:
+        self._overlay = overlay
+        self._file = file
+        self._stopping = asyncio.Event()
+        self._failed = False
+        self._ready = False
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+
+    async def run(self) -> int:
+        """Until a signal, or until a broker does not start; the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stopping.set)
+        keepers = [asyncio.create_task(self._keep(name)) for name in self._overlay.brokers]
+        announcer = asyncio.create_task(self._announce())
+        await self._stopping.wait()
+        announcer.cancel()
+        for process in self._processes.values():
+            if process.returncode is None:
+                process.terminate()
+        _, late = await asyncio.wait(keepers, timeout=_STOP_S)
+        if late:
+            for process in self._processes.values():
+                if process.returncode is None:
+                    process.kill()
+            await asyncio.wait(late)
+        for keeper in keepers:
+            keeper.result()
+        print("stopped", flush=True)
+        return 1 if self._failed else 0
+
+    async def _keep(self, name: str) -> None:
+        """Run a broker; start it again, after ever longer pauses, if it dies."""
+        pause_s = 0.5
+        while not self._stopping.is_set():
+            started = asyncio.get_running_loop().time()
+            status = await self._broker(name)
+            if self._stopping.is_set():
+                return
+            if not self._ready or status == 2:
+                print(f"covey: broker {name} did not start (status {status})", file=sys.stderr, flush=True)
+                self._failed = True
+                self._stopping.set()
+                return
+            if asyncio.get_running_loop().time() - started > _LONGEST_PAUSE_S:
+                pause_s = 0.5
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            print(f"covey: broker {name} died ({how}); starting it again", file=sys.stderr, flush=True)
+            try:
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            except TimeoutError:
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _broker(self, name: str) -> int:
+        command = [
+            sys.executable,
+            "-m",
+            "covey.cli.main",
+            "broker",
+            "--config",
+            str(self._file),
+            "--name",
+            name,
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        self._processes[name] = process
+        if self._stopping.is_set():
+            process.terminate()
+        assert process.stdout is not None
+        width = max(len(broker) for broker in self._overlay.brokers)
+        async for line in process.stdout:
+            print(f"{name:<{width}} | {line.decode(errors='replace').rstrip()}", flush=True)
+        return await process.wait()
+
+    async def _announce(self) -> None:
+        """Say when every broker serves and every link is open."""
+        for name in self._overlay.brokers:
+            while not await self._linked(name):
+                await asyncio.sleep(0.1)
+        self._ready = True
+        where = ", ".join(f"{name} at {broker.address}" for name, broker in self._overlay.brokers.items())
+        print(f"ready: {where}", flush=True)
+
+    async def _linked(self, name: str) -> bool:
+        from covey.overlay.client import ConnectError, RefusedError, inspect_broker
+
+        try:
+            _, state = await inspect_broker(self._overlay.brokers[name].address)
+        except (ConnectError, RefusedError):
+            return False
+        links = [f"broker/{neighbour}" for neighbour in self._overlay.neighbours(name)]
+        return state["broker"] == name and all(state["interfaces"][link]["connected"] for link in links)
