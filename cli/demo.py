@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from rich.console import Console
 
-    from covey.sim.demo.run import Outcome
+    from covey.sim.demo.run import Demonstration, Outcome
 
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
 
 
 def demo(
     routing: Annotated[str, typer.Option(help="parametric, static, or both, one after the other.")] = "both",
+    resubscribe: Annotated[
+        str, typer.Option(help="Under static routing, old-first: unsubscribe, then subscribe; or new-first.")
+    ] = "old-first",
     rate: Annotated[
         float | None, typer.Option(help="Quotes per second; as fast as the overlay takes them if not given.")
     ] = None,
@@ -46,6 +48,10 @@ def demo(
     """
     if routing not in ("both", "parametric", "static"):
         raise typer.BadParameter(f"{routing!r}: expected both, parametric or static", param_hint="--routing")
+    if resubscribe not in ("old-first", "new-first"):
+        raise typer.BadParameter(
+            f"{resubscribe!r}: expected old-first or new-first", param_hint="--resubscribe"
+        )
     if rate is not None and not rate > 0:
         raise typer.BadParameter(
             f"{rate:g}: expected a number of quotes per second above 0", param_hint="--rate"
@@ -59,6 +65,7 @@ def demo(
 
     from covey.matcher import compile_kernels, kernels_cached
     from covey.sim.demo import report
+    from covey.sim.demo.run import Demonstration
     from covey.sim.quotes import load_quotes
 
     console = Console(stderr=json_output)
@@ -68,10 +75,13 @@ def demo(
     if not kernels_cached():
         console.print("compiling the matcher's kernels (once; about half a minute)")
         compile_kernels()
-    outcomes = [
-        asyncio.run(_run(quotes, each, rate, restart, console))
-        for each in (("parametric", "static") if routing == "both" else (routing,))
-    ]
+    outcomes = []
+    for each in ("parametric", "static") if routing == "both" else (routing,):
+        console.print(f"{each} routing: starting five brokers", highlight=False)
+        demonstration = Demonstration(
+            quotes, routing=each, resubscribe=resubscribe.replace("-", "_"), rate=rate, restart=restart
+        )
+        outcomes.append(asyncio.run(_watched(demonstration, console)))
     if json_output:
         print(json.dumps(report.as_json(outcomes), indent=2))
     else:
@@ -79,14 +89,9 @@ def demo(
     raise typer.Exit(1 if report.failed(outcomes) else 0)
 
 
-async def _run(
-    quotes: pa.RecordBatch, routing: str, rate: float | None, restart: str | None, console: Console
-) -> Outcome:
+async def _watched(demonstration: Demonstration, console: Console) -> Outcome:
     from covey.sim.demo import report
-    from covey.sim.demo.run import Demonstration
 
-    console.print(f"{routing} routing: starting five brokers", highlight=False)
-    demonstration = Demonstration(quotes, routing=routing, rate=rate, restart=restart)
     viewer = asyncio.create_task(report.show(demonstration.replay, console))
     try:
         return await demonstration.run()

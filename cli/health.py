@@ -18,7 +18,7 @@ def health(
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(broker) as channel:
+    with grpc.insecure_channel(broker, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             reply = health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=timeout

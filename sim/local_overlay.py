@@ -12,16 +12,16 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
 import yaml
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from covey.matcher import CoveyError, EventType, compile_kernels
+from covey.matcher import EventType, compile_kernels
+from covey.matcher.errors import CoveyError
+from covey.overlay.client import inspect_broker
 
 THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 """b1 at the top, b2 and b3 below it, b4 below b2 and b5 below b3."""
@@ -43,6 +43,7 @@ class LocalOverlay:
         event_types: Sequence[EventType] = (),
         limits: Mapping[str, int] | None = None,
     ) -> None:
+        self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
         self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
         self._configuration: dict[str, Any] = {
@@ -65,7 +66,8 @@ class LocalOverlay:
         try:
             for broker in self.brokers:
                 await self._spawn(broker)
-            await asyncio.gather(*(self._until_serving(broker) for broker in self.brokers))
+            for broker in self.brokers:
+                await self._until_linked(broker)
         except BaseException:
             await self.stop()
             raise
@@ -83,9 +85,9 @@ class LocalOverlay:
         await process.wait()
 
     async def start(self, broker: str) -> None:
-        """Starts a broker that was killed, at its old address; returns when it serves."""
+        """Starts a broker that was killed, at its old address; returns when its links are open."""
         await self._spawn(broker)
-        await self._until_serving(broker)
+        await self._until_linked(broker)
 
     async def stop(self, patience_s: float = 10.0) -> None:
         """Lets every broker drain and end, and kills those that have not ended in time."""
@@ -101,6 +103,11 @@ class LocalOverlay:
             await asyncio.gather(*(process.wait() for process in running))
         self._processes.clear()
         self._cleanup.close()
+
+    async def inspect(self) -> dict[str, dict[str, Any]]:
+        """What each broker's routing core says of itself. `CoveyError` if one does not answer."""
+        said = await asyncio.gather(*(inspect_broker(address) for address in self.addresses.values()))
+        return {broker: state["core"] for broker, (_, state) in zip(self.addresses, said, strict=True)}
 
     def process_ids(self) -> dict[str, int]:
         return {broker: process.pid for broker, process in self._processes.items()}
@@ -121,22 +128,22 @@ class LocalOverlay:
                 stderr=log,
             )
 
-    async def _until_serving(self, broker: str, patience_s: float = 60.0) -> None:
+    async def _until_linked(self, broker: str, patience_s: float = 60.0) -> None:
         process = self._processes[broker]
-        deadline = asyncio.get_running_loop().time() + patience_s
-        async with grpc.aio.insecure_channel(self.addresses[broker]) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            while True:
-                try:
-                    request = health_pb2.HealthCheckRequest()
-                    reply = await stub.Check(request, timeout=2.0, wait_for_ready=True)
-                    if reply.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-                except grpc.aio.AioRpcError:
-                    pass
-                if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
-                    raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
-                await asyncio.sleep(0.05)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + patience_s
+        while True:
+            with suppress(CoveyError):
+                _, state = await inspect_broker(self.addresses[broker])
+                links = [f"broker/{neighbour}" for neighbour in self._neighbours(broker)]
+                if all(state["interfaces"][link]["connected"] for link in links):
+                    return
+            if process.returncode is not None or clock() > deadline:
+                raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
+            await asyncio.sleep(0.02)
+
+    def _neighbours(self, broker: str) -> list[str]:
+        return [b if a == broker else a for a, b in self._links if broker in (a, b)]
 
     def log(self, broker: str, lines: int = 20) -> str:
         """The end of what a broker printed."""

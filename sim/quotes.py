@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from covey.matcher import CoveyError, EventType
+from covey.matcher import EventType
+from covey.matcher.errors import CoveyError
 
 QUOTE = EventType(
     "Quote",

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from covey.matcher import CoveyError
+from covey.matcher.errors import CoveyError
 from covey.sim.local_overlay import LocalOverlay, chain
 
 

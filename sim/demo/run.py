@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from covey.matcher import CoveyError, EventType
+from covey.matcher import EventType
+from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.sim.demo.oracle import History, Verdict
 from covey.sim.demo.strategies import STRATEGIES, Quote, Strategy
@@ -90,16 +91,28 @@ class Outcome:
 
 
 class Demonstration:
-    """A run that can be watched through `replay` while `run` is under way."""
+    """A run that can be watched through `replay` while `run` is under way.
+
+    `resubscribe` ("old_first" as in Jayaram et al., Fig. 2, or "new_first") is the order in which clients
+    change a subscription under static routing. `rate` is in quotes per second; None is as fast as the overlay
+    takes them. `restart` names a broker to kill and start again half-way.
+    """
 
     def __init__(
-        self, quotes: pa.RecordBatch, *, routing: str, rate: float | None = None, restart: str | None = None
+        self,
+        quotes: pa.RecordBatch,
+        *,
+        routing: str,
+        resubscribe: str = "old_first",
+        rate: float | None = None,
+        restart: str | None = None,
     ) -> None:
         self._days = _days(quotes)
         self._quotes: list[Quote] = quotes.to_pylist()
         self._positions: dict[tuple[str, datetime], int] = {
             (quote["firm"], quote["date"]): position for position, quote in enumerate(self._quotes)
         }
+        self._resubscribe = resubscribe
         self._rate = rate
         self._restart = restart
         self.replay = Replay(routing, len(self._quotes))
@@ -116,7 +129,12 @@ class Demonstration:
             await exchange.advertise(QUOTE)
             await exchange.advertise(BELL)
             for strategy in STRATEGIES:
-                client = Client(overlay.addresses[strategy.broker], name=strategy.name.replace(" ", "-"))
+                client = Client(
+                    overlay.addresses[strategy.broker],
+                    name=strategy.name.replace(" ", "-"),
+                    routing=replay.routing,
+                    resubscribe=self._resubscribe,
+                )
                 replay.traders.append(await self._trader(strategy, await stack.enter_async_context(client)))
 
             replay.began = perf_counter()

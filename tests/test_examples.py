@@ -1,0 +1,61 @@
+"""The examples run as they stand, against brokers that are processes; the README shows the first of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from covey.overlay.node.config import load_overlay
+from covey.sim.local_overlay import THREE_LEVELS, LocalOverlay
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+async def run_example(name: str, tmp_path: Path) -> tuple[int, str, str]:
+    """Runs an example in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
+    async with LocalOverlay(THREE_LEVELS) as overlay:
+        text = (ROOT / "examples" / name).read_text()
+        for number, address in enumerate(overlay.addresses.values(), start=1):
+            text = re.sub(rf"(localhost|\{{host\}}):700{number}", address, text)
+        assert ":700" not in text
+        script = tmp_path / name
+        script.write_text(text)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+
+def test_the_readme_shows_the_client_example() -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown == (ROOT / "examples" / "client.py").read_text()
+    assert len(shown.splitlines()) < 25
+
+
+def test_the_client_example_runs(tmp_path: Path) -> None:
+    code, out, err = asyncio.run(run_example("client.py", tmp_path))
+    assert (code, out) == (0, "bought at 9.5\nbought at 9.0\n"), err
+
+
+def test_the_host_example_runs(tmp_path: Path) -> None:
+    code, out, err = asyncio.run(run_example("host.py", tmp_path))
+    assert code == 0, out + err
+
+
+def test_both_overlay_files_describe_the_same_tree_at_the_same_ports() -> None:
+    here, contained = (load_overlay(ROOT / "examples" / name, {}) for name in ("five.yaml", "compose.yaml"))
+    assert here.links == contained.links == THREE_LEVELS
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    assert list(services) == list(here.brokers) == list(contained.brokers)
+    for name, service in services.items():
+        (published,) = service["ports"]
+        assert published == f"127.0.0.1:{here.brokers[name].address.rpartition(':')[2]}:7001"
+        assert contained.brokers[name].address == f"{name}:7001"
+        assert service["environment"]["COVEY_BROKER"] == name
