@@ -177,8 +177,10 @@ class Demonstration:
         async for quote in trader.subscription:
             trader.waits = False
             history.arrive(self._positions[quote["firm"], quote["date"]])
-            if strategy.wants(quote, history.values):
-                values = strategy.move(quote, history.values)
+            values = history.values
+            if strategy.wants(quote, values):
+                values = strategy.move(quote, values)
+            if values != history.values:
                 change = history.issue(values, replay.published)
                 asked = perf_counter()
                 await trader.subscription.update(**values)

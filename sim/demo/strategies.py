@@ -20,7 +20,7 @@ class Strategy:
     """A subscriber at one broker.
 
     `wants(quote, values)` is the filter's meaning in Python; `move(quote, values)` gives the values after a
-    quote that it wanted, and differs from `values` whenever the subscription is to move.
+    quote that it wanted: the same ones if the subscription is to stay as it is.
     """
 
     name: str
@@ -44,26 +44,34 @@ BUY_LOWER = Strategy(
 MOVING_BAND = Strategy(
     name="moving band",
     broker="b2",
-    filter='firm == "AAPL" and (price < 0.98 * $last or price > 1.02 * $last)',
-    start={"last": 0.0},
+    filter='firm == "AAPL" and (price < $low or price > $high)',
+    start={"low": 0.0, "high": 0.0},
     wants=lambda quote, values: (
-        quote["firm"] == "AAPL"
-        and (quote["price"] < 0.98 * values["last"] or quote["price"] > 1.02 * values["last"])
+        quote["firm"] == "AAPL" and (quote["price"] < values["low"] or quote["price"] > values["high"])
     ),
-    move=lambda quote, values: {"last": quote["price"]},
+    move=lambda quote, values: {"low": 0.96 * quote["price"], "high": 1.04 * quote["price"]},
 )
-"""A quote that lies 2 % or more off the last one seen; one variable moves both edges of the band."""
+"""A quote that lies 4 % off the last price reported; both edges of the band move in one update."""
 
-UNUSUAL_VOLUME = Strategy(
-    name="unusual volume",
+
+def _usual_volume(quote: Quote, values: Values) -> Values:
+    """Follows the volume in steps: up where twice as much was traded, down where less than 80 % was."""
+    volume, usual = quote["volume"], values["usual"]
+    if volume > 2.0 * usual:
+        return {"usual": 1.3 * usual}
+    if volume < 0.8 * usual:
+        return {"usual": 0.9 * usual}
+    return values
+
+
+BUSY_DAYS = Strategy(
+    name="busy days",
     broker="b1",
-    filter='firm == "MSFT" and (volume > $busy or volume < $quiet)',
-    start={"busy": 0.0, "quiet": 0.0},
-    wants=lambda quote, values: (
-        quote["firm"] == "MSFT" and (quote["volume"] > values["busy"] or quote["volume"] < values["quiet"])
-    ),
-    move=lambda quote, values: {"busy": 1.3 * quote["volume"], "quiet": quote["volume"] / 1.3},
+    filter='firm == "MSFT" and volume > 0.7 * $usual',
+    start={"usual": 1_000_000.0},
+    wants=lambda quote, values: quote["firm"] == "MSFT" and quote["volume"] > 0.7 * values["usual"],
+    move=_usual_volume,
 )
-"""A day with far more or far less trade than the last one reported; two variables move in one update."""
+"""Days with no less than 70 % of the usual trade: most quotes arrive, and few of them move the threshold."""
 
-STRATEGIES = (BUY_LOWER, MOVING_BAND, UNUSUAL_VOLUME)
+STRATEGIES = (BUY_LOWER, MOVING_BAND, BUSY_DAYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from covey.sim.demo.oracle import History, Verdict
-from covey.sim.demo.strategies import BUY_LOWER, MOVING_BAND, STRATEGIES, UNUSUAL_VOLUME, Strategy
+from covey.sim.demo.strategies import BUSY_DAYS, BUY_LOWER, MOVING_BAND, STRATEGIES, Strategy
 
 BELOW = Strategy(
     name="below",
@@ -105,25 +105,21 @@ def test_what_a_killed_broker_may_have_swallowed_is_excused_and_counted_but_dupl
 
 
 def test_the_strategies_move_on_what_they_want() -> None:
-    quote = {"firm": "IBM", "price": 99.0, "volume": 10}
-    assert BUY_LOWER.wants(quote, {"limit": 100.0})
-    assert not BUY_LOWER.wants(quote, BUY_LOWER.move(quote, {"limit": 100.0}))
-    apple = quote | {"firm": "AAPL", "volume": 1000}
-    moved = MOVING_BAND.move(apple, {"last": 0.0})
-    assert moved == {"last": 99.0}
-    assert [MOVING_BAND.wants(apple | {"price": p}, moved) for p in (97.0, 97.1, 100.9, 101.0)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    microsoft = quote | {"firm": "MSFT", "volume": 1300}
-    moved = UNUSUAL_VOLUME.move(microsoft, UNUSUAL_VOLUME.start)
-    assert moved == {"busy": 1690.0, "quiet": 1000.0}
-    assert [UNUSUAL_VOLUME.wants(microsoft | {"volume": v}, moved) for v in (999, 1000, 1690, 1691)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    quote = {"firm": "IBM", "price": 100.0, "volume": 10}
+    assert BUY_LOWER.wants(quote, {"limit": 100.5})
+    assert BUY_LOWER.move(quote, {"limit": 100.5}) == {"limit": 100.0}
+    assert not BUY_LOWER.wants(quote, {"limit": 100.0})
+
+    apple = quote | {"firm": "AAPL"}
+    band = MOVING_BAND.move(apple, MOVING_BAND.start)
+    assert band == {"low": 96.0, "high": 104.0}
+    prices = (95.9, 96.0, 104.0, 104.1)
+    assert [MOVING_BAND.wants(apple | {"price": p}, band) for p in prices] == [True, False, False, True]
+
+    microsoft = quote | {"firm": "MSFT"}
+    usual = {"usual": 1000.0}
+    volumes = (700, 701, 800, 2000, 2001)
+    assert [BUSY_DAYS.wants(microsoft | {"volume": v}, usual) for v in volumes] == [False, *[True] * 4]
+    moved = [BUSY_DAYS.move(microsoft | {"volume": v}, usual)["usual"] for v in volumes[1:]]
+    assert moved == [900.0, 1000.0, 1000.0, 1300.0]
     assert len({strategy.broker for strategy in STRATEGIES}) == 3
