@@ -1,7 +1,7 @@
 """Compiling the kernels ahead of their first use, and knowing beforehand whether that will take its time.
 
-Invariant: importing this costs nothing; Numba is imported when kernels are, so that programs that only parse, publish
-and subscribe never load it.
+Invariant: importing this costs nothing; Numba is imported when kernels are, so that programs that only
+parse, publish and subscribe never load it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 
 def kernels_cached() -> bool:
     """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already)."""
-    return all(compiled.signatures or _is_cached(compiled, signature) for compiled, signature in _registered())
+    return all(
+        compiled.signatures or _is_cached(compiled, signature) for compiled, signature in _registered()
+    )
 
 
 def _registered() -> list[tuple[Any, tuple[Any, ...]]]:

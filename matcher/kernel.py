@@ -1,8 +1,9 @@
-"""Kernels: functions compiled by Numba once, with explicit signatures and an on-disk cache, that release the GIL.
+"""Kernels: functions compiled by Numba once, with explicit signatures and an on-disk cache, that release
+the GIL.
 
 Invariant: importing a kernel module compiles nothing. A kernel is compiled, or loaded from the cache, by
-`compile_kernels` (`compiling.py`), which engines call when they are created; it never compiles a second signature
-(DESIGN section 3).
+`compile_kernels` (`compiling.py`), which engines call when they are created; it never compiles a second
+signature (DESIGN section 3).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 from numba import config, njit, types
 
 registered: list[tuple[Any, tuple[Any, ...]]] = []
-"""Every kernel with the types of its parameters; none where Numba is told not to compile (NUMBA_DISABLE_JIT)."""
+"""Every kernel with the types of its parameters; none where Numba is told not to compile
+(NUMBA_DISABLE_JIT).
+"""
 
 
 def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -21,7 +24,7 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled = njit(cache=True, nogil=True, error_model="numpy")(function)
-        if not config.DISABLE_JIT:
+        if not config.DISABLE_JIT:  # type: ignore[attr-defined]
             registered.append((compiled, signature))
         return compiled
 

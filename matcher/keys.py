@@ -190,12 +190,8 @@ def _inexact(kind: Kind, values: npt.NDArray[np.generic]) -> bool:
     """Whether some value needs Python's exact arithmetic: it lies where int64 and float64 cannot hold
     each other.
     """
-    if kind is Kind.FLOAT64:
-        return values.dtype == np.int64 and bool(((values > _EXACT) | (values < -_EXACT)).any())  # type: ignore
-    return (
-        kind is Kind.INT64
-        and values.dtype == np.float64
-        and bool(
-            ((np.abs(values) > _EXACT) & np.isfinite(values)).any()  # type: ignore[type-var]
-        )
-    )
+    if kind is Kind.FLOAT64 and values.dtype == np.int64:
+        return bool(((values > _EXACT) | (values < -_EXACT)).any())  # type: ignore[operator]
+    if kind is Kind.INT64 and values.dtype == np.float64:
+        return bool(((np.abs(values) > _EXACT) & np.isfinite(values)).any())
+    return False

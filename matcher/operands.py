@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,9 @@ from covey.matcher.filter import Filter
 from covey.matcher.keys import INT64_MAX, lower_key, lower_keys, microseconds, upper_key, upper_keys
 from covey.matcher.values import affine, normal, offset_microseconds
 
-Numbers = npt.NDArray[np.generic]
-Values = Scalar | Numbers | pa.StringArray
+Numbers = npt.NDArray[Any]
+StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
+Values: TypeAlias = Scalar | Numbers | StringColumn
 
 _EARLIEST = microseconds(datetime.min)
 _LATEST = microseconds(datetime.max)
@@ -44,9 +46,7 @@ def check_columns(
     columns: dict[str, Column] = {}
     samples: dict[str, object] = {}
     for name, given in values.items():
-        if isinstance(given, np.ndarray | list | pa.Array) and getattr(given, "ndim", 1) == 1:
-            if isinstance(given, pa.Array):
-                given = given.to_numpy(zero_copy_only=False)
+        if is_column(given):
             if len(given) != count:
                 raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
             columns[name] = given
@@ -94,7 +94,7 @@ def _column(given: Column, sample: Values) -> Values | None:
     return None
 
 
-def _strings(given: Column) -> pa.StringArray | None:
+def _strings(given: Column) -> StringColumn | None:
     try:
         strings = pa.array(given, type=pa.string())
     except (pa.ArrowException, ValueError, TypeError):
@@ -150,3 +150,25 @@ def upper(kind: Kind, value: Values, strict: bool) -> int | npt.NDArray[np.int64
     if isinstance(value, np.ndarray):
         return upper_keys(kind, value, strict)
     return upper_key(kind, value, strict)
+
+
+def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:
+    """The values of one of many subscriptions."""
+    return {name: given[position] if is_column(given) else given for name, given in values.items()}  # type: ignore
+
+
+def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[str, Scalar | Column]:
+    """The values of some of many subscriptions."""
+    chosen: dict[str, Scalar | Column] = {}
+    for name, given in values.items():
+        if isinstance(given, list):
+            chosen[name] = [given[position] for position in positions.tolist()]
+        elif is_column(given):
+            chosen[name] = given[positions]
+        else:
+            chosen[name] = given
+    return chosen
+
+
+def is_column(given: object) -> TypeGuard[Column]:
+    return isinstance(given, np.ndarray | list) and getattr(given, "ndim", 1) == 1

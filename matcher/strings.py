@@ -82,12 +82,12 @@ class StringCodes:
         """Take back all codes that are not `live` (bool[limit]) and rebuild the table: linear in the
         codes given out.
         """
-        for code in np.flatnonzero(~live[1:]) + 1:
+        for code in (np.flatnonzero(~live[1:]) + 1).tolist():
             text = self._names[code]
             if text is not None:
                 del self._codes[text]
                 self._names[code] = None
-                self._free.append(int(code))
+                self._free.append(code)
         self._table = np.zeros(_size_for(len(self._codes)), dtype=np.int32)
         self._heap_end = 0
         for text, code in self._codes.items():

@@ -6,7 +6,7 @@ is left to check are `lo <= key <= hi` tests, stored columnwise in blocks of up 
 same columns to test:
 
     table    (attributes a, b)              one per set of access attributes; table 0 has none
-      bucket   (a = 7, b = 3)               one per access predicate, found by its hash through `index`
+      bucket   (a = 7, b = 3)               one per access predicate, found by its hash through `places`
         cluster  tests on columns (2, 5)    one per signature, in a chain
           block    -> block -> block        only the first may have room; a full one of 256 gets a
           successor in front
@@ -42,7 +42,7 @@ GONE = -2
 MISSING = -(2**63)
 
 # state: single numbers
-POOL_TOP, BLOCK_TOP, BLOCK_FREE, CLUSTER_TOP, CLUSTER_FREE, BUCKET_TOP, BUCKET_FREE, INDEX_USED, STAMP = (
+POOL_TOP, BLOCK_TOP, BLOCK_FREE, CLUSTER_TOP, CLUSTER_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, STAMP = (
     range(9)
 )
 STATE = 9
@@ -70,7 +70,7 @@ class Store(NamedTuple):
     free: npt.NDArray[np.int64]  # [tests, LARGEST + 1]: start of a free stretch, or NONE
     tables: npt.NDArray[np.int64]
     signatures: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
+    places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
     buckets: npt.NDArray[np.int64]
     clusters: npt.NDArray[np.int64]
     blocks: npt.NDArray[np.int64]
@@ -79,10 +79,10 @@ class Store(NamedTuple):
     ids: npt.NDArray[np.int64]  # [rows]
     seen: npt.NDArray[
         np.int64
-    ]  # [rows]: stamp of the last event that the subscription of this first row matched
+    ]  # [rows]: stamp of the last event that matched the subscription that starts there
 
 
-STORE = types.NamedTuple(
+STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64, 2), array(int64, 2), array(int64, 2), array(int32), array(int64, 2),
      array(int64, 2), array(int64, 2), array(int64), array(int32, 2), array(int64), array(int64)],
     Store,
@@ -110,11 +110,11 @@ def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
     h = first_hash(table)
     for a in range(width):
         h = mix(h, keys[a, i])
-    mask = store.index.size - 1
+    mask = store.places.size - 1
     place = h & mask
     vacant = -1
-    while store.index[place] != NONE:
-        b = store.index[place]
+    while store.places[place] != NONE:
+        b = store.places[place]
         if b == GONE:
             if vacant < 0:
                 vacant = place
@@ -139,8 +139,8 @@ def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
         store.buckets[bucket, BUCKET_KEYS + a] = keys[a, i]
     if vacant < 0:
         vacant = place
-        state[INDEX_USED] += 1
-    store.index[vacant] = bucket
+        state[PLACES_USED] += 1
+    store.places[vacant] = bucket
     store.tables[table, TABLE_BUCKETS] += 1
     return bucket
 
@@ -235,7 +235,7 @@ def insert_rows(store, rows, table, signature, keys, lows, highs, start):  # typ
             or state[BLOCK_TOP] >= blocks.shape[0]
             or state[CLUSTER_TOP] >= store.clusters.shape[0]
             or state[BUCKET_TOP] >= store.buckets.shape[0]
-            or 2 * state[INDEX_USED] >= store.index.size
+            or 2 * state[PLACES_USED] >= store.places.size
         ):
             return i
         cluster = find_cluster(store, find_bucket(store, table, keys, i), signature)
@@ -259,17 +259,17 @@ def insert_rows(store, rows, table, signature, keys, lows, highs, start):  # typ
 
 @inlined
 def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
-    mask = store.index.size - 1
+    mask = store.places.size - 1
     place = store.buckets[bucket, BUCKET_HASH] & mask
-    while store.index[place] != bucket:
+    while store.places[place] != bucket:
         place = (place + 1) & mask
-    if store.index[(place + 1) & mask] == NONE:
-        while store.index[place] == bucket or store.index[place] == GONE:
-            store.index[place] = NONE
-            store.state[INDEX_USED] -= 1
+    if store.places[(place + 1) & mask] == NONE:
+        while store.places[place] == bucket or store.places[place] == GONE:
+            store.places[place] = NONE
+            store.state[PLACES_USED] -= 1
             place = (place - 1) & mask
     else:
-        store.index[place] = GONE
+        store.places[place] = GONE
     store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_BUCKETS] -= 1
     store.buckets[bucket, BUCKET_HEAD] = store.state[BUCKET_FREE]
     store.buckets[bucket, BUCKET_TABLE] = NONE
@@ -330,16 +330,16 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(frozen(int32, 2), frozen(int64, 2), array(int64), frozen(int64), frozen(int64), frozen(int64))
-def write_bounds(row_table, blocks, pool, rows, parts, values):  # type: ignore[no-untyped-def]
-    """Write bounds in place: part 1 + 2t of a row is the low end of its test t, 2 + 2t the high end.
+@kernel(frozen(int32, 2), frozen(int64, 2), array(int64), frozen(int64), int64, frozen(int64))
+def write_bounds(row_table, blocks, pool, rows, part, values):  # type: ignore[no-untyped-def]
+    """Write one bound of rows in place: part 1 + 2t is the low end of test t, 2 + 2t the high end.
 
     It takes three arrays and not the store, since unpacking the store costs more than one bound.
     """
     for i in range(rows.size):
         block = row_table[rows[i], ROW_BLOCK]
         at = blocks[block, BLOCK_START] + row_table[rows[i], ROW_POSITION]
-        pool[at + (parts[i] << blocks[block, BLOCK_SIZE])] = values[i]
+        pool[at + (part << blocks[block, BLOCK_SIZE])] = values[i]
     return 0
 
 
@@ -364,16 +364,16 @@ def read_rows(store, rows, keys, lows, highs):  # type: ignore[no-untyped-def]
 
 
 @kernel(frozen(int64, 2), int64, array(int32))
-def rehash_buckets(buckets, top, index):  # type: ignore[no-untyped-def]
-    """Enter all buckets into a new, empty index; returns how many there are."""
-    mask = index.size - 1
+def rehash_buckets(buckets, top, places):  # type: ignore[no-untyped-def]
+    """Enter all buckets into a new, empty table of places; returns how many there are."""
+    mask = places.size - 1
     used = 0
     for b in range(top):
         if buckets[b, BUCKET_TABLE] != NONE:
             place = buckets[b, BUCKET_HASH] & mask
-            while index[place] != NONE:
+            while places[place] != NONE:
                 place = (place + 1) & mask
-            index[place] = b
+            places[place] = b
             used += 1
     return used
 
@@ -415,10 +415,10 @@ def probe(store, table, keys, e):  # type: ignore[no-untyped-def]
         if key == MISSING:
             return np.int64(NONE)
         h = mix(h, key)
-    mask = store.index.size - 1
+    mask = store.places.size - 1
     place = h & mask
-    while store.index[place] != NONE:
-        b = store.index[place]
+    while store.places[place] != NONE:
+        b = store.places[place]
         if b >= 0 and store.buckets[b, BUCKET_HASH] == h and store.buckets[b, BUCKET_TABLE] == table:
             a = 0
             while (

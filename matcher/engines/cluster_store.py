@@ -7,11 +7,11 @@ stay valid while what they stand for lives. The layout is drawn in `cluster_kern
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.columns import Columns
+from covey.matcher.engine import MAX_INTERFACE
 from covey.matcher.engines import cluster_kernels as k
 from covey.matcher.keys import Keys
 
@@ -31,7 +31,7 @@ class ClusterStore:
             free=np.full((3, k.LARGEST + 1), k.NONE, dtype=np.int64),
             tables=np.zeros((_SMALLEST, k.TABLE_COLUMNS + k.ACCESS), dtype=np.int64),
             signatures=np.zeros((_SMALLEST, k.SIGNATURE_COLUMNS + 2), dtype=np.int64),
-            index=np.full(2 * _SMALLEST, k.NONE, dtype=np.int32),
+            places=np.full(2 * _SMALLEST, k.NONE, dtype=np.int32),
             buckets=np.zeros((_SMALLEST, k.BUCKET_KEYS + k.ACCESS), dtype=np.int64),
             clusters=np.zeros((_SMALLEST, k.CLUSTER_FIELDS), dtype=np.int64),
             blocks=np.zeros((_SMALLEST, k.BLOCK_FIELDS), dtype=np.int64),
@@ -44,6 +44,7 @@ class ClusterStore:
         self._signatures: dict[tuple[int, ...], int] = {}
         self._free_signatures: list[int] = []
         self._purge_at = 64
+        self._out = np.empty(1024, dtype=np.int64)
         self._row_top = 0
         self._free_rows: dict[int, list[Numbers]] = {}
         self.table(())
@@ -125,10 +126,10 @@ class ClusterStore:
     def remove(self, rows: Numbers) -> None:
         k.remove_rows(self.arrays, rows)
 
-    def write(self, rows: Numbers, parts: Numbers, values: Keys) -> None:
-        """Write bounds in place: part 1 + 2t is the low end of a row's test t, 2 + 2t its high end."""
+    def write(self, rows: Numbers, part: int, values: Keys) -> None:
+        """Write one bound of each row in place: part 1 + 2t is test t's low end, 2 + 2t its high end."""
         a = self.arrays
-        k.write_bounds(a.rows, a.blocks, a.pool, rows, parts, values)
+        k.write_bounds(a.rows, a.blocks, a.pool, rows, part, values)
 
     def read(self, rows: Numbers, access: int, tests: int) -> tuple[Keys, Keys, Keys]:
         """keys[access, n], lows[tests, n] and highs[tests, n] of rows that are of one plan."""
@@ -142,7 +143,8 @@ class ClusterStore:
         """The signature number of every row."""
         a = self.arrays
         clusters = a.blocks[a.rows[rows, k.ROW_BLOCK], k.BLOCK_CLUSTER]
-        return a.clusters[clusters, k.CLUSTER_SIGNATURE]
+        numbers: Numbers = a.clusters[clusters, k.CLUSTER_SIGNATURE]
+        return numbers
 
     def signature_columns(self, signature: int) -> list[int]:
         """The columns that a signature tests."""
@@ -154,10 +156,61 @@ class ClusterStore:
         """Mark the string codes that rows name."""
         k.mark_codes(self.arrays, is_string, len(self.tables), live)
 
-    def live_signatures(self) -> Iterable[tuple[tuple[int, ...], int]]:
-        """(columns, rows) of every signature that has rows."""
-        rows = self.arrays.signatures[:, k.SIGNATURE_ROWS]
-        return [(columns, int(rows[n])) for columns, n in self._signatures.items() if rows[n]]
+    # --- matching -------------------------------------------------------------------------------
+
+    def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
+        """CSR offsets and ids of the subscriptions that each event's keys match, each id once."""
+        offsets = np.zeros(len(keys) + 1, dtype=np.int64)
+        tables = len(self.tables)
+        done = 0
+        while True:
+            done = k.match_events(self.arrays, tables, keys, done, shared, ordered, offsets, self._out)
+            if done == len(keys):
+                return offsets, self._out[: offsets[-1]].copy()
+            larger = np.empty(2 * len(self._out), dtype=np.int64)
+            larger[: offsets[done]] = self._out[: offsets[done]]
+            self._out = larger
+
+    def match_bits(
+        self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int = MAX_INTERFACE + 1
+    ) -> None:
+        """Set the bits of the interfaces that each event's keys match; `interfaces` is how many are in
+        use.
+        """
+        k.match_bits(self.arrays, len(self.tables), keys, interfaces, bits)
+
+    # --- what a structure says ------------------------------------------------------------------
+
+    def row_bytes(self) -> int:
+        """What rows take whatever their tests."""
+        return self.arrays.rows.nbytes + self.arrays.ids.nbytes + self.arrays.seen.nbytes
+
+    def structure_bytes(self) -> dict[str, int]:
+        """What the structure takes, in bytes, by part."""
+        a = self.arrays
+        return {
+            "tests in blocks": a.pool.nbytes,
+            "clusters and blocks": a.clusters.nbytes + a.blocks.nbytes,
+            "access index": a.places.nbytes + a.buckets.nbytes,
+            "signatures and tables": a.signatures.nbytes + a.tables.nbytes + a.free.nbytes,
+            "output": self._out.nbytes,
+        }
+
+    def render(self, columns: Columns) -> list[str]:
+        """The structure, a line per table with access predicates and per signature with rows."""
+        a = self.arrays
+        lines = []
+        for attributes, number in self.tables.items():
+            buckets = int(a.tables[number, k.TABLE_BUCKETS])
+            if buckets:
+                names = ", ".join(columns.describe(c) for c in attributes) or "no access predicate"
+                lines.append(f"table ({names}): {buckets} bucket{'s' if buckets != 1 else ''}")
+        for tested, number in self._signatures.items():
+            rows = int(a.signatures[number, k.SIGNATURE_ROWS])
+            if rows:
+                names = ", ".join(columns.describe(c) for c in tested) or "nothing left to test"
+                lines.append(f"tests ({names}): {rows} row{'s' if rows != 1 else ''}")
+        return lines
 
     # --- room -------------------------------------------------------------------------------------
 
@@ -169,11 +222,11 @@ class ClusterStore:
         for name, field in (("blocks", k.BLOCK_TOP), ("clusters", k.CLUSTER_TOP), ("buckets", k.BUCKET_TOP)):
             if top[field] >= len(getattr(a, name)):
                 self._grow(name)
-        if 2 * top[k.INDEX_USED] >= len(a.index):
+        if 2 * top[k.PLACES_USED] >= len(a.places):
             live = int(a.tables[:, k.TABLE_BUCKETS].sum())
-            index = np.full(max(2 * _SMALLEST, 1 << (4 * live).bit_length()), k.NONE, dtype=np.int32)
-            top[k.INDEX_USED] = k.rehash_buckets(a.buckets, top[k.BUCKET_TOP], index)
-            self.arrays = self.arrays._replace(index=index)
+            places = np.full(max(2 * _SMALLEST, 1 << (4 * live).bit_length()), k.NONE, dtype=np.int32)
+            top[k.PLACES_USED] = k.rehash_buckets(a.buckets, top[k.BUCKET_TOP], places)
+            self.arrays = self.arrays._replace(places=places)
 
     def _grow(self, name: str, size: int = 0) -> None:
         old = getattr(self.arrays, name)

@@ -43,7 +43,7 @@ class Extremes:
                     del self._bounds[first]
         exact = least_integer if place[2] else greatest_integer
         if not isinstance(value, np.ndarray):
-            if is_ambiguous(Kind.INT64, value, strict, place[2]):  # type: ignore[arg-type]
+            if is_ambiguous(Kind.INT64, value, strict, place[2]):
                 bound = int(exact(value, strict))  # type: ignore[arg-type]
                 for first in firsts.tolist():
                     self._bounds.setdefault(first, {})[place] = bound

@@ -9,31 +9,13 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from covey.matcher.columns import Columns
-from covey.matcher.engines import cluster_kernels as k
-from covey.matcher.engines.cluster_store import ClusterStore
+from covey.matcher.engines.rows import Rows
 from covey.matcher.event_type import Kind
 from covey.matcher.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, NOTHING, Keys
 from covey.matcher.plan import Plan
 
 
-def render_store(store: ClusterStore, columns: Columns, subscriptions: int, trees: int) -> str:
-    """The structure of the engine, a line per table with access predicates and per signature with rows."""
-    a = store.arrays
-    lines = [f"cluster: {subscriptions} subscriptions to {columns.event_type.name}"]
-    for attributes, number in store.tables.items():
-        buckets = int(a.tables[number, k.TABLE_BUCKETS])
-        if buckets:
-            names = ", ".join(columns.describe(c) for c in attributes) or "no access predicate"
-            lines.append(f"  table ({names}): {buckets} bucket{'s' if buckets != 1 else ''}")
-    for tested, rows in store.live_signatures():
-        names = ", ".join(columns.describe(c) for c in tested) or "nothing left to test"
-        lines.append(f"  tests ({names}): {rows} row{'s' if rows != 1 else ''}")
-    if trees:
-        lines.append(f"  trees, over the cap of the normal form: {trees}")
-    return "\n".join(lines)
-
-
-def explain_rows(store: ClusterStore, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
+def explain_rows(store: Rows, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
     """For every box of a subscription, each test with the interval it wants, the event's value and the
     outcome.
     """

@@ -1,0 +1,582 @@
+"""The cluster engine: subscriptions grouped by access predicate and tests, stored columnwise (Fabret et
+al. 2001, 2).
+
+Every box of a filter becomes a row of interval tests, with an access predicate where the engine has a use
+for one. Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's
+boxes; a new value of a variable is written in place unless it is part of an access predicate or of a text
+test, where the row moves; what has no boxes (over the DNF cap) is a tree (`trees.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from covey.matcher.batch import EventBatch
+from covey.matcher.columns import Columns
+from covey.matcher.compiling import compile_kernels
+from covey.matcher.engine import MAX_INTERFACE, Column, Engine, IdArray, id_array, interface_array, one_id
+from covey.matcher.engines.bounds import Operands, access_keys, high_bounds, low_bounds
+from covey.matcher.engines.extremes import Extremes
+from covey.matcher.engines.ids import IdMap
+from covey.matcher.engines.plans import Plans, moves
+from covey.matcher.engines.row_report import explain_rows
+from covey.matcher.engines.rows import ROW_FIRST, ROW_INTERFACE, ROW_PLAN, Numbers, Rows
+from covey.matcher.engines.trees import Tree, make_tree, release_tree
+from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.event_type import EventType, Kind
+from covey.matcher.expression import Scalar
+from covey.matcher.filter import Filter
+from covey.matcher.keys import FIRST, LAST, Keys, lower_key, upper_key
+from covey.matcher.operands import (
+    Values,
+    check_columns,
+    element_of,
+    evaluate_column,
+    is_column,
+    part_of,
+)
+from covey.matcher.plan import BoxPlan, Plan
+from covey.matcher.values import affine, normal
+
+
+class RowEngine(Engine):
+    """An engine over a store of rows. Matching is not re-entrant: one thread at a time."""
+
+    def __init__(self, event_type: EventType) -> None:
+        super().__init__(event_type)
+        compile_kernels()
+        self.columns = Columns(event_type)
+        self.store = self._new_store()
+        self.plans = Plans(self._choose_access)
+        self._ids = IdMap()
+        self._trees: dict[int, Tree] = {}
+        self._extremes = Extremes()
+        self._sharing = 0  # subscriptions of several rows
+        self._interfaces = np.zeros(64, dtype=np.int64)  # subscriptions per interface, trees left out
+        self._highest_interface = 0
+        self._collect_at = 1024
+
+    @abstractmethod
+    def _new_store(self) -> Rows:
+        """The engine's structure, empty."""
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    def add_many(
+        self,
+        ids: npt.ArrayLike,
+        filter: Filter,
+        values: Mapping[str, Scalar | Column] | None = None,
+        *,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        wanted = id_array(ids)
+        interfaces = interface_array(interface, len(wanted))
+        if filter.event_type != self.event_type:
+            raise FilterError(
+                f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
+            )
+        self._check_new(wanted)
+        if not len(wanted):
+            return
+        checked = check_columns(filter, values or {}, len(wanted))
+        self._collect_codes()
+        found = self.plans.find(filter)
+        if found is None:
+            for i, subscription_id in enumerate(wanted.tolist()):
+                each = filter.check_values(element_of(values or {}, i))
+                self._trees[subscription_id] = make_tree(filter, each, int(interfaces[i]), self.columns)
+        else:
+            self._add_rows(*found, wanted, checked, interfaces)
+        self._highest_interface = max(self._highest_interface, int(interfaces.max()))
+
+    def _check_new(self, wanted: IdArray) -> None:
+        _check_distinct(wanted)
+        taken = wanted[self._ids.find(self.store.arrays.ids, wanted) >= 0]
+        repeated = [int(taken[0])] if len(taken) else [i for i in wanted.tolist() if i in self._trees]
+        if repeated:
+            raise SubscriptionError(
+                f"subscription {repeated[0]}: already added, expected an id that is not in use"
+            )
+
+    def _choose_access(self, equalities: tuple[int, ...]) -> tuple[int, ...]:
+        """Which attributes, among those that a box tests for equality, its access predicate has; none by
+        default.
+        """
+        return ()
+
+    def _add_rows(
+        self,
+        number: int,
+        constants: tuple[Scalar | None, ...],
+        ids: IdArray,
+        values: dict[str, Values],
+        interfaces: npt.NDArray[np.int64],
+    ) -> None:
+        plan = self.plans[number].plan
+        each = max(len(plan.boxes), 1)
+        firsts = self.store.new_rows(len(ids), each)
+        arrays = self.store.arrays
+        for box in range(each):
+            rows = firsts + box
+            arrays.ids[rows] = ids
+            arrays.rows[rows, ROW_FIRST] = firsts
+            arrays.rows[rows, ROW_PLAN] = number
+            arrays.rows[rows, ROW_INTERFACE] = interfaces
+        self._ids.enter(arrays.ids, firsts)
+        operands = self._operands(plan, constants, values, None)
+        for box, box_plan in enumerate(plan.boxes):
+            self._insert_box(box_plan, firsts + box, operands)
+            self._note_extremes(box_plan, box, firsts, operands, None)
+        self.plans[number].users += len(ids)
+        self._sharing += len(ids) if each > 1 else 0
+        self._count_interfaces(interfaces, 1)
+
+    def _operands(
+        self,
+        plan: Plan,
+        constants: tuple[Scalar | None, ...],
+        values: dict[str, Values],
+        only: frozenset[int] | None,
+    ) -> Operands:
+        """The value of every operand (of `only` these)."""
+        found: Operands = {}
+        for number, kind in enumerate(plan.kinds):
+            if kind is None or (only is not None and number not in only):
+                continue
+            variable = plan.variables[number]
+            value: Values | None = (
+                constants[number]
+                if variable is None
+                else evaluate_column(variable, kind, values[variable.name])
+            )
+            assert value is not None
+            found[number] = value
+            if number in plan.coded:
+                strings = self.columns.strings
+                found[~number] = (
+                    strings.codes(value) if isinstance(value, pa.Array) else strings.code(str(value))
+                )
+        return found
+
+    def _insert_box(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
+        keys = np.empty((len(plan.access), len(rows)), dtype=np.int64)
+        lows = np.empty((plan.size, len(rows)), dtype=np.int64)
+        highs = np.empty((plan.size, len(rows)), dtype=np.int64)
+        for a, test in enumerate(plan.access):
+            keys[a] = access_keys(test, operands)
+        for t, test in enumerate(plan.tests):
+            lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
+            highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
+        for t, text in enumerate(plan.texts, start=len(plan.tests)):
+            lows[t] = highs[t] = text.expected
+        for chosen, signature in self._signatures(plan, len(rows), operands):
+            self._place(plan, rows, signature, keys, lows, highs, chosen)
+
+    def _place(
+        self,
+        plan: BoxPlan,
+        rows: Numbers,
+        signature: int,
+        keys: Keys,
+        lows: Keys,
+        highs: Keys,
+        chosen: npt.NDArray[np.int64] | None,
+    ) -> None:
+        table = self.store.table(tuple(test.column for test in plan.access))
+        if chosen is None:
+            self.store.insert(rows, table, signature, keys, lows, highs)
+            return
+        parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (keys, lows, highs)]
+        self.store.insert(rows[chosen], table, signature, *parts)
+
+    def _signatures(
+        self, plan: BoxPlan, count: int, operands: Operands
+    ) -> Iterator[tuple[npt.NDArray[np.int64] | None, int]]:
+        """(positions, or None for all, and their signature): texts make rows of one plan differ in what
+        they test.
+        """
+        columns = [test.column for test in plan.tests]
+        if not plan.texts:
+            yield None, self.store.signature(tuple(columns))
+            return
+        if count == 1 or not any(isinstance(operands[text.operand], pa.Array) for text in plan.texts):
+            derived = [
+                self.columns.acquire((text.attribute, text.operator, str(operands[text.operand])), count)
+                for text in plan.texts
+            ]
+            yield None, self.store.signature((*columns, *derived))
+            return
+        number_of: dict[tuple[str, ...], int] = {}
+        group = np.zeros(count, dtype=np.int64)
+        texts = [
+            value.to_pylist() if isinstance(value, pa.Array) else [str(value)] * count
+            for value in (operands[text.operand] for text in plan.texts)
+        ]
+        for position, combination in enumerate(zip(*texts, strict=True)):
+            group[position] = number_of.setdefault(combination, len(number_of))
+        for combination, number in number_of.items():
+            chosen = np.flatnonzero(group == number)
+            derived = [
+                self.columns.acquire((text.attribute, text.operator, constant), len(chosen))
+                for text, constant in zip(plan.texts, combination, strict=True)
+            ]
+            yield chosen, self.store.signature((*columns, *derived))
+
+    def _note_extremes(
+        self, plan: BoxPlan, box: int, firsts: Numbers, operands: Operands, only: frozenset[int] | None
+    ) -> None:
+        for place, test in enumerate((*plan.access, *plan.tests)):
+            if test.kind is Kind.INT64:
+                for side, is_lower in ((test.lower, True), (test.upper, False)):
+                    if side is not None and (only is None or side.operand in only):
+                        self._extremes.note(
+                            firsts, (box, place, is_lower), operands[side.operand], side.strict
+                        )
+
+    def _count_interfaces(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
+        counts = np.bincount(interfaces)
+        if len(counts) > len(self._interfaces):
+            grown = np.zeros(min(2 * len(counts), MAX_INTERFACE + 1), dtype=np.int64)
+            grown[: len(self._interfaces)] = self._interfaces
+            self._interfaces = grown
+        self._interfaces[: len(counts)] += sign * counts
+
+    # --- removing ---------------------------------------------------------------------------------
+
+    def remove_many(self, ids: npt.ArrayLike) -> None:
+        wanted = id_array(ids)
+        _check_distinct(wanted)
+        firsts = self._find(wanted)
+        for subscription_id in wanted[firsts < 0].tolist():
+            release_tree(self._trees.pop(subscription_id), self.columns)
+        firsts = firsts[firsts >= 0]
+        if not len(firsts):
+            return
+        arrays = self.store.arrays
+        self._ids.leave(arrays.ids, firsts)
+        self._count_interfaces(arrays.rows[firsts, ROW_INTERFACE].astype(np.int64), -1)
+        self._extremes.forget(firsts)
+        for number, positions in self._by_plan(firsts):
+            plan = self.plans[number].plan
+            chosen = firsts if positions is None else firsts[positions]
+            for box, box_plan in enumerate(plan.boxes):
+                self._take_out(box_plan, chosen + box)
+            each = max(len(plan.boxes), 1)
+            self.store.free_rows(chosen, each)
+            self._sharing -= len(chosen) if each > 1 else 0
+            self.plans.release(number, len(chosen))
+
+    def _take_out(self, plan: BoxPlan, rows: Numbers) -> None:
+        if plan.texts:
+            signatures, counts = np.unique(self.store.signatures_of(rows), return_counts=True)
+            self.store.remove(rows)
+            for signature, count in zip(signatures.tolist(), counts.tolist(), strict=True):
+                for column in self.store.signature_columns(signature)[len(plan.tests) :]:
+                    self.columns.release(column, count)
+        else:
+            self.store.remove(rows)
+
+    def _by_plan(self, firsts: Numbers) -> Iterator[tuple[int, Numbers | None]]:
+        """(plan, positions in `firsts`, or None for all of them)"""
+        numbers = self.store.arrays.rows[firsts, ROW_PLAN]
+        if len(firsts) == 1 or (numbers == numbers[0]).all():
+            yield int(numbers[0]), None
+            return
+        order = np.argsort(numbers, kind="stable")
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        for positions in np.split(order, cuts):
+            yield int(numbers[positions[0]]), positions
+
+    def _find(self, wanted: IdArray) -> Numbers:
+        """The first row of every id, -1 for trees; `SubscriptionError` for an unknown id."""
+        firsts = self._ids.find(self.store.arrays.ids, wanted)
+        for subscription_id in wanted[firsts < 0].tolist():
+            if subscription_id not in self._trees:
+                raise SubscriptionError(f"subscription {subscription_id}: unknown id")
+        return firsts
+
+    # --- updating ---------------------------------------------------------------------------------
+
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+        wanted = id_array(ids)
+        _check_distinct(wanted)
+        firsts = self._find(wanted)
+        for name, given in values.items():
+            if is_column(given) and len(given) != len(wanted):
+                raise VariableError(f"variable ${name}: {len(given)} values, expected one or {len(wanted)}")
+        if not len(wanted):
+            return
+        trees: dict[int, tuple[Tree, dict[str, Scalar]]] = {}
+        outside = np.flatnonzero(firsts < 0)
+        for position in outside.tolist():
+            tree = self._trees[int(wanted[position])]
+            checked = tree.filter.check_values(element_of(values, position), partial=True)
+            trees[int(wanted[position])] = tree, tree.values | checked
+        inside = np.flatnonzero(firsts >= 0) if len(outside) else None
+        changes = []
+        for number, positions in (
+            self._by_plan(firsts if inside is None else firsts[inside]) if len(trees) < len(wanted) else ()
+        ):
+            plan = self.plans[number].plan
+            if inside is not None:
+                positions = inside if positions is None else inside[positions]
+            chosen = firsts if positions is None else firsts[positions]
+            given_here = values if positions is None else part_of(values, positions)
+            self._check_names(plan, int(wanted[0 if positions is None else positions[0]]), values)
+            changes.append(
+                (plan, chosen, check_columns(plan.filter, given_here, len(chosen), partial=True))
+            )
+        self._collect_codes()
+        for subscription_id, (tree, complete) in trees.items():
+            fresh = make_tree(tree.filter, complete, tree.interface, self.columns)
+            release_tree(tree, self.columns)
+            self._trees[subscription_id] = fresh
+        for plan, chosen, bound in changes:
+            self._update_rows(plan, chosen, bound)
+
+    def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
+        """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
+        subscriptions.
+        """
+        first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
+        shared = None if first < 0 else self.plans[int(self.store.arrays.rows[first, ROW_PLAN])]
+        changes = None if shared is None else shared.in_place(values)
+        if shared is None or changes is None:
+            super().update(subscription_id, values)
+            return
+        checked = shared.plan.filter.check_values(values, partial=True)
+        bounds = []
+        for _, _, variable, kind, strict, is_lower in changes:
+            value = normal(kind, affine(variable, checked[variable.name]))
+            bound = lower_key(kind, value, strict) if is_lower else upper_key(kind, value, strict)
+            if kind is Kind.INT64 and (self._extremes or bound <= FIRST or bound >= LAST):
+                super().update(subscription_id, values)
+                return
+            bounds.append(bound)
+        for (box, part, *_), bound in zip(changes, bounds, strict=True):
+            rows = np.array([first + box], dtype=np.int64)
+            self.store.write(rows, part, np.array([bound], dtype=np.int64))
+
+    def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
+        """Plans are shared by filters that differ in constants, so an error must not show the plan's own
+        filter.
+        """
+        for name in values:
+            if name not in plan.filter.variables:
+                known = ", ".join(f"${variable}" for variable in plan.filter.variables) or "none"
+                raise VariableError(
+                    f"variable ${name} is unknown: subscription {subscription_id} has {known}"
+                )
+
+    def _update_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
+        changed = plan.operands_of(set(values))
+        operands = self._operands(plan, (), values, changed)
+        for box, box_plan in enumerate(plan.boxes):
+            if moves(box_plan, changed):
+                self._move(box_plan, firsts + box, operands, changed)
+            else:
+                for t, test in enumerate(box_plan.tests):
+                    if test.lower is not None and test.lower.operand in changed:
+                        self._write(firsts + box, 1 + 2 * t, low_bounds(test, test.lower, operands))
+                    if test.upper is not None and test.upper.operand in changed:
+                        self._write(firsts + box, 2 + 2 * t, high_bounds(test, test.upper, operands))
+            self._note_extremes(box_plan, box, firsts, operands, changed)
+
+    def _write(self, rows: Numbers, part: int, bounds: int | Keys) -> None:
+        values = bounds if isinstance(bounds, np.ndarray) else np.full(len(rows), bounds, dtype=np.int64)
+        self.store.write(rows, part, values)
+
+    def _move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
+        """Take rows out and put them in again where their new access predicate or texts belong."""
+        keys, lows, highs = self.store.read(rows, len(plan.access), plan.size)
+        for a, test in enumerate(plan.access):
+            if test.lower is not None and test.lower.operand in changed:
+                keys[a] = access_keys(test, operands)
+        for t, test in enumerate(plan.tests):
+            if test.lower is not None and test.lower.operand in changed:
+                lows[t] = low_bounds(test, test.lower, operands)
+            if test.upper is not None and test.upper.operand in changed:
+                highs[t] = high_bounds(test, test.upper, operands)
+        if not plan.texts:
+            signature = self.store.signature(tuple(test.column for test in plan.tests))
+            self.store.remove(rows)
+            self._place(plan, rows, signature, keys, lows, highs, None)
+            return
+        old = self.store.signatures_of(rows)
+        columns = {int(s): self.store.signature_columns(int(s))[len(plan.tests) :] for s in np.unique(old)}
+        self.store.remove(rows)
+        by_signature: dict[int, list[int]] = {}
+        tests = tuple(test.column for test in plan.tests)
+        for position, before in enumerate(old.tolist()):
+            derived = []
+            for text, column in zip(plan.texts, columns[before], strict=True):
+                constant = self.columns.constant(column)
+                if text.operand in changed:
+                    value = operands[text.operand]
+                    constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
+                derived.append(self.columns.acquire((text.attribute, text.operator, constant)))
+            by_signature.setdefault(self.store.signature((*tests, *derived)), []).append(position)
+        for before in old.tolist():
+            for column in columns[before]:
+                self.columns.release(column)
+        for signature, positions in by_signature.items():
+            self._place(plan, rows, signature, keys, lows, highs, np.array(positions, dtype=np.int64))
+
+    def _collect_codes(self) -> None:
+        strings = self.columns.strings
+        if strings.limit < self._collect_at:
+            return
+        live = np.zeros(strings.limit, dtype=np.bool_)
+        is_string = np.zeros(len(self.columns), dtype=np.bool_)
+        is_string[: len(self.event_type.kinds)] = [kind is Kind.STRING for kind in self.event_type.kinds]
+        self.store.mark_codes(is_string, live)
+        for tree in self._trees.values():
+            live[tree.codes] = True
+        strings.collect(live)
+        self._collect_at = max(1024, strings.limit + 1, 2 * int(live.sum()))
+
+    # --- matching ---------------------------------------------------------------------------------
+
+    def match(self, batch: EventBatch, *, ordered: bool = True) -> tuple[IdArray, IdArray]:
+        """As `Engine.match`; not `ordered` saves the sorting of each event's ids."""
+        keys, doubtful = self.columns.encode(self._check(batch))
+        offsets, ids = self.store.match(keys, shared=self._sharing > 0, ordered=ordered)
+        if len(doubtful) and self._extremes:
+            offsets, ids = self._settle(batch, keys, doubtful, offsets, ids)
+        if self._trees and len(batch):
+            offsets, ids = self._add_trees(batch, keys, doubtful, offsets, ids)
+        return offsets, ids
+
+    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
+        keys, doubtful = self.columns.encode(self._check(batch))
+        bits = np.zeros((len(batch), self._highest_interface // 64 + 1), dtype=np.uint64)
+        self._match_bits(keys, bits)
+        if len(doubtful) and self._extremes:
+            offsets, ids = self.match(batch.take(doubtful))
+            rows = self._ids.find(self.store.arrays.ids, ids)
+            event = np.repeat(doubtful, np.diff(offsets))[rows >= 0]
+            interface = self.store.arrays.rows[rows[rows >= 0], ROW_INTERFACE].astype(np.uint64)
+            bits[doubtful] = 0
+            words = (interface >> np.uint64(6)).astype(np.int64)
+            np.bitwise_or.at(bits, (event, words), np.uint64(1) << (interface & np.uint64(63)))
+        for tree in self._trees.values():
+            matched = self._tree_mask(tree, batch, keys, doubtful)
+            bits[matched, tree.interface // 64] |= np.uint64(1 << tree.interface % 64)
+        return bits
+
+    def _match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64]) -> None:
+        self.store.match_bits(keys, bits)
+
+    def _check(self, batch: EventBatch) -> EventBatch:
+        if batch.event_type != self.event_type:
+            raise FilterError(
+                f"batch of {batch.event_type.name}: expected one of this {self.event_type.name}"
+            )
+        return batch
+
+    def _settle(
+        self, batch: EventBatch, keys: Keys, doubtful: Numbers, offsets: IdArray, ids: IdArray
+    ) -> tuple[IdArray, IdArray]:
+        """Drop from events with an outermost int64 those answers that only a shared key gave."""
+        events = np.repeat(np.arange(len(batch), dtype=np.int64), np.diff(offsets))
+        keep = np.ones(len(ids), dtype=np.bool_)
+        for event in doubtful.tolist():
+            row = batch.slice(event, 1).to_pylist()[0]
+            positions = np.flatnonzero(events == event)
+            firsts = self._ids.find(self.store.arrays.ids, ids[positions])
+            for position, first in zip(positions.tolist(), firsts.tolist(), strict=True):
+                if first in self._extremes:
+                    keep[position] = self._holds(first, row, keys[event])
+        counts = np.bincount(events[keep], minlength=len(batch))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), ids[keep]
+
+    def _holds(self, first: int, event: Mapping[str, object], keys: Keys) -> bool:
+        plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
+        for box, box_plan in enumerate(plan.boxes):
+            row = np.array([first + box], dtype=np.int64)
+            access, lows, highs = self.store.read(row, len(box_plan.access), box_plan.size)
+            columns = self.store.signature_columns(int(self.store.signatures_of(row)[0]))
+            by_keys = all(keys[t.column] == access[a, 0] for a, t in enumerate(box_plan.access)) and all(
+                lows[t, 0] <= keys[column] <= highs[t, 0] for t, column in enumerate(columns)
+            )
+            if by_keys and self._extremes.hold(first, box, box_plan, self.event_type, event):
+                return True
+        return False
+
+    def _tree_mask(
+        self, tree: Tree, batch: EventBatch, keys: Keys, doubtful: Numbers
+    ) -> npt.NDArray[np.bool_]:
+        mask = tree.evaluate(keys)
+        for event in doubtful.tolist():
+            mask[event] = tree.filter.matches(batch.slice(event, 1).to_pylist()[0], tree.values)
+        return mask
+
+    def _add_trees(
+        self, batch: EventBatch, keys: Keys, doubtful: Numbers, offsets: IdArray, ids: IdArray
+    ) -> tuple[IdArray, IdArray]:
+        events = [np.repeat(np.arange(len(batch), dtype=np.int64), np.diff(offsets))]
+        found = [ids]
+        for subscription_id, tree in self._trees.items():
+            matched = np.flatnonzero(self._tree_mask(tree, batch, keys, doubtful))
+            events.append(matched)
+            found.append(np.full(len(matched), subscription_id, dtype=np.int64))
+        event, subscription = np.concatenate(events), np.concatenate(found)
+        order = np.lexsort((subscription, event))
+        counts = np.bincount(event, minlength=len(batch))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), subscription[order]
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._ids) + len(self._trees)
+
+    def __contains__(self, subscription_id: object) -> bool:
+        if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
+            return False
+        if int(subscription_id) in self._trees:
+            return True
+        wanted = np.array([subscription_id], dtype=np.int64)
+        return bool(self._ids.find(self.store.arrays.ids, wanted)[0] >= 0)
+
+    def memory_bytes(self) -> dict[str, int]:
+        return {
+            **self.store.structure_bytes(),
+            "rows": self.store.row_bytes(),
+            "id map": self._ids.nbytes,
+            "strings": self.columns.strings.memory_bytes(),
+        }
+
+    def render(self) -> str:
+        lines = [f"{self.name}: {len(self)} subscriptions to {self.event_type.name}"]
+        lines += [f"  {line}" for line in self.store.render(self.columns)]
+        if self._trees:
+            lines.append(f"  trees, over the cap of the normal form: {len(self._trees)}")
+        return "\n".join(lines)
+
+    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
+        first = int(self._find(np.array([subscription_id], dtype=np.int64))[0])
+        batch = EventBatch.from_pylist(self.event_type, [event])
+        matched = subscription_id in self.match(batch)[1].tolist()
+        verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
+        if first < 0:
+            tree = self._trees[subscription_id]
+            return f"{verdict}\n  {tree.filter.substitute(tree.values)}"
+        plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
+        keys, _ = self.columns.encode(batch)
+        return "\n".join([verdict, *explain_rows(self.store, self.columns, plan, first, keys[0])])
+
+
+def _check_distinct(ids: IdArray) -> None:
+    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+        ordered = np.sort(ids)
+        repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(repeated):
+            raise SubscriptionError(
+                f"subscription {int(ordered[repeated[0]])}: given more than once, expected each id once"
+            )
