@@ -373,9 +373,10 @@ class Broker:
         for neighbour in self.peers.neighbours():
             if neighbour is peer:
                 continue
-            if neighbour.name in state.told:
+            if neighbour.name in state.told and neighbour.name not in state.refused:
                 self._wait_for(neighbour.name, state.told[neighbour.name])
             else:
+                state.refused.pop(neighbour.name, None)
                 epoch = state.told[neighbour.name] = self._next_epoch(neighbour)
                 self._control(neighbour, Advertise(epoch, event_type))
         if not peer.is_broker:
@@ -399,6 +400,7 @@ class Broker:
         for neighbour in list(state.told):
             if not any(publisher != neighbour for publisher in state.publishers):
                 del state.told[neighbour]
+                state.refused.pop(neighbour, None)
                 other = self.peers[neighbour]
                 self._send(other, Unadvertise(self._next_epoch(other), name))
         if peer.name in state.outgoing:
@@ -419,7 +421,7 @@ class Broker:
                 if slot is not None:
                     slot.refused = True
         elif state is not None and state.told.get(peer.name) == message.epoch:
-            del state.told[peer.name]
+            state.refused[peer.name] = None
             for name, epoch in state.publishers.items():
                 if name != peer.name:
                     self._refuse(
@@ -505,6 +507,7 @@ class Broker:
         self._send(peer, SyncBegin())
         for state in self.types.values():
             if any(publisher != name for publisher in state.publishers):
+                state.refused.pop(name, None)
                 epoch = state.told[name] = self._next_epoch(peer)
                 self._send(peer, Advertise(epoch, state.event_type))
         for state in self.types.values():
@@ -521,6 +524,7 @@ class Broker:
         self.acks.forget_source(peer.name)
         for state in self.types.values():
             state.told.pop(peer.name, None)
+            state.refused.pop(peer.name, None)
         self._revoke(peer, list(peer.subscriptions), list(peer.advertised))
         if peer.is_broker:
             self.acks.forget_neighbour(peer.name)

@@ -260,11 +260,11 @@ class ClientSession:
         subscription.values = {**subscription.values, **changed}
         view = self._views[subscription.filter.event_type.name]
         view.matching.put(subscription, 0)
-        messages = (
-            self._resubscription(subscription)
-            if self.routing == "static"
-            else [Update(self._next_epoch(), subscription_id, changed)]
-        )
+        messages: list[Message]
+        if self.routing == "static":
+            messages = self._resubscription(subscription)
+        else:
+            messages = [Update(self._next_epoch(), subscription_id, changed)]
         view.newest = self.epoch
         return messages
 

@@ -242,6 +242,8 @@ class Forest:
                 if root.uid in entered:
                     change.heirs.append(Heir(node, root, wider=True))
         for node in change.entered:
+            if node.uid in moved:
+                continue  # its former witness covered what it was
             above = self._chase(node.uid, self._former, left)
             if above is not None:
                 change.heirs.append(Heir(left[above], node, wider=False))

@@ -56,6 +56,8 @@ class TypeState:
         """Interfaces from which an AD came, and its epoch."""
         self.told: dict[Interface, int] = {}
         """Neighbours to which an AD went, and its epoch."""
+        self.refused: dict[Interface, None] = {}
+        """Those among them from which a refusal came: they are told again when somebody else advertises."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
         self.links = Matching(engine, event_type)

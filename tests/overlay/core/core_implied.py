@@ -59,6 +59,11 @@ def check_links(network: Network) -> None:
                     wish for c in clients if c.broker in near for wish in wishes(c.session).get(name, ())
                 ]
                 check_link(network, a, b, name, wanted if advertised else [])
+                state = network.brokers[a].types.get(name)
+                known = state is not None and b in state.publishers
+                assert known == advertised, (
+                    f"{a}: type {name} is {'' if known else 'not '}published beyond {b}"
+                )
 
 
 def check_link(network: Network, a: str, b: str, name: str, wanted: list[Wish]) -> None:

@@ -94,12 +94,8 @@ class Network:
     def crash(self, name: str) -> None:
         """A broker loses its state and everything on its links, and is there again."""
         self.crashes += 1
-        gone = [key for key in self._lanes if name in key[:2]]
-        left = {}
-        for key in gone:
-            lane = self._lanes.pop(key)
-            if any(isinstance(message, Disconnect) for _, message in lane):
-                left[key[0]] = None
+        for key in [key for key in self._lanes if name in key[:2]]:
+            del self._lanes[key]
         pinned = [s.event_type for s in self.brokers[name].types.values() if s.pinned]
         self.broker(name, pinned)
         for a, b in self.links:
@@ -127,7 +123,7 @@ class Network:
 
     def step(self, choose: random.Random | None = None) -> None:
         """Let one message arrive: the oldest, or one that `choose` chooses."""
-        ready = [key for key, lane in self._lanes.items() if lane and not self._held_back(key, lane[0][1])]
+        ready = [key for key in self._lanes if not self._held_back(key)]
         key = min(ready, key=lambda k: self._lanes[k][0][0]) if choose is None else choose.choice(ready)
         _, message = self._lanes[key].popleft()
         if not self._lanes[key]:
@@ -140,9 +136,12 @@ class Network:
         elif target in self.clients:
             self._received(self.clients[target], message)
 
-    def _held_back(self, key: tuple[str, str, bool], message: Message) -> bool:
-        """A client's leaving is noticed after all it sent."""
-        return isinstance(message, Disconnect) and bool(self._lanes.get((key[0], key[1], True)))
+    def _held_back(self, key: tuple[str, str, bool]) -> bool:
+        """Control overtakes events, events never overtake control; a client's leaving is noticed last."""
+        source, target, is_control = key
+        control = None if is_control else self._lanes.get((source, target, True))
+        serial, message = self._lanes[key][0]
+        return bool(control) and (control[0][0] < serial or isinstance(message, Disconnect))
 
     def run(self, choose: random.Random | None = None, steps: int | None = None) -> int:
         """Let messages arrive until none is on the way, or so many have; how many did."""

@@ -1,0 +1,216 @@
+"""The covering forest against the naive poset and against brute force (Jayaram et al., section 4.2, INSERT,
+DELETE, and 4.3, UPDATE)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from covey.matcher.covering import covers_region
+from covey.matcher.event_type import EventType
+from covey.matcher.language import parse
+from covey.overlay.core.interest import Interest, Registry
+from covey.overlay.core.invariants import check_poset
+from covey.overlay.core.naive_poset import NaivePoset
+from covey.overlay.core.poset import Forest, Heir, Poset
+
+POINT = EventType("Point", {"x": "int64", "y": "int64"})
+
+
+class Made:
+    """Interests by name, made from text."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+
+    def __call__(self, text: str, **values: object) -> Interest:
+        filter = parse(text, POINT)
+        return self.registry.make("client/c", 0, len(self.registry) + 1, filter, filter.check_values(values))
+
+
+@pytest.fixture(params=[Forest, NaivePoset])
+def poset(request: pytest.FixtureRequest) -> Poset:
+    made: Poset = request.param()
+    return made
+
+
+def texts(nodes: Iterable[Interest]) -> list[str]:
+    return [node.concrete() for node in nodes]
+
+
+def test_insert_keeps_the_maximal_elements_as_roots(poset: Poset) -> None:
+    """Section 4.2: price < 10, then price < 5 below it, then price < 30 above both."""
+    made = Made()
+    first = poset.change(entered=[made("x < 10")])
+    assert texts(first.entered) == ["x < 10"]
+    assert not poset.change(entered=[made("x < 5")])
+    third = poset.change(entered=[made("x < 30")])
+    assert (texts(third.entered), texts(third.left)) == (["x < 30"], ["x < 10"])
+    assert texts(poset.roots()) == ["x < 30"]
+
+
+def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
+    made = Made()
+    wide, low, high, deep = made("x < 10"), made("x < 5"), made("x between 3 and 9"), made("x < 2")
+    poset.change(entered=[wide, low, high, deep])
+    change = poset.change(left=[wide])
+    assert (texts(change.entered), texts(change.left)) == (["x < 5", "x between 3 and 9"], ["x < 10"])
+    assert [(h.left, h.entered, h.wider) for h in change.heirs] == [(wide, low, False), (wide, high, False)]
+    assert poset.root_of(deep) is low
+
+
+def test_delete_of_a_covered_node_moves_no_root(poset: Poset) -> None:
+    made = Made()
+    wide, middle, deep = made("x < 10"), made("x < 5"), made("x < 2")
+    poset.change(entered=[wide, middle, deep])
+    assert not poset.change(left=[middle])
+    assert poset.witness_of(deep) is wide
+
+
+def test_update_that_stays_below_its_witness_moves_no_root(poset: Poset) -> None:
+    made = Made()
+    wide, node = made("x < 10"), made("x < $a", a=5)
+    poset.change(entered=[wide, node])
+    assert node.move({"a": 7})
+    assert not poset.change(moved=[node])
+
+
+def test_update_can_lift_a_node_above_its_witness(poset: Poset) -> None:
+    made = Made()
+    wide, node = made("x < 10"), made("x < $a", a=5)
+    poset.change(entered=[wide, node])
+    node.move({"a": 12})
+    change = poset.change(moved=[node])
+    assert (change.entered, change.left, change.moved) == ([node], [wide], [])
+    assert change.heirs == [Heir(wide, node, wider=True)]
+
+
+def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset) -> None:
+    made = Made()
+    root, child = made("x between $a and $b", a=0, b=10), made("x between 8 and 9")
+    poset.change(entered=[root, child])
+    root.move({"b": 5})
+    change = poset.change(moved=[root])
+    assert (change.entered, change.left, change.moved) == ([child], [], [root])
+    assert change.heirs == []
+
+
+def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
+    made = Made()
+    root, other, child = made("x < $a", a=10), made("x < 7 and y > 3"), made("x < 8")
+    poset.change(entered=[root, other, child])
+    root.move({"a": 6})
+    change = poset.change(moved=[root])
+    assert (change.entered, change.left, change.moved) == ([child], [root], [])
+    assert change.heirs == [Heir(root, child, wider=False)] or isinstance(poset, NaivePoset)
+    assert poset.root_of(other) is child
+
+
+def test_of_equal_filters_the_first_stands_above(poset: Poset) -> None:
+    made = Made()
+    first, second = made("x < 10"), made("x <= 9")
+    poset.change(entered=[first])
+    assert not poset.change(entered=[second])
+    change = poset.change(left=[first])
+    assert (change.entered, change.left) == ([second], [first])
+
+
+def test_the_empty_filter_stands_below_everything(poset: Poset) -> None:
+    made = Made()
+    empty, other = made("x > 5 and x < 6"), made("y == 1")
+    change = poset.change(entered=[empty, other])
+    assert texts(change.entered) == ["y == 1"]
+
+
+def test_several_changes_at_once_are_one_change_of_the_roots(poset: Poset) -> None:
+    """A chain of three is taken away: the one below it takes the place of the one above."""
+    made = Made()
+    chain = [made(f"x < {bound}") for bound in (10, 8, 6)]
+    last = made("x < 4")
+    poset.change(entered=[*chain, last])
+    change = poset.change(left=chain)
+    assert (change.entered, change.left, change.heirs) == (
+        [last],
+        [chain[0]],
+        [Heir(chain[0], last, wider=False)],
+    )
+
+
+SHAPES = (
+    "x < $a",
+    "x >= $a",
+    "x between $a and $b",
+    "x == $a",
+    "x < $a and y < $b",
+    "y >= $a",
+    "x < 3 or x > $a",
+    "",
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_changes_keep_the_invariants(seed: int) -> None:
+    """After every change the roots are the maximal elements, and the change says how they came about."""
+    draw = random.Random(seed)
+    registry = Registry()
+    forest, naive = Forest(), NaivePoset()
+    live: list[Interest] = []
+    known: dict[int, Interest] = {}
+    for step in range(100):
+        entered, moved, left = [], [], []
+        kind = draw.choice(("enter", "enter", "move", "move", "move", "leave", "several"))
+        if kind == "enter" or not live:
+            entered = [fresh(registry, draw, step)]
+        elif kind == "move":
+            node = draw.choice(live)
+            was = node.region
+            if node.filter.variables and node.move(values(node, draw)):
+                moved = [node]
+                assert node.gains == (not covers_region(was, node.region))
+                assert node.loses == (not covers_region(node.region, was))
+        elif kind == "leave":
+            left = [draw.choice(live)]
+        else:
+            left = draw.sample(live, min(len(live), draw.randint(1, 4)))
+            entered = [fresh(registry, draw, step + 1000) for _ in range(draw.randint(0, 2))]
+        change = forest.change(entered, moved, left)
+        naive.change(entered, moved, left)
+        live = [node for node in live if node not in left] + entered
+        check_poset(forest, f"seed {seed}, step {step}")
+        for root in change.left:
+            del known[root.uid]
+        for root in change.entered:
+            known[root.uid] = root
+        assert known == {root.uid: root for root in forest.roots()}
+        assert len(forest) == len(naive) == len(live)
+        same(forest.roots(), naive.roots())
+        for heir in change.heirs:
+            assert heir.left in change.left
+            assert heir.entered in change.entered
+            wide, narrow = (heir.entered, heir.left) if heir.wider else (heir.left, heir.entered)
+            assert heir.left in moved or covers_region(wide.region, narrow.region)
+        for node in left:
+            registry.release(node)
+
+
+def fresh(registry: Registry, draw: random.Random, number: int, shapes: tuple[str, ...] = SHAPES) -> Interest:
+    filter = parse(draw.choice(shapes), POINT)
+    given = {name: draw.randint(0, 9) for name in filter.variables}
+    return registry.make("client/c", 0, number, filter, filter.check_values(given))
+
+
+def values(node: Interest, draw: random.Random) -> dict[str, int]:
+    return {name: draw.randint(0, 9) for name in node.filter.variables}
+
+
+def same(some: Iterable[Interest], others: Iterable[Interest]) -> None:
+    """Both sets of roots hold the same regions, each once."""
+    some, others = list(some), list(others)
+    assert len(some) == len(others)
+    for one in some:
+        assert any(
+            covers_region(one.region, other.region) and covers_region(other.region, one.region)
+            for other in others
+        )
