@@ -139,5 +139,8 @@ class Up:
             _, state = await inspect_broker(self._overlay.brokers[name].address)
         except (ConnectError, RefusedError):
             return False
+        process = self._processes.get(name)
+        if process is None or state["process"] != process.pid:
+            return False  # Another overlay's broker has the address.
         links = [f"broker/{neighbour}" for neighbour in self._overlay.neighbours(name)]
-        return state["broker"] == name and all(state["interfaces"][link]["connected"] for link in links)
+        return all(state["interfaces"][link]["connected"] for link in links)

@@ -70,7 +70,7 @@ def _compile() -> None:
 async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[], None] | None) -> int:
     from covey.overlay.node.dialer import keep_connected
     from covey.overlay.node.node import Node
-    from covey.overlay.node.service import PortInUseError, Server
+    from covey.overlay.node.service import AddressError, Server
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[
     server = Server(node, broker)
     try:
         await server.start()
-    except PortInUseError as error:
+    except AddressError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)

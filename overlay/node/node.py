@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from dataclasses import replace
@@ -260,6 +261,7 @@ class Node:
             "broker": self.name,
             "overlay": self.overlay.name,
             "routing": self.overlay.routing,
+            "process": os.getpid(),
             "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
             "core": self.core.inspect(),
             "interfaces": {name: outlet.inspect() for name, outlet in self.outlets.items()},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -51,7 +52,7 @@ class _Context(Protocol):
     async def abort(self, code: grpc.StatusCode, details: str) -> None: ...
 
 
-class PortInUseError(Exception):
+class AddressError(Exception):
     """The address to listen at cannot be had."""
 
 
@@ -206,6 +207,17 @@ async def _abort(context: _Context, status: str, reason: str) -> None:
     await context.abort(grpc.StatusCode[status], reason)
 
 
+async def _try_to_bind(listen: str) -> None:
+    """`OSError` if an address cannot be had: gRPC itself would say so in many words, on stderr."""
+    host, _, port = listen.rpartition(":")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+
+
 class Server:
     """A gRPC server for one node, with its health."""
 
@@ -217,7 +229,7 @@ class Server:
         self._server = grpc.aio.server(options=server_options(node.overlay.limits.max_frame_bytes))
 
     async def start(self) -> None:
-        """Listen. `PortInUseError` with one clear sentence if that cannot be."""
+        """Listen. `AddressError` with one clear sentence if that cannot be."""
         service = self._service
         handlers = {
             "Connect": grpc.stream_stream_rpc_method_handler(service.connect),
@@ -230,11 +242,15 @@ class Server:
         reflection.enable_server_reflection(names, self._server)
         listen = self._address.listen
         try:
-            port = self._server.add_insecure_port(listen)
-        except RuntimeError:
-            port = 0
-        if not port:
-            raise PortInUseError(f"broker {self._node.name} cannot listen at {listen}: is the port in use?")
+            await _try_to_bind(listen)
+            self._server.add_insecure_port(listen)
+        except (RuntimeError, OSError) as error:
+            why = (
+                error.strerror
+                if isinstance(error, OSError) and error.strerror
+                else "the address cannot be had"
+            )
+            raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
 

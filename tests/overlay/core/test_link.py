@@ -1,0 +1,503 @@
+"""A link end by itself, and two of them over a connection that breaks anywhere (DESIGN section 5)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.link import Frame, Hello, Link, LinkError
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Deliver,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.size import size_of
+
+QUOTE = EventType("Quote", {"price": "float64"})
+BELOW = parse("price < $limit", QUOTE)
+
+
+def events(first: int, count: int = 1) -> Publish:
+    rows = [{"price": float(i)} for i in range(count)]
+    return Publish(EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first))
+
+
+def update(epoch: int, subscription: int = 1, **values: float) -> Update:
+    return Update(epoch, subscription, values)
+
+
+def pair(**options: int) -> tuple[Link, Link]:
+    """Two ends that have met."""
+    a, b = Link(1, **options), Link(2, **options)
+    meet(a, b)
+    return a, b
+
+
+def meet(a: Link, b: Link) -> tuple[bool, bool]:
+    from_a, from_b = a.hello(), b.hello()
+    return a.resume(from_b), b.resume(from_a)
+
+
+def drain(sender: Link, receiver: Link) -> list[Message]:
+    """All that the sender has to say now, as the receiver gets it."""
+    got: list[Message] = []
+    while (frame := sender.next_frame()) is not None:
+        got += receiver.receive(frame)
+    return got
+
+
+def exchange(a: Link, b: Link) -> tuple[list[Message], list[Message]]:
+    """Frames to and fro until nobody has more to say; what a got, and what b got."""
+    to_a: list[Message] = []
+    to_b: list[Message] = []
+    while True:
+        got_b, got_a = drain(a, b), drain(b, a)
+        to_a += got_a
+        to_b += got_b
+        for link, got in ((a, got_a), (b, got_b)):
+            for message in got:
+                if isinstance(message, Publish | Deliver):
+                    link.consume(size_of(message))
+        for link in (a, b):
+            link.acknowledge()
+        if a.idle and b.idle and not a.acknowledgement_due and not b.acknowledgement_due:
+            return to_a, to_b
+
+
+# --- numbering, acknowledgement, resumption -------------------------------------------------------
+
+
+def test_two_ends_that_never_met_start_afresh_and_those_that_did_resume() -> None:
+    a, b = Link(1), Link(2)
+    assert meet(a, b) == (False, False)
+    assert meet(a, b) == (True, True)
+
+
+def test_an_end_that_lost_its_state_makes_both_start_afresh() -> None:
+    a, _ = pair()
+    reborn = Link(3)
+    assert meet(a, reborn) == (False, False)
+    assert meet(reborn, a) == (True, True)
+
+
+def test_a_hello_that_never_arrived_makes_both_start_afresh() -> None:
+    a, b = Link(1), Link(2)
+    b.resume(a.hello())  # b's own hello is lost with the connection
+    assert meet(a, b) == (False, False)
+
+
+def test_frames_are_numbered_and_acknowledged() -> None:
+    a, b = pair(frames_in_flight=4, ack_frames=2)
+    exchange(a, b)
+    a.send(SyncBegin())
+    first = a.next_frame()
+    a.send(SyncEnd(1))
+    second = a.next_frame()
+    assert first is not None
+    assert second is not None
+    assert (first.sequence, second.sequence) == (1, 2)
+    assert b.receive(first) == (SyncBegin(),)
+    assert b.next_frame() is None  # one frame is not worth an answer of its own yet
+    assert b.acknowledgement_due
+    assert b.receive(second) == (SyncEnd(1),)
+    answer = b.next_frame()
+    assert answer is not None
+    assert (answer.sequence, answer.received, answer.messages) == (0, 2, ())
+    assert not a.idle
+    assert a.receive(answer) == ()
+    assert a.idle
+    assert a.acknowledged == 2
+
+
+def test_an_acknowledgement_rides_on_a_frame() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    drain(a, b)
+    b.send(SyncEnd(1))
+    frame = b.next_frame()
+    assert frame is not None
+    assert frame.received == 1
+    assert not b.acknowledgement_due
+
+
+def test_a_timer_makes_an_acknowledgement_leave() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    drain(a, b)
+    assert b.next_frame() is None
+    b.acknowledge()
+    assert b.next_frame() == Frame(0, 1, b.hello().credit)
+    b.acknowledge()
+    assert b.next_frame() is None
+
+
+def test_what_did_not_arrive_is_sent_again_and_what_did_is_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    for epoch in (1, 2, 3):
+        a.send(SyncEnd(epoch))
+        frame = a.next_frame()
+        assert frame is not None
+        if epoch == 1:
+            assert b.receive(frame) == (SyncEnd(1),)
+    assert meet(a, b) == (True, True)
+    a.send(SyncEnd(4))
+    assert drain(a, b) == [SyncEnd(2), SyncEnd(3), SyncEnd(4)]
+
+
+def test_a_frame_that_arrives_twice_is_dropped_and_answered() -> None:
+    a, b = pair(ack_frames=2)
+    exchange(a, b)
+    a.send(SyncBegin())
+    frame = a.next_frame()
+    assert frame is not None
+    assert b.receive(frame) == (SyncBegin(),)
+    assert b.receive(frame) == ()
+    assert b.next_frame() is not None
+
+
+@pytest.mark.parametrize(
+    ("frame", "complaint"),
+    [
+        (Frame(2, 0, 0, (SyncBegin(),)), "frame 2 follows frame 0: expected 1"),
+        (Frame(0, 0, 0, (SyncBegin(),)), "a frame with messages has sequence 0: expected a number from 1 on"),
+        (Frame(1, 7, 0), "the peer says that frame 7 arrived: only 0 were sent"),
+    ],
+)
+def test_frames_that_break_the_rules(frame: Frame[Message], complaint: str) -> None:
+    _, b = pair()
+    with pytest.raises(LinkError, match=complaint):
+        b.receive(frame)
+
+
+def test_hellos_that_break_the_rules() -> None:
+    a, _ = pair()
+    with pytest.raises(LinkError, match="incarnation in the peer's hello is 0"):
+        a.resume(Hello(0))
+    with pytest.raises(LinkError, match="frame 9 arrived: only 0 were sent"):
+        a.resume(Hello(2, 1, received=9))
+
+
+def test_no_more_frames_are_in_flight_than_allowed_and_messages_gather_meanwhile() -> None:
+    a, b = pair(frames_in_flight=2, ack_frames=1)
+    exchange(a, b)
+    for first in (1, 2, 3, 4):
+        a.send(events(first))
+        frame = a.next_frame()
+        assert (frame is None) == (first > 2)
+        if first == 1:
+            arrived = frame
+    assert arrived is not None
+    b.receive(arrived)
+    answer = b.next_frame()
+    assert answer is not None
+    a.receive(answer)
+    frame = a.next_frame()
+    assert frame is not None
+    assert frame.messages == (events(3), events(4))
+
+
+def test_a_refusal_leaves_before_the_acknowledgement_of_what_it_refuses() -> None:
+    a, b = pair(frames_in_flight=1, ack_frames=1)
+    exchange(a, b)
+    b.send(SyncBegin())
+    assert b.next_frame() is not None  # b may have no further frame in flight
+    a.send(events(1))
+    drain(a, b)
+    b.send(Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
+    frame = b.next_frame()
+    assert frame is not None
+    assert frame.received == 1
+    assert frame.messages == (Refuse(0, "RESOURCE_EXHAUSTED", "too large"),)
+
+
+def test_a_probe_is_answered_at_once() -> None:
+    a, b = pair(ack_frames=2)
+    exchange(a, b)
+    a.probe()
+    question = a.next_frame()
+    assert question is not None
+    assert question.probe
+    assert b.receive(question) == ()
+    assert b.next_frame() is not None
+    assert a.next_frame() is None
+
+
+# --- control and events ---------------------------------------------------------------------------
+
+
+def test_control_overtakes_events_and_unadvertise_does_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    a.send(Unadvertise(1, "Quote"))
+    a.send(events(2))
+    a.send(Advertise(2, QUOTE))
+    assert drain(a, b) == [Advertise(2, QUOTE), events(1), Unadvertise(1, "Quote"), events(2)]
+
+
+def test_events_wait_for_credit_and_control_does_not() -> None:
+    size = size_of(events(1))
+    a, b = pair(window_bytes=2 * size, frames_in_flight=100, ack_frames=1)
+    a.send(events(1))
+    assert a.next_frame() is not None  # nothing but a grant: a itself has none yet
+    assert drain(b, a) == []
+    for first in (2, 3, 4):
+        a.send(events(first))
+    assert drain(a, b) == [events(1), events(2)]
+    a.send(SyncBegin())
+    a.send(Unadvertise(1, "Quote"))
+    assert drain(a, b) == [SyncBegin()]
+    b.consume(size)
+    assert drain(b, a) == []
+    assert drain(a, b) == [events(3)]
+    b.hold(True)
+    b.consume(2 * size)
+    assert drain(b, a) == []
+    assert drain(a, b) == []
+    b.hold(False)
+    assert drain(b, a) == []
+    assert drain(a, b) == [events(4), Unadvertise(1, "Quote")]
+
+
+def test_events_larger_than_the_whole_window_still_travel() -> None:
+    a, b = pair(window_bytes=1)
+    a.send(events(1, 1000))
+    a.send(events(2))
+    assert exchange(a, b)[1] == [events(1, 1000), events(2)]
+
+
+def test_frames_are_cut_where_they_would_be_too_large() -> None:
+    a, b = pair(max_frame_bytes=2 * size_of(events(1)), frames_in_flight=100)
+    exchange(a, b)
+    for first in range(5):
+        a.send(events(first))
+    sizes = []
+    while (frame := a.next_frame()) is not None:
+        sizes.append(len(frame.messages))
+    assert sizes == [2, 2, 1]
+
+
+def test_backlog_counts_what_waits_and_what_is_unacknowledged() -> None:
+    a, b = pair(frames_in_flight=1, ack_frames=1)
+    exchange(a, b)
+    a.send(events(1, 3))
+    a.send(SyncBegin())
+    assert (a.queued_events, a.retained_events) == (3, 0)
+    assert a.next_frame() is not None
+    a.send(events(4, 2))
+    assert (a.queued_events, a.retained_events) == (2, 3)
+    assert a.backlog_events == 5
+    assert a.backlog_bytes == size_of(events(1, 3)) + size_of(events(4, 2))
+    meet(a, b)
+    exchange(a, b)
+    assert (a.backlog_events, a.backlog_bytes) == (0, 0)
+
+
+def test_the_oldest_or_newest_waiting_events_can_be_dropped() -> None:
+    a, b = pair()
+    for first, count in ((1, 3), (4, 2), (6, 1)):
+        a.send(events(first, count))
+    a.send(Unadvertise(1, "Quote"))
+    assert a.drop_oldest() == 3
+    assert a.drop_newest() == 1
+    assert a.backlog_bytes == size_of(events(4, 2))
+    assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
+    assert a.drop_oldest() == 0
+    assert a.drop_newest() == 0
+
+
+def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    a.send(SyncBegin())
+    assert a.next_frame() is not None
+    a.send(events(2))
+    a.send(SyncEnd(1))
+    reborn = Link(3)
+    meet(a, reborn)
+    assert a.queued_events == 2
+    a.send(SyncEnd(2))
+    assert exchange(a, reborn)[1] == [SyncEnd(2), events(1), events(2)]
+
+
+def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
+    a, b = pair(max_control=3)
+    for epoch in range(1, 6):
+        a.send(Unsubscribe(epoch, epoch))
+        a.give_up_control()
+    assert a.queued_control == 0
+    a.send(events(1))
+    assert meet(a, b) == (False, False)
+    a.send(SyncEnd(6))
+    assert exchange(a, b)[1] == [SyncEnd(6), events(1)]
+
+
+# --- latest wins ----------------------------------------------------------------------------------
+
+
+def control(*messages: Message) -> list[Message]:
+    a, b = pair()
+    for message in messages:
+        a.send(message)
+    return drain(a, b)
+
+
+def test_later_values_replace_waiting_ones() -> None:
+    assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
+        Update(3, 1, {"limit": 2.0, "other": 3.0})
+    ]
+
+
+def test_the_newest_epoch_follows_the_newest_values() -> None:
+    """An acknowledgement of epoch 2 must not say that epoch 1 has taken effect while the values of 3 have
+    not."""
+    assert control(update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0)) == [
+        Update(1, 1, {"limit": 2.0}),
+        Update(2, 2, {"limit": 9.0}),
+        Update(3, 1, {}),
+    ]
+
+
+def test_a_later_message_stands_for_the_newest_epoch() -> None:
+    got = control(
+        update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
+    )
+    assert got == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
+
+
+def test_values_never_pass_what_creates_or_removes_subscriptions() -> None:
+    subscribe = Subscribe(2, 2, BELOW, {"limit": 5.0})
+    messages = [update(1, 1, limit=1.0), subscribe, update(3, 1, limit=2.0), Unsubscribe(4, 1)]
+    assert control(*messages) == messages
+
+
+def test_only_the_newest_acknowledgement_is_sent() -> None:
+    assert control(Acknowledge(1), Acknowledge(2), update(1, limit=1.0), Acknowledge(3)) == [
+        update(1, limit=1.0),
+        Acknowledge(3),
+    ]
+
+
+def test_an_acknowledgement_never_passes_a_refusal() -> None:
+    refusal = Refuse(2, "INVALID_ARGUMENT", "no")
+    assert control(Acknowledge(1), refusal, Acknowledge(2)) == [refusal, Acknowledge(2)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=30))
+def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
+    changes: list[tuple[int, str, int]],
+) -> None:
+    expected: dict[int, dict[str, float]] = {}
+    messages: list[Message] = []
+    for epoch, (subscription, name, value) in enumerate(changes, 1):
+        expected.setdefault(subscription, {})[name] = value
+        messages.append(Update(epoch, subscription, {name: value}))
+    seen: dict[int, dict[str, float]] = {}
+    epochs = []
+    got = control(*messages)
+    for message in got:
+        assert isinstance(message, Update)
+        epochs.append(message.epoch)
+        for name, value in message.values.items():
+            assert isinstance(value, int)
+            seen.setdefault(message.subscription_id, {})[name] = value
+    assert seen == expected
+    assert epochs == sorted(set(epochs))
+    assert epochs[-1:] == ([len(changes)] if changes else [])
+    assert len(got) <= 4
+
+
+# --- two ends over a bad connection ---------------------------------------------------------------
+
+STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "to b", "ack", "break", "hold"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(STEP, min_size=10, max_size=120),
+    in_flight=st.integers(1, 4),
+    window=st.sampled_from([1, 400, 1 << 20]),
+)
+def test_exactly_once_and_in_order_over_a_connection_that_breaks_anywhere(
+    steps: list[str], in_flight: int, window: int
+) -> None:
+    """Events and SyncEnds arrive once and in the order of their sort, wherever frames are lost with a
+    connection."""
+    options = {"frames_in_flight": in_flight, "ack_frames": 1, "window_bytes": window}
+    a, b = pair(**options)
+    links = {"a": a, "b": b}
+    wires: dict[str, deque[Frame[Message]]] = {"a": deque(), "b": deque()}  # frames on their way to ...
+    sent: dict[str, list[Message]] = {"a": [], "b": []}
+    got: dict[str, list[Message]] = {"a": [], "b": []}
+
+    def receive(end: str, frame: Frame[Message]) -> None:
+        for message in links[end].receive(frame):
+            got[end].append(message)
+            if isinstance(message, Publish):
+                links[end].consume(size_of(message))
+
+    for number, step in enumerate(steps, 1):
+        end = step[0] if step.endswith(("sends", "writes")) else step[-1]
+        if step.endswith("sends"):
+            message: Message = events(number) if number % 3 else SyncEnd(number)
+            links[end].send(message)
+            sent[end].append(message)
+        elif step.endswith("writes"):
+            frame = links[end].next_frame()
+            if frame is not None:
+                wires["b" if end == "a" else "a"].append(frame)
+        elif step.startswith("to"):
+            if wires[end]:
+                receive(end, wires[end].popleft())
+        elif step == "ack":
+            a.acknowledge()
+            b.acknowledge()
+        elif step == "hold":
+            a.hold(number % 2 == 0)
+        else:
+            wires["a"].clear()
+            wires["b"].clear()
+            assert meet(a, b) == (True, True)
+    a.hold(False)
+    for end in ("a", "b"):
+        while wires[end]:
+            receive(end, wires[end].popleft())
+    to_a, to_b = exchange(a, b)
+    got["a"] += to_a
+    got["b"] += to_b
+    for end, other in (("a", "b"), ("b", "a")):
+        for sort in (Publish, SyncEnd):
+            assert [m for m in got[other] if isinstance(m, sort)] == [
+                m for m in sent[end] if isinstance(m, sort)
+            ]
+    assert a.backlog_bytes == b.backlog_bytes == 0
+
+
+def test_the_size_of_a_delivery_is_the_same_at_both_ends() -> None:
+    batch = events(1, 4).batch
+    deliver = Deliver(batch, np.arange(5), np.array([1, 2, 3, 4]), 0)
+    again = EventBatch.deserialize(QUOTE, batch.serialized(), publisher="p", first_sequence=1)
+    assert size_of(deliver) == size_of(Deliver(again, np.arange(5), np.array([1, 2, 3, 4]), 0))
+
+
+def test_frames_in_flight_and_acknowledgements_must_go_together() -> None:
+    with pytest.raises(ValueError, match="ack_frames is 5: expected 1 to frames_in_flight"):
+        Link(1, frames_in_flight=4, ack_frames=5)

@@ -1,0 +1,129 @@
+"""The overlay file: what it may say, and one clear sentence for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from covey.matcher import EventType
+from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.node.limits import Limits, SessionLimits
+
+FIVE = Path(__file__).parents[3] / "examples" / "five.yaml"
+TWO = """
+overlay: two
+brokers:
+  b1: {address: "127.0.0.1:7001"}
+  b2: {address: "127.0.0.1:7002", listen: "0.0.0.0:7002"}
+links: [[b1, b2]]
+"""
+
+
+def load(tmp_path: Path, text: str, **environment: str):  # type: ignore[no-untyped-def]
+    path = tmp_path / "overlay.yaml"
+    path.write_text(text)
+    return load_overlay(path, environment)
+
+
+def test_the_example_has_five_brokers_in_three_levels() -> None:
+    overlay = load_overlay(FIVE, {})
+    assert overlay.name == "five"
+    assert list(overlay.brokers) == ["b1", "b2", "b3", "b4", "b5"]
+    assert overlay.neighbours("b1") == {"b2": False, "b3": False}
+    assert overlay.neighbours("b3") == {"b1": True, "b5": False}
+    assert (overlay.limits, overlay.sessions) == (Limits(), SessionLimits())
+
+
+def test_everything_a_file_can_say(tmp_path: Path) -> None:
+    overlay = load(
+        tmp_path,
+        TWO
+        + """
+routing: static
+event_types:
+  Quote: {firm: string, price: float64, at: timestamp}
+limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, session_lease_s: 0.5,
+         session_queue_events: 7}
+""",
+    )
+    assert overlay.routing == "static"
+    assert overlay.event_types == (
+        EventType("Quote", {"firm": "string", "price": "float64", "at": "timestamp"}),
+    )
+    assert overlay.limits == Limits(100, 10, 10000)
+    assert overlay.sessions == SessionLimits(0.5, 7)
+    assert overlay.brokers["b1"].listen == "127.0.0.1:7001"
+    assert overlay.brokers["b2"].listen == "0.0.0.0:7002"
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    overlay = load(tmp_path, TWO, COVEY_ROUTING="static")
+    assert overlay.routing == "static"
+    assert select_broker(overlay, "b1", {"COVEY_LISTEN": "[::]:9"}).listen == "[::]:9"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("links: [[b1, b2]]", "links: []"), "links do not reach b2 from b1: expected a connected overlay"),
+        (("[[b1, b2]]", "[[b1, b3]]"), r"links\[0\] names 'b3': expected one of b1, b2"),
+        (("[[b1, b2]]", "[[b1, b1]]"), r"links\[0\] joins b1 with itself: expected two brokers"),
+        (("[[b1, b2]]", "[b1]"), r"links\[0\] is 'b1': expected a pair of brokers"),
+        (("[[b1, b2]]", "b1"), "links is 'b1': expected a list of pairs"),
+        (("[[b1, b2]]", "[[b1, b2], [b2, b1]]"), r"links\[1\] closes a cycle, b2 - b1 - b2: expected a tree"),
+        (("127.0.0.1:7002", "127.0.0.1:7001"), "brokers.b2.address is '127.0.0.1:7001': that is broker b1's"),
+        (('{address: "127.0.0.1:7001"}', "{}"), "brokers.b1.address is missing"),
+        (("127.0.0.1:7001", "7001"), "brokers.b1.address is '7001': expected \"host:port\""),
+        (("127.0.0.1:7001", "x:70000"), "brokers.b1.address is 'x:70000': expected \"host:port\""),
+        (("listen:", "listens:"), "brokers.b2.listens is unknown: expected one of address, listen"),
+        (("overlay: two", "overlay: 2"), "overlay is 2: expected the overlay's name"),
+        (("overlay: two", ""), "overlay is missing"),
+        (("overlay: two", "overlay: two\nfoo: 1"), "foo is unknown: expected one of overlay, routing"),
+        (("overlay: two", "overlay: two\nrouting: fast"), "routing is 'fast': expected parametric or static"),
+        (("overlay: two", "overlay: two\nlimits: {max_frame_bytes: 1}"), "limits.max_frame_bytes is 1"),
+        (("overlay: two", "overlay: two\nlimits: {session_lease_s: no}"), "limits.session_lease_s is False"),
+        (
+            ("overlay: two", "overlay: two\nlimits: {max_batch_events: 1.5}"),
+            "expected a positive whole number",
+        ),
+        (
+            ("overlay: two", "overlay: two\nevent_types: {Q: {a: text}}"),
+            "event_types.Q is wrong: .*kind 'text'",
+        ),
+        (
+            ("overlay: two", "overlay: two\noverlay: three"),
+            "no YAML at line 3, column 1: overlay is there twice",
+        ),
+        (("overlay: two", "overlay: [two"), "no YAML at line "),
+        ((TWO, "- 1"), r"the document is \[1\]: expected a mapping"),
+        ((TWO, "overlay: x\nbrokers: {}"), "brokers is empty"),
+        (("b1: {", "1: {"), "brokers has the key 1: expected text"),
+    ],
+)
+def test_mistakes(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as raised:
+        load(tmp_path, TWO.replace(*change))
+    assert str(raised.value).startswith(str(tmp_path / "overlay.yaml"))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_longer_cycle_is_named_whole(tmp_path: Path) -> None:
+    brokers = "".join(f'  b{i}: {{address: "h:{i}"}}\n' for i in range(1, 6))
+    text = f"overlay: ring\nbrokers:\n{brokers}links: [[b1, b2], [b4, b1], [b2, b3], [b3, b5], [b3, b4]]\n"
+    with pytest.raises(
+        ConfigError, match=r"links\[4\] closes a cycle, b3 - b2 - b1 - b4 - b3: expected a tree"
+    ):
+        load(tmp_path, text)
+
+
+def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> None:
+    overlay = load(tmp_path, TWO)
+    with pytest.raises(ConfigError, match="broker 'b9' is not in overlay 'two': it has b1, b2"):
+        select_broker(overlay, "b9", {})
+    with pytest.raises(ConfigError, match="COVEY_LISTEN is 'x': expected \"host:port\""):
+        select_broker(overlay, "b1", {"COVEY_LISTEN": "x"})
+    with pytest.raises(ConfigError, match="COVEY_ROUTING is 'x': expected parametric or static"):
+        load(tmp_path, TWO, COVEY_ROUTING="x")
+    with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
+        load_overlay(tmp_path / "nowhere.yaml", {})
