@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.batch import EventBatch
+from covey.matcher.compiling import compile_kernels
 from covey.matcher.encode_kernels import encode_bools, encode_floats, encode_integers
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Operator
@@ -41,6 +42,7 @@ class Columns:
     """The columns of one engine: numbers for attributes and derived tests, and the keys of a batch."""
 
     def __init__(self, event_type: EventType) -> None:
+        compile_kernels()  # a kernel called before would compile itself for the arrays at hand
         self.event_type = event_type
         self.strings = StringCodes()
         self._derived: list[Derived | None] = []

@@ -193,5 +193,5 @@ def _inexact(kind: Kind, values: npt.NDArray[np.generic]) -> bool:
     if kind is Kind.FLOAT64 and values.dtype == np.int64:
         return bool(((values > _EXACT) | (values < -_EXACT)).any())  # type: ignore[operator]
     if kind is Kind.INT64 and values.dtype == np.float64:
-        return bool(((np.abs(values) > _EXACT) & np.isfinite(values)).any())
+        return bool(((np.abs(values) >= _EXACT) & np.isfinite(values)).any())
     return False

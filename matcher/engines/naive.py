@@ -116,6 +116,7 @@ class NaiveEngine(Engine):
 
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         filter, values, _ = self._find(subscription_id)
+        EventBatch.from_pylist(self.event_type, [event])  # an event that does not fit is an error
         verdict = "matches" if filter.matches(event, values) else "does not match"
         return f"subscription {subscription_id} {verdict}: {filter.substitute(values)} on {dict(event)}"
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.columns import Columns
-from covey.matcher.compiling import compile_kernels
 from covey.matcher.engine import MAX_INTERFACE, Column, Engine, IdArray, id_array, interface_array, one_id
 from covey.matcher.engines.bounds import Operands, access_keys, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes
@@ -49,7 +48,6 @@ class RowEngine(Engine):
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
-        compile_kernels()
         self.columns = Columns(event_type)
         self.store = self._new_store()
         self.plans = Plans(self._choose_access)

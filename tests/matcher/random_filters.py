@@ -71,7 +71,9 @@ def operands(draw: st.DrawFn, kind: Kind) -> Constant | Variable:
     scale: int | float = 1
     offset: int | float = 0
     if family is Family.NUMBER:
-        scale, offset = draw(st.sampled_from([(1, 0)] * 4 + [(1, 1), (-1, 0), (2, -1), (1.5, 0), (0.5, 1.25)]))
+        scale, offset = draw(
+            st.sampled_from([(1, 0)] * 4 + [(1, 1), (-1, 0), (2, -1), (1.5, 0), (0.5, 1.25)])
+        )
     if family is Family.TIMESTAMP:
         offset = draw(st.sampled_from([0, 0, 0, 1, -0.000001]))
     return Variable(name, scale, offset)

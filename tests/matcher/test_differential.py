@@ -1,8 +1,8 @@
 """Every engine against the oracle, under churn.
 
 A *case* is one batch of random events matched by one engine after one random change (add, add_many, update,
-update_many, remove, remove_many) to a random set of subscriptions, and compared with the oracle event by event: the
-ids, and the interfaces. `CASES` of them per engine are run, and counted.
+update_many, remove, remove_many) to a random set of subscriptions, and compared with the oracle event by
+event: the ids, and the interfaces. `CASES` of them per engine are run, and counted.
 """
 
 from __future__ import annotations
@@ -50,17 +50,21 @@ class Churn:
         assert all(outcome == outcomes[0] for outcome in outcomes), (method, args, outcomes)
 
     def column(self, name: str, count: int) -> Any:
-        values = self.draw(
-            st.lists(st.sampled_from(POOLS[family_of(name)]), min_size=count, max_size=count)
-        )
+        values = self.draw(st.lists(st.sampled_from(POOLS[family_of(name)]), min_size=count, max_size=count))
         form = self.draw(st.sampled_from(["list", "array", "one"]))
         if form == "one":
             return values[0]
-        return np.array(values, dtype=None if len(set(map(type, values))) == 1 else object) if form == "array" else values
+        return (
+            np.array(values, dtype=None if len(set(map(type, values))) == 1 else object)
+            if form == "array"
+            else values
+        )
 
     def change(self) -> None:
         draw = self.draw
-        kind = draw(st.sampled_from(["add", "add_many", "update", "update_many", "update_many", "remove", "wrong"]))
+        kind = draw(
+            st.sampled_from(["add", "add_many", "update", "update_many", "update_many", "remove", "wrong"])
+        )
         if kind in ("update", "update_many", "remove") and not self.live:
             kind = "add_many"
         if kind in ("add", "add_many"):
@@ -71,7 +75,9 @@ class Churn:
             self.live.update(dict.fromkeys(ids, filter))
             if kind == "add":
                 values = draw(values_of(filter.variables))
-                self.everywhere("add", ids[0], filter, values, interface=draw(st.sampled_from([0, 1, 63, 64, 130])))
+                self.everywhere(
+                    "add", ids[0], filter, values, interface=draw(st.sampled_from([0, 1, 63, 64, 130]))
+                )
             elif count:
                 columns = {name: self.column(name, count) for name in filter.variables}
                 interfaces = np.array(draw(st.lists(st.integers(0, 70), min_size=count, max_size=count)))
@@ -110,7 +116,12 @@ class Churn:
         for name, engine in self.engines.items():
             found_offsets, found = engine.match(batch)
             assert found_offsets.dtype == found.dtype == np.int64
-            assert found_offsets.tolist() == offsets.tolist(), (name, batch.to_pylist(), found.tolist(), ids.tolist())
+            assert found_offsets.tolist() == offsets.tolist(), (
+                name,
+                batch.to_pylist(),
+                found.tolist(),
+                ids.tolist(),
+            )
             assert found.tolist() == ids.tolist(), (name, batch.to_pylist())
             assert engine.match_interfaces(batch).tolist() == bits.tolist(), name
             assert len(engine) == len(self.oracle) == len(self.live)
@@ -122,9 +133,7 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
     cases = 0
 
     @seed(part)
-    @settings(
-        max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def run(data: st.DataObject) -> None:
         nonlocal cases

@@ -1,0 +1,42 @@
+"""Kernels are compiled once, found in the cache by the next process, and right when they are not compiled
+at all.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from covey.matcher import compile_kernels, kernels_cached
+from covey.matcher.kernel import registered
+
+
+def test_compiled_kernels_are_cached_and_take_no_other_types() -> None:
+    steps: list[tuple[int, int]] = []
+    compile_kernels(lambda done, total: steps.append((done, total)))
+    assert steps[-1] == (len(registered), len(registered))
+    assert kernels_cached()
+    assert all(len(compiled.signatures) == 1 for compiled, _ in registered)
+
+
+def test_the_next_process_loads_what_this_one_compiled() -> None:
+    compile_kernels()
+    asks = "from covey.matcher import kernels_cached; print(kernels_cached())"
+    answer = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert answer.stdout == "True\n"
+
+
+def test_parsing_and_publishing_do_without_numba() -> None:
+    asks = "import sys, covey.matcher; print('numba' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
+
+
+def test_kernels_hold_uncompiled_too() -> None:
+    here = Path(__file__).parent
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here / "test_kernels.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
