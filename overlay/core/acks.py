@@ -20,6 +20,9 @@ from dataclasses import dataclass
 
 from covey.overlay.core.messages import Interface
 
+HELD = 1 << 62
+"""In place of an epoch: wait for a neighbour that a starting broker has not heard yet (`release`)."""
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -90,7 +93,19 @@ class Acks:
         """All that waits for this neighbour waits for this epoch, the end of a resynchronisation, instead."""
         heap = self._awaited.get(neighbour)
         if heap:
-            self._awaited[neighbour] = [(epoch, serial, pending) for _, serial, pending in sorted(heap)]
+            self._awaited[neighbour] = sorted(
+                (wanted if wanted == HELD else epoch, serial, pending) for wanted, serial, pending in heap
+            )
+
+    def release(self, neighbour: Interface, epoch: int) -> None:
+        """What was held for this neighbour waits for this epoch, the newest sent to it, from now on."""
+        heap = self._awaited.pop(neighbour, [])
+        for wanted, serial, pending in sorted(heap):
+            wanted = epoch if wanted == HELD else wanted
+            if self.outstanding(neighbour, wanted):
+                heapq.heappush(self._awaited.setdefault(neighbour, []), (wanted, serial, pending))
+            else:
+                self._arrived(pending)
 
     def forget_neighbour(self, neighbour: Interface) -> None:
         """A neighbour is gone for good: nothing waits for it any longer."""
@@ -131,7 +146,7 @@ class Acks:
         """The epochs, by neighbour, that something waits for. Void entries do not count."""
         awaited = {}
         for neighbour, heap in self._awaited.items():
-            epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void]
+            epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void and epoch != HELD]
             if epochs:
                 awaited[neighbour] = epochs
         return awaited
@@ -142,6 +157,8 @@ class Acks:
         for neighbour, heap in self._awaited.items():
             for epoch, _, pending in heap:
                 waiting[id(pending)] = waiting.get(id(pending), 0) + 1
+                if epoch == HELD:
+                    continue
                 assert epoch <= self._sent.get(neighbour, 0), f"epoch {epoch} was never sent to {neighbour}"
                 assert self.outstanding(neighbour, epoch), (
                     f"epoch {epoch} of {neighbour} is awaited and acknowledged"

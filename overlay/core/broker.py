@@ -23,15 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import EventTypeError, FilterError
 from covey.overlay.core import invariants, views
-from covey.overlay.core.acks import Acks
+from covey.overlay.core.acks import HELD, Acks
+from covey.overlay.core.dispatch import dispatch
 from covey.overlay.core.interest import Interest, Registry
-from covey.overlay.core.matching import split_by_link, split_by_session
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     Advertise,
     Connect,
-    Deliver,
     Disconnect,
     Drop,
     Interface,
@@ -47,10 +46,10 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.naive_poset import NaivePoset
-from covey.overlay.core.peers import Peer, Peers
+from covey.overlay.core.peers import BROKER, Peer, Peers
 from covey.overlay.core.poset import Forest, Poset
 from covey.overlay.core.slots import SlotMessage, Slots
-from covey.overlay.core.type_state import TypeState, group_of
+from covey.overlay.core.type_state import TypeState, difference, group_of
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
@@ -64,8 +63,9 @@ class Broker:
     """One broker. Give it an id, feed `handle`, and do what it says, in order.
 
     `routing` is "parametric" or "static" (the paper's baseline), `engine` names a matching engine, `poset` is
-    "forest" or "naive"; `event_types` are known from the start. Raises `ValueError` for another routing or
-    poset.
+    "forest" or "naive"; `event_types` are known from the start. `neighbours` are the ids of the brokers that
+    it will be linked to: one that knows them acknowledges, after a restart, only what has taken effect beyond
+    them as well. Raises `ValueError` for another routing or poset.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Broker:
         engine: str = "cluster",
         event_types: Iterable[EventType] = (),
         poset: str = "forest",
+        neighbours: Iterable[str] = (),
     ) -> None:
         if routing not in _ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
@@ -90,6 +91,10 @@ class Broker:
         self.types: dict[str, TypeState] = {}
         self._poset = _POSETS[poset]
         self._maybe_idle: dict[str, None] = {}
+        self._unheard: dict[Interface, None] = dict.fromkeys(BROKER + name for name in neighbours)
+        """Neighbours that have not told their state, up to SyncEnd, since this broker started."""
+        self._unended: dict[Interface, None] = {}
+        """Neighbours that wait for this broker's SyncEnd."""
         self._actions: list[Action] = []
         self._waits: dict[Interface, int] = {}
         self._source: Interface = ""
@@ -189,6 +194,9 @@ class Broker:
             return
         peer.received = max(peer.received, epoch)
         handler(message, peer)
+        for neighbour in self._unheard:
+            if neighbour != peer.name:
+                self._waits[neighbour] = HELD
         self.acks.open(peer.name, epoch, self._waits)
 
     # --- sending --------------------------------------------------------------------------------------------
@@ -443,29 +451,9 @@ class Broker:
             return
         if not count:
             return
-        if len(state.links) > self._own_interest(state, peer):
-            bits = state.links.flush().match_interfaces(batch)
-            numbers = [p.number for p in self.peers.neighbours() if p is not peer]
-            for number, mask in split_by_link(bits, numbers):
-                self._pass_on(self.peers.link(number), batch if mask is None else batch.filter(mask))
-        if len(state.sessions):
-            offsets, uids = state.sessions.flush().match(batch)
-            for number, rows, ends, ids in split_by_session(
-                offsets, uids, self.registry.owner, self.registry.subscription
-            ):
-                session = self.peers.session(number)
-                mine = batch if rows is None else batch.take(rows)
-                session.counters.events_sent += len(mine)
-                self._send(session, Deliver(mine, ends, ids, session.received))
-
-    @staticmethod
-    def _own_interest(state: TypeState, peer: Peer) -> int:
-        own = state.groups.get(peer.name) if peer.is_broker else None
-        return 0 if own is None else len(own)
-
-    def _pass_on(self, neighbour: Peer, batch: EventBatch) -> None:
-        neighbour.counters.events_sent += len(batch)
-        self._send(neighbour, Publish(batch))
+        for target, event_message in dispatch(batch, peer, state, self.peers, self.registry):
+            target.counters.events_sent += len(event_message.batch)
+            self._send(target, event_message)
 
     def _turn_away(self, batch: EventBatch, state: TypeState | None, peer: Peer) -> None:
         name = batch.event_type.name
@@ -514,9 +502,21 @@ class Broker:
             if name in state.outgoing:
                 for message in state.outgoing[name].slots.resend():
                     self._send(peer, message)
-        end = self._next_epoch(peer)
-        self._send(peer, SyncEnd(end))
-        self.acks.defer(name, end)
+        self._unended[name] = None
+        self._end_syncs()
+        self.acks.defer(name, peer.epoch)
+
+    def _end_syncs(self) -> None:
+        """Send the SyncEnds that are due.
+
+        What a starting broker has not repeated is void for its neighbours from its SyncEnd on: so each hears
+        it only after the others have told theirs. In an overlay without cycles that waiting ends.
+        """
+        for name in list(self._unended):
+            if all(other == name for other in self._unheard):
+                del self._unended[name]
+                peer = self.peers[name]
+                self._send(peer, SyncEnd(self._next_epoch(peer)))
 
     def _on_disconnect(self, message: Disconnect, peer: Peer) -> None:
         """An interface is gone for good: what it said is void, and nothing waits for it."""
@@ -528,8 +528,21 @@ class Broker:
         self._revoke(peer, list(peer.subscriptions), list(peer.advertised))
         if peer.is_broker:
             self.acks.forget_neighbour(peer.name)
+            self._unended.pop(peer.name, None)
+            self._unheard.pop(peer.name, None)
+            self._end_syncs()
 
     def _on_sync_begin(self, message: SyncBegin, peer: Peer) -> None:
+        """What was said before is set aside until SyncEnd.
+
+        The ids of a neighbour's slots begin anew when it does: so that no new slot takes the place of an old
+        one that is wanted still, the old ones go by other ids meanwhile. A client keeps its ids.
+        """
+        if peer.is_broker:
+            for interest in peer.subscriptions.values():
+                if interest.subscription_id > 0:
+                    self.registry.rename(interest, peer.next_aside())
+            peer.subscriptions = {i.subscription_id: i for i in peer.subscriptions.values()}
         peer.stale_subscriptions = dict.fromkeys(peer.subscriptions)
         peer.stale_types = dict.fromkeys(peer.advertised)
 
@@ -538,6 +551,10 @@ class Broker:
         subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
         peer.stale_subscriptions, peer.stale_types = {}, {}
         self._revoke(peer, subscriptions, types)
+        if peer.name in self._unheard:
+            del self._unheard[peer.name]
+            self.acks.release(peer.name, peer.epoch)
+            self._end_syncs()
 
     def _revoke(self, peer: Peer, subscriptions: list[int], types: list[str]) -> None:
         """Take back several subscriptions, those of one type in one change, and several advertisements."""
@@ -567,23 +584,3 @@ class Broker:
             if name in self.types and self.types[name].idle:
                 del self.types[name]
         self._maybe_idle.clear()
-
-
-def difference(known: EventType, other: EventType, broker_id: str) -> str:
-    """One sentence on how two event types of one name differ, naming the first attribute that does."""
-    for name, kind in other.attributes.items():
-        mine = known.attributes.get(name)
-        if mine is None:
-            what = f"attribute {name} is not known"
-        elif mine != kind:
-            what = f"attribute {name} is {mine}, not {kind}"
-        else:
-            continue
-        return f"event type {known.name} exists with other attributes: at broker {broker_id}, {what}"
-    missing = [name for name in known.names if name not in other.attributes]
-    if missing:
-        what = f"attribute {missing[0]} is expected as well"
-    else:
-        a, b = next((a, b) for a, b in zip(known.names, other.names, strict=True) if a != b)
-        what = f"attribute {a} stands where {b} was given"
-    return f"event type {known.name} exists with other attributes: at broker {broker_id}, {what}"

@@ -97,6 +97,11 @@ class Registry:
         self.live[uid] = interest
         return interest
 
+    def rename(self, interest: Interest, subscription_id: int) -> None:
+        """The interest goes by another id on its interface."""
+        interest.subscription_id = subscription_id
+        self.subscription[interest.uid] = subscription_id
+
     def release(self, interest: Interest) -> None:
         """The interest is gone from every poset and its uid may be given again."""
         del self.live[interest.uid]

@@ -48,6 +48,8 @@ class Peer:
     epoch: int = 0
     """The newest control epoch sent to it. Grows as long as the interface is there, also over a Connect."""
     last_slot: int = 0
+    set_aside: int = 0
+    """The id, negative, that was last given to a subscription from before a SyncBegin."""
     subscriptions: dict[int, Interest] = field(default_factory=dict)
     advertised: dict[str, int] = field(default_factory=dict)
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
@@ -57,6 +59,10 @@ class Peer:
     @property
     def is_broker(self) -> bool:
         return self.name.startswith(BROKER)
+
+    def next_aside(self) -> int:
+        self.set_aside -= 1
+        return self.set_aside
 
     def next_slot(self) -> int:
         self.last_slot += 1

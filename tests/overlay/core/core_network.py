@@ -63,12 +63,16 @@ class Network:
     # --- shape ----------------------------------------------------------------------------------------------
 
     def broker(self, name: str, event_types: Iterable[EventType] = ()) -> Broker:
+        """A new broker, or a new life of one; it knows the neighbours that it has by now."""
         made = Broker(
             name.partition("/")[2],
             routing=self.routing,
             engine=self.engine,
             poset=self.poset,
             event_types=event_types,
+            neighbours=[
+                b.partition("/")[2] for pair in self.links for a, b in (pair, pair[::-1]) if a == name
+            ],
         )
         self.brokers[name] = made
         return made
