@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,10 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """All that an overlay file says. In a link, the second broker dials the first."""
+    """All that an overlay file says. In a link, the second broker dials the first.
+
+    `delays_ms` are delays of links that the file names, for the simulator; real links are as they are.
+    """
 
     name: str
     routing: str
@@ -47,6 +50,11 @@ class Overlay:
     links: tuple[tuple[str, str], ...]
     limits: Limits
     sessions: SessionLimits
+    delays_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def delay_ms(self, a: str, b: str) -> float:
+        """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
+        return self.delays_ms.get((a, b), self.delays_ms.get((b, a), 0.0))
 
     def neighbours(self, broker: str) -> dict[str, bool]:
         """The neighbours of a broker, each with whether the broker is the one that dials."""
@@ -131,10 +139,10 @@ class _Reader:
         if routing not in ROUTINGS:
             raise self.error("routing", f"is {routing!r}: expected {' or '.join(ROUTINGS)}")
         brokers = self.brokers(top["brokers"])
-        links = self.links(top.get("links") or [], brokers)
+        links, delays_ms = self.links(top.get("links") or [], brokers)
         event_types = self.event_types(top.get("event_types") or {})
         limits, sessions = self.limits(top.get("limits") or {})
-        return Overlay(name, routing, event_types, brokers, links, limits, sessions)
+        return Overlay(name, routing, event_types, brokers, links, limits, sessions, delays_ms)
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:
         found: dict[str, BrokerAddress] = {}
@@ -158,30 +166,59 @@ class _Reader:
             raise self.error("brokers", "is empty: expected at least one broker")
         return found
 
-    def links(self, value: object, brokers: Mapping[str, BrokerAddress]) -> tuple[tuple[str, str], ...]:
+    def links(
+        self, value: object, brokers: Mapping[str, BrokerAddress]
+    ) -> tuple[tuple[tuple[str, str], ...], dict[tuple[str, str], float]]:
         if not isinstance(value, list):
             raise self.error("links", f"is {value!r}: expected a list of pairs of brokers")
         links: list[tuple[str, str]] = []
-        for position, pair in enumerate(value):
+        delays_ms: dict[tuple[str, str], float] = {}
+        parts = {name: [name] for name in brokers}  # which brokers the links so far join
+        for position, entry in enumerate(value):
             field = f"links[{position}]"
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise self.error(field, f"is {pair!r}: expected a pair of brokers")
+            pair, delay_ms = self.link(entry, field)
             for end in pair:
-                if end not in brokers:
+                if not isinstance(end, str) or end not in brokers:
                     raise self.error(field, f"names {end!r}: expected one of {_list(brokers)}")
-            if pair[0] == pair[1]:
-                raise self.error(field, f"joins {pair[0]} with itself: expected two brokers")
-            path = _path(links, pair[0], pair[1])
-            if path:
-                raise self.error(field, f"closes a cycle, {' - '.join([*path, pair[0]])}: expected a tree")
-            links.append((pair[0], pair[1]))
+            a, b = pair
+            if a == b:
+                raise self.error(field, f"joins {a} with itself: expected two brokers")
+            if parts[a] is parts[b]:
+                path = _path(links, a, b)
+                raise self.error(field, f"closes a cycle, {' - '.join([*path, a])}: expected a tree")
+            small, large = sorted((parts[a], parts[b]), key=len)
+            large += small
+            parts.update(dict.fromkeys(small, large))
+            links.append((a, b))
+            if delay_ms is not None:
+                delays_ms[a, b] = delay_ms
         first = next(iter(brokers))
-        apart = [name for name in brokers if name != first and not _path(links, first, name)]
+        apart = [name for name in brokers if parts[name] is not parts[first]]
         if apart:
             raise self.error(
                 "links", f"do not reach {', '.join(apart)} from {first}: expected a connected overlay"
             )
-        return tuple(links)
+        return tuple(links), delays_ms
+
+    def link(self, entry: object, field: str) -> tuple[list[Any], float | None]:
+        """Either a pair of brokers, or a mapping with the pair as `ends` and perhaps `delay_ms`."""
+        delay_ms = None
+        if isinstance(entry, dict):
+            known = self.mapping(entry, field, ["ends", "delay_ms"])
+            if "ends" not in known:
+                raise self.error(f"{field}.ends", "is missing")
+            entry, delay_ms = known["ends"], known.get("delay_ms")
+            if "delay_ms" in known and (
+                not isinstance(delay_ms, int | float)
+                or isinstance(delay_ms, bool)
+                or not 0 <= delay_ms <= 3_600_000
+            ):
+                raise self.error(
+                    f"{field}.delay_ms", f"is {delay_ms!r}: expected milliseconds, from 0 to an hour"
+                )
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise self.error(field, f"is {entry!r}: expected a pair of brokers")
+        return entry, None if delay_ms is None else float(delay_ms)
 
     def event_types(self, value: object) -> tuple[EventType, ...]:
         found = []

@@ -1,0 +1,154 @@
+"""`covey topology`: overlays to run, made from a kind and a number of brokers, or from a graph."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from covey.sim.topology import Topology
+
+topology = typer.Typer(no_args_is_help=True, help="Make, check, draw and export overlay topologies.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+
+
+@topology.callback()
+def group() -> None:
+    """Make, check, draw and export overlay topologies.
+
+    Example: covey topology make trading --brokers 20 -o trading.yaml
+    """
+
+
+@topology.command("make")
+def make(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="line, star, balanced, random, preferential, trading (the hierarchy of AT), "
+            "highway (HTM), or spanning (of --graph)."
+        ),
+    ],
+    brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 20,
+    seed: Annotated[int, typer.Option(help="Everything random is drawn from it.")] = 0,
+    graph: Annotated[
+        Path | None,
+        typer.Option(help="spanning: a GraphML file, an edge list (.txt), or a CSV of located sensors."),
+    ] = None,
+    branching: Annotated[int, typer.Option(min=1, help="balanced: brokers below each broker.")] = 2,
+    delay_ms: Annotated[float, typer.Option(min=0, help="Delay of a link, one way.")] = 10.0,
+    port: Annotated[int, typer.Option(help="The first broker's port; the others' follow.")] = 7001,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Overlay file to write; printed if not given.")
+    ] = None,
+    compose: Annotated[
+        Path | None,
+        typer.Option(help="Compose file to write too; the overlay file is then for its containers."),
+    ] = None,
+    picture: Annotated[Path | None, typer.Option("--draw", help="Picture to write too (PNG).")] = None,
+    json_output: Json = False,
+) -> None:
+    """Make a topology and write it as an overlay file that `covey up` and `covey sim` run.
+
+    Example: covey topology make spanning --graph sensors.csv -o city.yaml --draw city.png
+    """
+    from covey.sim.topology import compose_file, make_topology, overlay_file, read_graph, spanning_tree
+
+    if kind == "spanning":
+        if graph is None:
+            raise typer.BadParameter("spanning needs a graph to span", param_hint="--graph")
+        made = spanning_tree(read_graph(graph), graph.stem, delay_ms=delay_ms)
+    elif graph is not None:
+        raise typer.BadParameter(f"{kind} takes no graph; only spanning does", param_hint="--graph")
+    else:
+        made = make_topology(kind, brokers, seed=seed, delay_ms=delay_ms, branching=branching)
+    text = overlay_file(made, port=port, containers=compose is not None)
+    if compose is not None:
+        if output is None:
+            raise typer.BadParameter("a compose file needs an overlay file beside it", param_hint="--output")
+        where = output.resolve()
+        beside = where.relative_to(compose.resolve().parent) if _within(where, compose) else where
+        _write(compose, compose_file(made, beside.as_posix(), port=port))
+    if output is not None:
+        _write(output, text)
+    if picture is not None:
+        _draw(made, picture)
+    if json_output:
+        print(json.dumps(made.summary(), indent=2))
+    elif output is not None:
+        _say(made)
+    else:
+        print(text, end="")
+
+
+@topology.command("check")
+def check(
+    file: Annotated[Path, typer.Argument(help="The overlay file.")],
+    json_output: Json = False,
+) -> None:
+    """Check that an overlay file is sound, and say how large and how deep it is.
+
+    Example: covey topology check examples/five.yaml
+    """
+    made = _load(file)
+    if json_output:
+        print(json.dumps(made.summary(), indent=2))
+    else:
+        _say(made)
+
+
+@topology.command("draw")
+def draw_command(
+    file: Annotated[Path, typer.Argument(help="The overlay file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Picture to write (PNG).")],
+) -> None:
+    """Draw an overlay file as a picture.
+
+    Example: covey topology draw examples/five.yaml -o five.png
+    """
+    _draw(_load(file), output)
+
+
+def _load(file: Path) -> Topology:
+    from covey.overlay.node.config import load_overlay
+    from covey.sim.topology import of_overlay
+
+    return of_overlay(load_overlay(file, {}))
+
+
+def _within(path: Path, beside: Path) -> bool:
+    return path.is_relative_to(beside.resolve().parent)
+
+
+def _write(path: Path, text: str) -> None:
+    from covey.sim.topology import TopologyError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _draw(made: Topology, path: Path) -> None:
+    from covey.sim.topology import TopologyError
+    from covey.sim.topology.drawing import draw
+
+    try:
+        draw(made, path)
+    except (OSError, ValueError) as error:
+        raise TopologyError(f"{path}: cannot be drawn: {error}") from None
+    print(f"drawn: {path}", file=sys.stderr)
+
+
+def _say(made: Topology) -> None:
+    facts = made.summary()
+    print(f"{facts['name']}: {facts['brokers']} brokers, {facts['links']} links, {facts['leaves']} leaves")
+    print(f"  most links at one broker  {facts['largest_degree']}")
+    print(f"  longest way               {facts['longest_way_links']} links, {facts['longest_way_ms']:g} ms")
+    if facts["roles"]:
+        print(f"  roles                     {', '.join(f'{n} {role}' for role, n in facts['roles'].items())}")
