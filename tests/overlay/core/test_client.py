@@ -148,6 +148,11 @@ def test_a_batch_that_goes_whole_to_one_subscription_is_not_copied(session: Clie
     assert delivered.batch is events
 
 
+def test_a_delivery_without_events_is_nothing(session: ClientSession) -> None:
+    session.subscribe(IBM)
+    assert session.receive(deliver(batch(), [], epoch=1)) == []
+
+
 def test_strictness_after_an_update_the_newest_values_decide(session: ClientSession) -> None:
     """Fig. 5 line 10: what was matched at an older epoch is evaluated again; what fails is spurious."""
     session.subscribe(BELOW, {"limit": 10})
