@@ -11,6 +11,7 @@ ENV PATH=/opt/covey/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     NUMBA_CACHE_DIR=/var/cache/covey \
     COVEY_CONFIG=/etc/covey/overlay.yaml
+# Numba wants its cache to be writable, even where everything in it is there already.
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin covey \
     && install -d -o covey -g covey /var/cache/covey
 USER covey
