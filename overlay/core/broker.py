@@ -139,6 +139,10 @@ class Broker:
         elif state.event_type != event_type:
             raise EventTypeError(difference(state.event_type, event_type, self.broker_id))
 
+    def unheard(self) -> list[Interface]:
+        """The neighbours that have not told their state since this broker started: answers wait for them."""
+        return list(self._unheard)
+
     def render(self) -> str:
         """The whole routing state, for people."""
         return views.render(self)

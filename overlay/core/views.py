@@ -27,6 +27,7 @@ def slot_text(slot: Slot) -> str:
 def render(broker: Broker) -> str:
     """Types, publishers, interest as the trees of its posets, and slots; one item a line."""
     lines = [f"broker {broker.broker_id}, routing {broker.routing}, engine {broker.engine}"]
+    lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.unheard()]
     for peer in broker.peers.all():
         pending = broker.acks.pending().get(peer.name)
         waits = f", not yet answered: {', '.join(map(str, pending))}" if pending else ""
@@ -74,6 +75,7 @@ def inspect(broker: Broker) -> dict[str, Any]:
         "broker": broker.broker_id,
         "routing": broker.routing,
         "engine": broker.engine,
+        "unheard": broker.unheard(),
         "interfaces": {
             peer.name: {
                 "epoch_received": peer.received,

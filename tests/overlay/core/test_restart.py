@@ -53,6 +53,8 @@ def test_a_starting_broker_acknowledges_nothing_before_it_has_heard_its_neighbou
     feed(broker, A, Connect())
     feed(broker, C, Connect())
     assert feed(broker, C, Subscribe(1, 1, BELOW, {"a": 5})) == []
+    assert "broker/a: not heard yet, answers wait for it" in broker.render()
+    assert broker.inspect()["unheard"] == [A]
     assert feed(broker, A, SyncBegin(), Advertise(1, POINT)) == [
         Send(A, Subscribe(2, 1, STRUCTURE, {"1": 5})),
         Send(A, Acknowledge(1)),
