@@ -350,6 +350,15 @@ def test_variables_in_text_tests_and_equalities_move(engine: Engine) -> None:
     assert matches(engine, *rows) == [[], []]
 
 
+def test_two_equalities_of_one_string_agree_or_match_nothing(engine: Engine) -> None:
+    engine.add(1, parse("firm == $f and firm == $g", QUOTE), {"f": "a", "g": "b"})
+    assert matches(engine, {"firm": "a"}, {"firm": "b"}) == [[], []]
+    engine.update(1, {"g": "a"})
+    assert matches(engine, {"firm": "a"}, {"firm": "b"}) == [[1], []]
+    engine.update(1, {"f": "b"})
+    assert matches(engine, {"firm": "a"}, {"firm": "b"}) == [[], []]
+
+
 def test_one_variable_in_several_places(engine: Engine) -> None:
     engine.add(
         1, parse("firm == $f or firm prefix $f and price > $x or volume > $x", QUOTE), {"f": "a", "x": 1}
