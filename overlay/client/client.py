@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
+from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.outbox import Outbox
 from covey.overlay.client.session import Handlers, Session
 from covey.overlay.client.subscription import Claim, Subscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client import ClientSession, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client import ClientSession, DeliverTo, Matches, Refused, Settled, Transmit
 from covey.overlay.core.link import Frame
 from covey.overlay.core.messages import Deliver, Message
 from covey.overlay.core.size import size_of
@@ -88,6 +89,7 @@ class Client:
         self._types: dict[str, EventType] = {}
         self._advertised: dict[str, EventType] = {}
         self._subscriptions: dict[int, Subscription] = {}
+        self._deliveries: Deliveries | None = None
         self._waiters = Waiters()
         self._ready = asyncio.Event()
         self._error: Exception | None = None
@@ -252,6 +254,24 @@ class Client:
             raise
         return subscription
 
+    def deliveries(self) -> Deliveries:
+        """All that comes from now on in one stream, in place of the subscriptions' own iterators.
+
+        For clients with many subscriptions: its cost does not grow with them. Each item has the attributes
+        `batch`, `rows` and `ids`: the event `batch[rows[i]]` is for the subscription whose `id` is `ids[i]`.
+        """
+        self._check_open()
+        if self._deliveries is None:
+            self._deliveries = Deliveries(self._evaluate)
+        return self._deliveries
+
+    def _evaluate(self, message: Deliver) -> Matches | None:
+        matches = self._core.matches(message)
+        if matches is not None:
+            for subscription_id, count in matches.spurious.items():
+                self._subscriptions[subscription_id].spurious += count
+        return matches
+
     async def event_type(self, name: str) -> EventType:
         """The event type of this name, as the broker knows it. `RefusedError` (NOT_FOUND) if it does not."""
         self._check_open()
@@ -341,11 +361,10 @@ class Client:
             log.warning("client %s cannot read a message of its broker: %s", self.name, error)
             self._session.link.consume(event_bytes(wire))
             return
-        actions = self._core.receive(message)
         if isinstance(message, Deliver):
-            self._deliver(message, [action for action in actions if isinstance(action, DeliverTo)])
+            self._deliver(message)
             return
-        for action in actions:
+        for action in self._core.receive(message):
             if isinstance(action, Settled):
                 self._waiters.settle(action.epoch)
             elif isinstance(action, Refused):
@@ -353,7 +372,7 @@ class Client:
             elif isinstance(action, Transmit):
                 self._transmit([action.message])
 
-    def _deliver(self, message: Deliver, shares: list[DeliverTo]) -> None:
+    def _deliver(self, message: Deliver) -> None:
         assert self._session is not None
         session = self._session
         size = size_of(message)
@@ -362,6 +381,10 @@ class Client:
             session.link.consume(size)
             session.wake()
 
+        if self._deliveries is not None:
+            self._deliveries._put(message, release)
+            return
+        shares = [action for action in self._core.receive(message) if isinstance(action, DeliverTo)]
         for share in shares:
             self._subscriptions[share.subscription_id].spurious += share.spurious
         parts = [share for share in shares if len(share.batch)]
@@ -415,6 +438,8 @@ class Client:
         self._outbox.fail(error)
         for subscription in self._subscriptions.values():
             subscription._end(shown)
+        if self._deliveries is not None:
+            self._deliveries._end(shown)
         self._ready.set()
 
 

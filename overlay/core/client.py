@@ -78,6 +78,19 @@ class DeliverTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Matches:
+    """What a Deliver means, undivided: the event `batch[rows[i]]` is for the subscription `ids[i]`.
+
+    Events are none that were delivered before; `spurious` counts, by subscription, those filtered out.
+    """
+
+    batch: EventBatch
+    rows: Int64s
+    ids: Int64s
+    spurious: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """Every control message up to this epoch has taken effect wherever it had to, or was refused."""
 
@@ -178,6 +191,8 @@ class ClientSession:
         self._advertised: dict[str, tuple[EventType, int]] = {}
         self._subscriptions: dict[int, _Subscription] = {}
         self._by_wire: dict[int, int] = {}
+        self._publics: Int64s | None = None
+        """`_by_wire` as an array, -1 where there is none; made anew after a change, where ids lie dense."""
         self._retired: dict[int, int] = {}
         """Ids that a re-subscription left behind, and the epoch of their Unsubscribe: events may still come
         for them.
@@ -241,6 +256,7 @@ class ClientSession:
         view = self._view(filter.event_type)
         self._subscriptions[subscription.uid] = subscription
         self._by_wire[subscription.wire_id] = subscription.uid
+        self._publics = None
         view.matching.put(subscription, 0)
         message = self._subscribe_message(subscription)
         view.newest = self.epoch
@@ -274,6 +290,7 @@ class ClientSession:
         subscription.wire_id = self._next_id
         self._next_id += 1
         self._by_wire[subscription.wire_id] = subscription.uid
+        self._publics = None
         messages: list[Message] = []
         if self.resubscribe == "new_first":
             messages.append(self._subscribe_message(subscription))
@@ -311,6 +328,7 @@ class ClientSession:
 
     def _forget(self, subscription: _Subscription) -> None:
         del self._subscriptions[subscription.uid], self._by_wire[subscription.wire_id]
+        self._publics = None
         for wire in [w for w in self._retired if self._by_wire[w] == subscription.uid]:
             del self._retired[wire], self._by_wire[wire]
         name = subscription.filter.event_type.name
@@ -352,6 +370,7 @@ class ClientSession:
                 self.settled = message.epoch
                 for wire in [w for w, epoch in self._retired.items() if epoch <= self.settled]:
                     del self._retired[wire], self._by_wire[wire]
+                    self._publics = None
                 return [Settled(message.epoch)]
             return []
         if isinstance(message, Refuse):
@@ -397,6 +416,19 @@ class ClientSession:
         ):
             public = self._by_wire.get(int(ids[0]))  # the common case: all for one
             return [] if public is None else [DeliverTo(public, batch, 0)]
+        return self._shares(self._evaluate(message, view, fresh))
+
+    def matches(self, message: Deliver) -> Matches | None:
+        """What `receive` would say of a Deliver, undivided: its cost does not grow with the subscriptions it
+        is for. Use one or the other for a message. None if nobody wants its event type any more.
+        """
+        view = self._views.get(message.batch.event_type.name)
+        if view is None or view.event_type != message.batch.event_type:
+            return None
+        return self._evaluate(message, view, view.fresh(message.batch))
+
+    def _evaluate(self, message: Deliver, view: _TypeView, fresh: npt.NDArray[np.bool_] | None) -> Matches:
+        batch = message.batch
         rows, subscriptions = self._pairs(message)
         if fresh is not None:
             new = fresh[rows]
@@ -412,24 +444,35 @@ class ClientSession:
             found, counts = np.unique(gone & _ID_MASK, return_counts=True)
             spurious = dict(zip(found.tolist(), counts.tolist(), strict=True))
             rows, subscriptions = now, matching
-        return self._shares(batch, rows, subscriptions, spurious)
+        return Matches(batch, rows, subscriptions, spurious)
 
     def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
         """The (event, subscription) pairs of a Deliver, under the ids users know; cancelled ones are left
         out.
         """
         rows = np.repeat(np.arange(len(message.batch)), np.diff(message.offsets))
-        ids = np.asarray(message.ids, dtype=np.int64)
-        wires, where = np.unique(ids, return_inverse=True)
-        publics = np.array([self._by_wire.get(wire, -1) for wire in wires.tolist()], dtype=np.int64)[where]
+        publics = self._publics_of(np.asarray(message.ids, dtype=np.int64))
         if (publics < 0).any():
             rows, publics = rows[publics >= 0], publics[publics >= 0]
         return rows, publics
 
+    def _publics_of(self, wires: Int64s) -> Int64s:
+        """The ids that users know, -1 for cancelled ones."""
+        if self._publics is None:
+            size = max(self._by_wire, default=0) + 1
+            if size > 64 + 4 * len(self._by_wire):
+                found, where = np.unique(wires, return_inverse=True)
+                return np.array([self._by_wire.get(w, -1) for w in found.tolist()], dtype=np.int64)[where]
+            self._publics = np.full(size, -1, dtype=np.int64)
+            self._publics[list(self._by_wire)] = list(self._by_wire.values())
+        within = wires < len(self._publics)
+        if within.all():
+            return self._publics[wires]
+        return np.where(within, self._publics[np.where(within, wires, 0)], -1)
+
     @staticmethod
-    def _shares(
-        batch: EventBatch, rows: Int64s, subscriptions: Int64s, spurious: Mapping[int, int]
-    ) -> list[ClientAction]:
+    def _shares(matches: Matches) -> list[ClientAction]:
+        batch, rows, subscriptions, spurious = matches.batch, matches.rows, matches.ids, matches.spurious
         shares: dict[int, EventBatch] = {}
         if len(rows):
             order = np.argsort(subscriptions, kind="stable")

@@ -99,7 +99,7 @@ class Worker:
         """Sends a command without waiting for its end."""
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
         await self._process.stdin.drain()
 
     async def answer(self, patience_s: float = 120.0) -> dict[str, Any]:

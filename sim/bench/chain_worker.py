@@ -11,6 +11,9 @@ import gc
 import json
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,10 +21,13 @@ import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, Subscription
+from covey.overlay.client.deliveries import Deliveries
 
 TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 SYMBOLS = [f"S{number:02d}" for number in range(100)]
 SEED = 20_101
+IN_FLIGHT = 16
+"""Batches that the publisher has handed in before it waits for the first to be taken."""
 
 
 def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
@@ -39,9 +45,11 @@ def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
 
 
 class Role(Protocol):
+    """One of the clients: made ready by `start`, then told what to do; answers with plain values."""
+
     async def start(self) -> None: ...
 
-    async def obey(self, command: str, **arguments: Any) -> dict[str, Any]: ...
+    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
 
 class Publisher:
@@ -54,15 +62,19 @@ class Publisher:
         await self._client.__aenter__()
         await self._client.advertise(TICK)
 
-    async def obey(self, command: str, **arguments: Any) -> dict[str, Any]:
+    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return await (self._publish(**arguments) if command == "publish" else self._trickle(**arguments))
 
     async def _publish(self, events: int, batch: int) -> dict[str, Any]:
         prepared = ticks(events)
         batches = [prepared.slice(start, batch) for start in range(0, events, batch)]
+        under_way: deque[asyncio.Task[None]] = deque()
         first_ns = time.time_ns()
         for each in batches:
-            await self._client.publish_batch("Tick", each)
+            under_way.append(asyncio.create_task(self._client.publish_batch("Tick", each)))
+            if len(under_way) >= IN_FLIGHT:
+                await under_way.popleft()
+        await asyncio.gather(*under_way)
         return {"first_ns": first_ns}
 
     async def _trickle(self, events: int, rate: int) -> dict[str, Any]:
@@ -74,7 +86,7 @@ class Publisher:
             wait = began + number / rate - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
-            event["time"] = time.time_ns() // 1000
+            event["time"] = datetime.now(UTC)
             task = asyncio.ensure_future(self._client.publish("Tick", **event))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
@@ -93,7 +105,10 @@ class Subscriber:
         await self._client.__aenter__()
         self._subscription = await self._client.subscribe(TICK, "price >= $floor", floor=0.0)
 
-    async def obey(self, command: str, events: int) -> dict[str, Any]:
+    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self._receive(**arguments)
+
+    async def _receive(self, events: int) -> dict[str, Any]:
         assert self._subscription is not None
         received = 0
         first_ns = 0
@@ -131,7 +146,8 @@ class Crowd:
         for client in self._clients:
             await client.__aenter__()
             limits = rng.uniform(180.0, 280.0, self._count).tolist()
-            made = await asyncio.gather(
+            self._tasks.append(asyncio.create_task(self._take(client.deliveries())))
+            await asyncio.gather(
                 *(
                     client.subscribe(
                         TICK,
@@ -142,25 +158,24 @@ class Crowd:
                     for i, limit in enumerate(limits)
                 )
             )
-            self._tasks += [asyncio.create_task(self._take(subscription)) for subscription in made]
 
-    async def _take(self, subscription: Subscription) -> None:
-        async for batch in subscription.batches():
-            self._matches += len(batch)
+    async def _take(self, deliveries: Deliveries) -> None:
+        async for matches in deliveries:
+            self._matches += len(matches.ids)
 
-    async def obey(self, command: str, **arguments: Any) -> dict[str, Any]:
+    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"matches": self._matches}
 
 
 async def main(role: str, settings: dict[str, Any]) -> None:
-    roles: dict[str, type[Publisher] | type[Subscriber] | type[Crowd]]
-    roles = {"publisher": Publisher, "subscriber": Subscriber, "crowd": Crowd}
+    roles: dict[str, Callable[..., Role]] = {"publisher": Publisher, "subscriber": Subscriber, "crowd": Crowd}
     worker: Role = roles[role](**settings)
     await worker.start()
     print(json.dumps({"ready": role}), flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        print(json.dumps(await worker.obey(**json.loads(line))), flush=True)
+        asked = json.loads(line)
+        print(json.dumps(await worker.obey(asked["command"], asked["arguments"])), flush=True)
 
 
 if __name__ == "__main__":

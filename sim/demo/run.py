@@ -167,7 +167,7 @@ class Demonstration:
 
     async def _trader(self, strategy: Strategy, client: Client) -> Trader:
         bell = await client.subscribe(BELL, "")
-        subscription = await client.subscribe(QUOTE, strategy.filter, **strategy.start)
+        subscription = await client.subscribe(QUOTE, strategy.filter, values=strategy.start)
         return Trader(strategy, History(strategy), subscription, bell)
 
     async def _trade(self, trader: Trader) -> None:
@@ -183,7 +183,7 @@ class Demonstration:
             if values != history.values:
                 change = history.issue(values, replay.published)
                 asked = perf_counter()
-                await trader.subscription.update(**values)
+                await trader.subscription.update(values=values)
                 change.settled = replay.published
                 trader.delays_ms.append((perf_counter() - asked) * 1e3)
             trader.waits = True
