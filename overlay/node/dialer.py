@@ -91,7 +91,13 @@ async def _connection(node: Node, outlet: Outlet, address: str) -> None:
             node.resume(outlet, greeting)
         finally:
             outlet.greeting = False
-        pump = Pump(outlet.link, call, lambda messages: node.take(outlet, messages), heard=outlet.hear)
+        pump = Pump(
+            outlet.link,
+            call,
+            lambda messages: node.take(outlet, messages),
+            heard=outlet.hear,
+            schemas=True,  # a broker that starts does not know the type yet
+        )
         outlet.attach(pump)
         why = "the connection broke"
         try:

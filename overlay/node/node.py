@@ -48,7 +48,13 @@ class Node:
         self.name = name
         self.incarnation = secrets.randbits(63) | 1
         self.started_ns = time.time_ns()
-        self.core = Broker(name, routing=overlay.routing, engine=engine, event_types=overlay.event_types)
+        self.core = Broker(
+            name,
+            routing=overlay.routing,
+            engine=engine,
+            event_types=overlay.event_types,
+            neighbours=overlay.neighbours(name),
+        )
         self.outlets: dict[Interface, Outlet] = {}
         self.draining = False
         self._leases: dict[Interface, asyncio.TimerHandle] = {}

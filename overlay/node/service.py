@@ -136,6 +136,7 @@ class Service:
             context,
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
+            schemas=outlet.is_broker,
             acknowledge_at_once=not outlet.is_broker,
         )
         outlet.attach(pump)
