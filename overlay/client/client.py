@@ -161,7 +161,7 @@ class Client:
         """
         self._check_open()
         messages = self._core.advertise(event_type)
-        self._types[event_type.name] = self._advertised[event_type.name] = event_type
+        self._advertised[event_type.name] = event_type
         self._transmit(messages)
         try:
             await self._settled(timeout, f"the advertisement of {event_type.name}")
@@ -240,8 +240,8 @@ class Client:
         if isinstance(event_type, str):
             event_type = self._types.get(event_type) or await self._describe(event_type)
         compiled = _filter(filter, event_type)
-        self._types[event_type.name] = event_type
         subscription_id, messages = self._core.subscribe(compiled, {**(values or {}), **variables})
+        self._types[event_type.name] = event_type
         subscription = Subscription(self, subscription_id, compiled)
         subscription._values = self._core.values(subscription_id)
         self._subscriptions[subscription_id] = subscription

@@ -81,7 +81,7 @@ class Session:
         self.address = address
         self.name = name
         self.incarnation = secrets.randbits(63) | 1
-        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=2, ack_frames=2)
+        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=2)
         self.channel: grpc.aio.Channel | None = None
         self.broker = ""
         self.why = ""

@@ -78,15 +78,11 @@ class Link:
         incarnation: int,
         *,
         window_bytes: int = DEFAULT_WINDOW_BYTES,
-        frames_in_flight: int = 4,
+        frames_in_flight: int = 8,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES,
-        ack_frames: int = 2,
+        ack_frames: int = 4,
         max_control: int = 100_000,
     ) -> None:
-        if not 0 < ack_frames <= frames_in_flight:
-            raise ValueError(
-                f"ack_frames is {ack_frames}: expected 1 to frames_in_flight ({frames_in_flight})"
-            )
         self.incarnation = incarnation
         self.peer_incarnation = 0
         self.max_frame_bytes = max_frame_bytes
@@ -244,6 +240,17 @@ class Link:
             and len(self._retained) < self._frames_in_flight
             and self._sent_bytes < self._credit
         )
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next_frame` has something to say."""
+        if self._ack_now or self._probe or self._resend or self._control.urgent:
+            return True
+        if len(self._retained) >= self._frames_in_flight:
+            return False
+        if self._control:
+            return True
+        return bool(self._events) and (self._sent_bytes < self._credit or not events_in(self._events[0][0]))
 
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None if there is nothing to say now."""

@@ -35,7 +35,7 @@ from covey.overlay.core.size import events_in, size_of
 from covey.overlay.node.codec import Greeting, MessageError, Role, WireMessage, decode_message, event_bytes
 from covey.overlay.node.config import Overlay
 from covey.overlay.node.intake import Joiner, admit
-from covey.overlay.node.outlets import PATIENCE_S, Outlet
+from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
 
 log = logging.getLogger("covey.broker")
 
@@ -90,6 +90,7 @@ class Node:
                 changed=self._fullness_changed,
                 policy=peer.slow_consumer,
                 max_events=self.overlay.sessions.queue_events,
+                max_bytes=SESSION_BYTES,
             )
             self._balance(outlet)
         return outlet

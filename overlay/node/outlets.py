@@ -21,7 +21,8 @@ from covey.overlay.node.pump import Pump
 PATIENCE_S = 2.0
 """How long an interface that lost its connection may go on holding back the sources."""
 
-_QUEUE_BYTES = 16 << 20
+SESSION_BYTES = 16 << 20
+LINK_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
@@ -38,8 +39,8 @@ class Losses:
 class Outlet:
     """One interface: its link, the pump of its connection if it has one, and the queue policy.
 
-    `full` turns true when more than `max_events` or 16 MiB wait and the policy is to wait as well; it turns
-    false when half of that is left. `changed` is told when it does.
+    `full` turns true when more than `max_events` or `max_bytes` wait and the policy is to wait as well; it
+    turns false when half of that is left. `changed` is told when it does.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Outlet:
         changed: Callable[[Outlet], None],
         policy: SlowConsumer = SlowConsumer.BLOCK,
         max_events: int | None = None,
-        max_bytes: int = _QUEUE_BYTES,
+        max_bytes: int = LINK_BYTES,
     ) -> None:
         self.interface = interface
         self.link = link

@@ -19,6 +19,7 @@ from covey.overlay.core.messages import Message
 from covey.overlay.node.codec import Greeting, WireMessage, decode_packet, encode_frame
 
 ACKNOWLEDGE_AFTER_S = 0.01
+_LEARN_WHY_S = 1.0
 
 
 class Connection(Protocol):
@@ -74,7 +75,8 @@ class Pump:
 
     def wake(self) -> None:
         """There may be something to write."""
-        self._work.set()
+        if self._prepare is not None or self._link.ready:
+            self._work.set()
 
     def close(self, status: str, reason: str) -> None:
         """End `run` with a `ClosedError`."""
@@ -84,22 +86,27 @@ class Pump:
 
     async def run(self) -> None:
         """Read and write until the peer ends the stream; raises what ended it otherwise."""
-        tasks = {
-            asyncio.ensure_future(self._read()),
-            asyncio.ensure_future(self._write()),
-        }
+        reader = asyncio.ensure_future(self._read())
+        writer = asyncio.ensure_future(self._write())
         try:
-            done, _ = await asyncio.wait({*tasks, self._closed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await asyncio.wait({reader, writer, self._closed}, return_when=asyncio.FIRST_COMPLETED)
+            if self._closed.done():
+                self._closed.result()
+            if not reader.done():
+                # Why a write failed, only the reader learns.
+                await asyncio.wait({reader, self._closed}, timeout=_LEARN_WHY_S)
+            if reader.done():
+                reader.result()
+            else:
+                writer.result()
         finally:
             self._over = True
             if self._timer is not None:
                 self._timer.cancel()
             self._closed.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
 
     async def _read(self) -> None:
         while True:
@@ -122,14 +129,14 @@ class Pump:
         if self._timer is None and link.acknowledgement_due:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(ACKNOWLEDGE_AFTER_S, self._acknowledge)
-        self._work.set()
+        self.wake()
 
     def _acknowledge(self) -> None:
         self._timer = None
         if self._over:
             return
         self._link.acknowledge()
-        self._work.set()
+        self.wake()
 
     async def _write(self) -> None:
         link = self._link
@@ -143,4 +150,8 @@ class Pump:
             else:
                 if self._sent is not None:
                     self._sent(frame)
-                await self._connection.write(encode_frame(frame, schemas=self._schemas))
+                data = encode_frame(frame, schemas=self._schemas)
+                try:
+                    await self._connection.write(data)
+                except (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError):
+                    raise ClosedError("UNAVAILABLE", "the connection broke") from None

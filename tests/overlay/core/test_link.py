@@ -496,8 +496,3 @@ def test_the_size_of_a_delivery_is_the_same_at_both_ends() -> None:
     deliver = Deliver(batch, np.arange(5), np.array([1, 2, 3, 4]), 0)
     again = EventBatch.deserialize(QUOTE, batch.serialized(), publisher="p", first_sequence=1)
     assert size_of(deliver) == size_of(Deliver(again, np.arange(5), np.array([1, 2, 3, 4]), 0))
-
-
-def test_frames_in_flight_and_acknowledgements_must_go_together() -> None:
-    with pytest.raises(ValueError, match="ack_frames is 5: expected 1 to frames_in_flight"):
-        Link(1, frames_in_flight=4, ack_frames=5)
