@@ -17,6 +17,8 @@ have crossed (Jayaram et al., 3.3):
     duplicate   the subscriber got it more than once (each time beyond the first counts)
     spurious    it came to the client when the values in force there no longer wanted it (STRICTNESS)
     stray       none of the values in question wants the event, and the subscriber got it
+
+Events on which the values in question differ are *undecided*: they crossed a change, and may come or not.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the oracle found at one subscriber. `undecided` events crossed a change and could come or not."""
+    """What the oracle found at one subscriber, in the words of this module's docstring.
+
+    `excused` events were wanted and lost with a broker that was killed on purpose.
+    """
 
     delivered: int = 0
     missed: int = 0

@@ -81,7 +81,7 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
         "duplicate": "duplicate",
         "spurious": "spurious after a change",
         "stray": "never asked for",
-        "undecided": "either way right (crossed a change)",
+        "undecided": "crossed a change: right either way",
     }
     for name, words in described.items():
         table.add_row(words, *(_count(count[name], bad=name in _BAD) for count in counts))
@@ -195,4 +195,5 @@ async def show(replay: Replay, console: Console) -> None:
             f"{replay.routing}: {replay.published:,} of {replay.total:,} quotes published, "
             f"{delivered:,} delivered, thresholds changed {changes:,} times",
             highlight=False,
+            soft_wrap=True,
         )
