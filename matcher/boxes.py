@@ -1,5 +1,4 @@
-"""Boxes: the disjunctive normal form of a filter, every conjunction reduced to at most one test per
-attribute.
+"""Boxes: the disjunctive normal form of a filter, with at most one test per attribute in a conjunction.
 
 This is what engines compile. A box is a tuple of `Test` (an interval of the attribute's kind, its bounds
 constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a string). A
@@ -86,40 +85,41 @@ _NEGATED_TEXT = {
 }
 
 
-def conjunctions(
-    expression: Expression, cap: int = CONJUNCTION_CAP
-) -> tuple[tuple[Predicate, ...], ...] | None:
-    """The disjunctive normal form over the predicates as they are; None when it is over a cap."""
+Forms = tuple[tuple[Predicate, ...], ...]
+
+
+def conjunctions(expression: Expression, known: dict[int, Forms | None] | None = None) -> Forms | None:
+    """The disjunctive normal form over the predicates as they are; None when it is over a cap.
+
+    `known` remembers the forms of sub-expressions by their identity, for callers that ask for several.
+    """
     if isinstance(expression, Predicate):
         return ((expression,),)
-    if not isinstance(expression, And):
-        found: dict[tuple[Predicate, ...], None] = {}
-        for part in expression.parts:
-            inner = conjunctions(part, cap)
-            if inner is None:
-                return None
-            found.update(dict.fromkeys(inner))
-            if _too_long(found, cap):
-                return None
-        return tuple(found)
-    product: dict[tuple[Predicate, ...], None] = {(): None}
+    known = {} if known is None else known
+    if id(expression) in known:
+        return known[id(expression)]
+    known[id(expression)] = None
+    product = isinstance(expression, And)
+    forms: list[tuple[Predicate, ...]] = [()] if product else []
     single: list[Predicate] = []
     for part in expression.parts:
-        if isinstance(part, Predicate):
+        if product and isinstance(part, Predicate):
             single.append(part)
             continue
-        inner = conjunctions(part, cap)
-        if inner is None:
+        inner = conjunctions(part, known)
+        if inner is None or _too_long(inner):
             return None
-        product = dict.fromkeys([before + after for before in product for after in inner])
-        if _too_long(product, cap):
+        forms = [before + after for before in forms for after in inner] if product else [*forms, *inner]
+        if len(forms) > CONJUNCTION_CAP or _too_long(forms):
             return None
-    return tuple([tuple(single) + others for others in product])
+    found = tuple([tuple(single) + others for others in forms])
+    known[id(expression)] = found
+    return found
 
 
-def _too_long(forms: Iterable[tuple[Predicate, ...]], cap: int) -> bool:
+def _too_long(forms: Iterable[tuple[Predicate, ...]]) -> bool:
     lengths = [len(form) for form in forms]
-    return len(lengths) > cap or (len(lengths) > 1 and sum(lengths) > PREDICATE_CAP)
+    return len(lengths) > 1 and sum(lengths) > PREDICATE_CAP
 
 
 def _size(expression: Expression) -> int:

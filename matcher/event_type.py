@@ -16,7 +16,10 @@ import pyarrow as pa
 from covey.matcher.errors import EventTypeError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_RESERVED = frozenset({"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false"})
+RESERVED = frozenset(
+    {"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false"}
+)
+"""The words of the filter language, which no attribute may have as its name."""
 
 
 class Kind(StrEnum):
@@ -45,19 +48,22 @@ _ARROW = {
 class EventType:
     """A name and an ordered mapping from attribute names to kinds. Immutable and hashable.
 
-    Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, or no attributes.
+    Raises `EventTypeError` for a name that is no identifier, a reserved word, an unknown kind, or no
+    attributes.
     """
 
     __slots__ = ("_hash", "_index", "arrow_schema", "attributes", "kinds", "name", "names")
 
     def __init__(self, name: str, attributes: Mapping[str, str | Kind]) -> None:
         if not isinstance(name, str) or not _NAME.match(name):
-            raise EventTypeError(f"event type name {name!r}: expected letters, digits and _, not starting with a digit")
+            raise EventTypeError(
+                f"event type name {name!r}: expected letters, digits and _, not starting with a digit"
+            )
         if not attributes:
             raise EventTypeError(f"event type {name!r}: expected at least one attribute")
         kinds: dict[str, Kind] = {}
         for attribute, kind in attributes.items():
-            if not isinstance(attribute, str) or not _NAME.match(attribute) or attribute in _RESERVED:
+            if not isinstance(attribute, str) or not _NAME.match(attribute) or attribute in RESERVED:
                 raise EventTypeError(
                     f"event type {name!r}, attribute {attribute!r}: expected letters, digits and _, "
                     "not starting with a digit and no word of the filter language"
@@ -98,4 +104,5 @@ class EventType:
         return EventType, (self.name, {a: str(k) for a, k in self.attributes.items()})
 
     def __repr__(self) -> str:
-        return f"EventType({self.name!r}, {{{', '.join(f'{a!r}: {str(k)!r}' for a, k in self.attributes.items())}}})"
+        listed = ", ".join(f"{a!r}: {str(k)!r}" for a, k in self.attributes.items())
+        return f"EventType({self.name!r}, {{{listed}}})"

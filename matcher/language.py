@@ -32,7 +32,7 @@ from covey.matcher.checking import (
     unknown_attribute,
 )
 from covey.matcher.errors import FilterError, FilterSyntaxError
-from covey.matcher.event_type import EventType, Kind
+from covey.matcher.event_type import RESERVED, EventType, Kind
 from covey.matcher.expression import (
     FALSE,
     TRUE,
@@ -41,13 +41,12 @@ from covey.matcher.expression import (
     Operand,
     Operator,
     Predicate,
-    Scalar,
     Variable,
     all_of,
     any_of,
 )
 from covey.matcher.filter import Filter
-from covey.matcher.tokens import KEYWORDS, TEXT_LIMIT, Sort, Token, Tokens
+from covey.matcher.tokens import TEXT_LIMIT, Sort, Token, Tokens
 from covey.matcher.values import FAMILY
 
 _COMPARISONS = {
@@ -155,7 +154,7 @@ class _Parser:
             return TRUE if (token.text == "true") is not negative else FALSE
         if token.sort is Sort.WORD and token.text == "exists":
             return self.exists(negative)
-        if token.sort is Sort.WORD and (token.text != "inf" or "inf" in self.event_type.attributes):
+        if token.sort is Sort.WORD and token.text not in RESERVED and not self.is_infinity(token):
             return self.predicate(negative)
         if self.starts_operand(token):
             return self.mirrored(token, self.operand(None, ""), negative)
@@ -240,7 +239,7 @@ class _Parser:
 
     def attribute(self) -> tuple[str, Kind]:
         token = self.tokens.next
-        if token.sort is not Sort.WORD or token.text in KEYWORDS:
+        if token.sort is not Sort.WORD or token.text in RESERVED:
             raise self.error(f"expected an attribute of {self.event_type.name}{_after(self.tokens)}")
         kind = self.event_type.attributes.get(token.text)
         if kind is None:
@@ -259,6 +258,9 @@ class _Parser:
         except FilterError as error:
             raise self.error(str(error), column) from None
         return fit
+
+    def is_infinity(self, token: Token) -> bool:
+        return token.text == "inf" and "inf" not in self.event_type.attributes
 
     def starts_operand(self, token: Token) -> bool:
         if token.sort is Sort.WORD:
@@ -316,7 +318,7 @@ class _Parser:
                 return Variable(name, sign)
             tokens.take()
             return Variable(name, self.number(sign, "*"))
-        number = self.number(sign, "a sign")
+        number = self.number(sign, tokens.previous.text if tokens.previous is not None else "")
         if not tokens.next.is_symbol("*"):
             return number
         tokens.take()
@@ -361,6 +363,3 @@ def _meant(token: Token) -> str:
     meant = {"AND": "and", "OR": "or", "NOT": "not", "IN": "in", "BETWEEN": "between", "&": "and", "|": "or"}
     found = meant.get(token.text.upper() if token.sort is Sort.WORD else token.text)
     return f" (did you mean {found}?)" if found is not None and token.sort is not Sort.STRING else ""
-
-
-__all__ = ["Scalar", "parse"]

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from covey.matcher.boxes import conjunctions
-from covey.matcher.evaluation import passes
+from covey.matcher.boxes import Forms, conjunctions
+from covey.matcher.conjunction import OPAQUE, Conjunction, settled
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Predicate, Scalar
 from covey.matcher.intervals import (
@@ -31,37 +31,16 @@ from covey.matcher.intervals import (
     difference,
     intersection,
     interval,
-    only_string,
     prefix,
     union,
 )
 from covey.matcher.values import affine, evaluate, normal
 
 Values = Mapping[str, Scalar]
-_NO_ATOMS: frozenset[Predicate] = frozenset()
-FEW_ATOMS = 64  # of more atoms, each is compared with its equals only: pairs would cost more than they tell
-_OPAQUE = frozenset({Operator.SUFFIX, Operator.NOT_SUFFIX, Operator.CONTAINS, Operator.NOT_CONTAINS})
-
-
-class Conjunction:
-    """`cuts[attribute]` holds the attribute's value, for each one there; every atom is true. Immutable."""
-
-    __slots__ = ("atoms", "cuts")
-
-    def __init__(self, cuts: dict[str, Cuts], atoms: frozenset[Predicate] = _NO_ATOMS) -> None:
-        self.cuts = cuts
-        self.atoms = atoms
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Conjunction) and self.cuts == other.cuts and self.atoms == other.atoms
-
-    def __hash__(self) -> int:
-        return hash((frozenset(self.cuts.items()), self.atoms))
 
 
 class Region:
-    """A union of conjunctions; or, where `conjunctions` is None, `parts` joined by `and` (`every`) or by
-    `or`.
+    """A union of conjunctions; or, where `conjunctions` is None, `parts` joined: by `and` if `every`.
 
     Immutable, hashable; regions of one event type are compared only. Equal regions accept the same events.
     """
@@ -86,8 +65,7 @@ class Region:
         return self.conjunctions == ()
 
     def box_of(self, attribute: str) -> tuple[Cut, Cut] | None:
-        """The smallest half-open interval of cut points that holds the attribute wherever an event is in the
-        region.
+        """The smallest half-open interval of cuts that holds the attribute of every event in the region.
 
         None when the region does not restrict the attribute, is empty, or is a tree.
         """
@@ -101,18 +79,20 @@ class Region:
         return None if low is None else (low, high)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Region)
-            and self.event_type == other.event_type
-            and self.conjunctions == other.conjunctions
-            and self.every == other.every
-            and self.parts == other.parts
-        )
+        if not isinstance(other, Region) or self.event_type != other.event_type:
+            return False
+        pending = [(self, other)]
+        while pending:  # without recursion: trees may be deep
+            a, b = pending.pop()
+            if a is b:
+                continue
+            if a.conjunctions != b.conjunctions or a.every != b.every or len(a.parts) != len(b.parts):
+                return False
+            pending.extend(zip(a.parts, b.parts, strict=True))
+        return True
 
     def __hash__(self) -> int:
-        return hash((self.conjunctions, self.every, self.parts))
+        return hash((self.conjunctions, self.every, len(self.parts)))
 
 
 class RegionPlan:
@@ -120,32 +100,30 @@ class RegionPlan:
 
     __slots__ = ("_event_type", "_every", "_forms", "_parts")
 
-    def __init__(self, event_type: EventType, expression: Expression) -> None:
+    def __init__(
+        self, event_type: EventType, expression: Expression, known: dict[int, Forms | None] | None = None
+    ) -> None:
+        known = {} if known is None else known
         self._event_type = event_type
         self._every = isinstance(expression, And)
         self._parts: tuple[RegionPlan, ...] = ()
         self._forms: tuple[_FormPlan, ...] | None = None
-        forms = conjunctions(expression)
+        forms = conjunctions(expression, known)
         if forms is not None:
             self._forms = tuple([_FormPlan(event_type, form) for form in forms])
         elif not isinstance(expression, Predicate):  # which always has a form
             # What joins into few conjunctions stays together: predicates under `and`, intervals under `or`.
-            near = [
-                part
-                for part in expression.parts
-                if isinstance(part, Predicate) and (self._every or _fixed(part))
-            ]
-            far = [
-                part
-                for part in expression.parts
-                if not isinstance(part, Predicate) or not (self._every or _fixed(part))
-            ]
-            parts = [RegionPlan(event_type, part) for part in far]
+            near: list[Predicate] = []
+            parts: list[RegionPlan] = []
+            for part in expression.parts:
+                if isinstance(part, Predicate) and (self._every or _fixed(part)):
+                    near.append(part)
+                else:
+                    parts.append(RegionPlan(event_type, part, known))
             if near:
                 together = RegionPlan(event_type, And())
-                together._forms = tuple(
-                    [_FormPlan(event_type, f) for f in ([near] if self._every else zip(near))]
-                )
+                forms = (tuple(near),) if self._every else tuple([(part,) for part in near])
+                together._forms = tuple([_FormPlan(event_type, form) for form in forms])
                 parts.append(together)
             self._parts = tuple(parts)
 
@@ -153,9 +131,10 @@ class RegionPlan:
         """The region for checked values; predicates with a variable that has none stay symbolic."""
         forms = self._forms
         if forms is None:
-            return Region(
-                self._event_type, None, tuple([part.region(values) for part in self._parts]), self._every
-            )
+            parts: list[Region] = []
+            for part in self._parts:
+                parts.append(part.region(values))  # noqa: PERF401 (saves stack)
+            return Region(self._event_type, None, tuple(parts), self._every)
         if len(forms) == 1:
             only = forms[0].conjunction(values)
             return Region(self._event_type, () if only is None else (only,))
@@ -167,7 +146,7 @@ class RegionPlan:
 
 def _fixed(predicate: Predicate) -> bool:
     """Is the predicate a set of intervals whatever the values?"""
-    return predicate.operator not in _OPAQUE and all(isinstance(o, Constant) for o in predicate.operands)
+    return predicate.operator not in OPAQUE and all(isinstance(o, Constant) for o in predicate.operands)
 
 
 def plan_region(event_type: EventType, expression: Expression) -> RegionPlan:
@@ -206,7 +185,7 @@ class _FormPlan:
         for predicate in form:
             attribute = predicate.attribute
             kind = event_type.attributes[attribute]
-            if predicate.operator in _OPAQUE:
+            if predicate.operator in OPAQUE:
                 self._texts.append(predicate)
                 self._restrict(attribute, LINES[kind].present)
                 continue
@@ -256,84 +235,6 @@ class _FormPlan:
             for operand in predicate.operands
         ]
         return Predicate(predicate.attribute, predicate.operator, tuple(operands))
-
-
-def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction | None:
-    """The conjunction of cuts and atoms, as far as possible as cuts alone; None when it is empty."""
-    cuts = dict(cuts)
-    kept: list[Predicate] = []
-    for atom in sorted(atoms, key=repr):
-        text = text_of(atom)
-        if text is None:
-            kept.append(atom)
-            continue
-        found = passing(cuts[atom.attribute], atom, text)
-        if found == ():
-            return None
-        if found is not None:
-            cuts[atom.attribute] = found
-        elif text:
-            kept.append(atom)
-        elif atom.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
-            return None  # every string ends with the empty one, and contains it
-    found_atoms = frozenset(kept)
-    for atom in kept:
-        negated = atom.negated()
-        if negated in found_atoms or (
-            len(kept) <= FEW_ATOMS and any(implies(other, negated) for other in kept)
-        ):
-            return None
-    return Conjunction(cuts, found_atoms)
-
-
-def text_of(atom: Predicate) -> str | None:
-    """The text an atom asks for, if it is a suffix or contains with a constant."""
-    if atom.operator in _OPAQUE:
-        operand = atom.operands[0]
-        if isinstance(operand, Constant) and isinstance(operand.value, str):
-            return operand.value
-    return None
-
-
-def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
-    """Those strings of the cuts that pass the atom, when the cuts hold single strings only; else None."""
-    found: list[Cut] = []
-    for i in range(0, len(cuts), 2):
-        string = only_string(cuts, i)
-        if string is None:
-            return None
-        if passes(atom.operator, string, [text]):
-            found += (cuts[i], cuts[i + 1])
-    return tuple(found)
-
-
-_WEAKER = {
-    Operator.EQ: (Operator.LE, Operator.GE),
-    Operator.LT: (Operator.LE, Operator.NE),
-    Operator.GT: (Operator.GE, Operator.NE),
-}
-
-
-def implies(a: Predicate, b: Predicate) -> bool:
-    """Is atom b true wherever atom a is? False when that is not plain to see."""
-    if a == b:
-        return True
-    if a.attribute != b.attribute:
-        return False
-    s, t = text_of(a), text_of(b)
-    if s is None or t is None:
-        return a.operands == b.operands and b.operator in _WEAKER.get(a.operator, ())
-    if a.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
-        if b.operator not in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
-            return False
-        return _text_implies(b.operator.complement, t, a.operator.complement, s)
-    return _text_implies(a.operator, s, b.operator, t)
-
-
-def _text_implies(a: Operator, s: str, b: Operator, t: str) -> bool:
-    if b is Operator.SUFFIX:
-        return a is Operator.SUFFIX and s.endswith(t)
-    return b is Operator.CONTAINS and t in s
 
 
 # --- the cuts of one predicate ------------------------------------------------------------------------------

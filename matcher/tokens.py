@@ -16,10 +16,6 @@ from covey.matcher.values import INT64_MAX
 TEXT_LIMIT = 2**20
 """The longest text of a filter, in characters."""
 
-KEYWORDS = frozenset(
-    {"and", "or", "not", "in", "between", "prefix", "suffix", "contains", "exists", "true", "false"}
-)
-
 _SPACE = re.compile(r"\s*")
 _TOKEN = re.compile(
     r"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)

@@ -49,8 +49,7 @@ FAMILY: dict[Kind, Family] = {
 
 
 def coerce(family: Family, value: object) -> Scalar:
-    """The value in its inner form. `ValueError`, whose text says what was expected, when the family has no
-    such value.
+    """The value in its inner form; `ValueError` says what was expected when the family has no such value.
 
     Accepts numpy scalars; for times also dates, ISO 8601 text and datetimes of any zone (none means UTC).
     """

@@ -1,5 +1,4 @@
-"""The canonical text of an expression: the shortest the filter language has, with no parenthesis that is not
-needed.
+"""The canonical text of an expression, with no parenthesis that is not needed.
 
 Invariant: parsing the text against the same event type gives the same expression (tested over random ones).
 """
