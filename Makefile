@@ -28,11 +28,11 @@ demo: $(STAMP)  ## five brokers, real quotes, thresholds that move, and a proof 
 up: $(STAMP)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C stops it
 	@$(BIN)/covey up examples/five.yaml $(ARGS)
 
-# The kernels are compiled once, before the workers of pytest start; their own tests run without the compiler too.
+# The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
+# tests/matcher/test_compiling.py.)
 .PHONY: test
 test: $(STAMP) java  ## the whole test suite (ARGS goes to pytest)
 	@$(BIN)/python -c 'from covey.matcher import compile_kernels; compile_kernels()'
-	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest tests/matcher/test_kernels.py
 	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 .PHONY: lint
