@@ -172,7 +172,7 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
     return True
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_boxes_say_what_the_filter_says(data: st.DataObject) -> None:
     event_type = data.draw(event_types())

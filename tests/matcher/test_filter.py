@@ -342,7 +342,7 @@ def test_identity() -> None:
     assert pickle.loads(pickle.dumps(a)) == a
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_filters_are_equal_exactly_when_their_expressions_are(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
