@@ -1,0 +1,163 @@
+"""One filter, many subscribers: which of them want an event, evaluated columnwise with numpy.
+
+It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
+columns of values. Numbers are compared as float64, exactly as long as they stay below 2**53, which everything
+that the simulator draws does. Filters over times, or with operators on parts of strings, are evaluated one
+subscriber at a time by `Filter.matches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher import Filter, Kind
+from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Or, Predicate
+
+Bools = npt.NDArray[np.bool_]
+
+_PLAIN = {
+    Operator.EQ,
+    Operator.NE,
+    Operator.LT,
+    Operator.LE,
+    Operator.GT,
+    Operator.GE,
+    Operator.IN,
+    Operator.NOT_IN,
+    Operator.BETWEEN,
+    Operator.NOT_BETWEEN,
+    Operator.EXISTS,
+    Operator.NOT_EXISTS,
+}
+
+
+class Columns:
+    """The members of one filter, by row. A row that is let go is given to a later member."""
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+        self.members: list[Any] = []
+        """What stands in each row, None in a free one."""
+        self.ready: Bools = np.zeros(16, np.bool_)
+        """Whether the row counts."""
+        self._values: dict[str, npt.NDArray[Any]] = {}
+        self._free: list[int] = []
+        self._columnwise = all(_is_plain(predicate, filter) for predicate in _predicates(filter.expression))
+
+    def add(self, member: Any, values: Mapping[str, Any]) -> int:
+        """A row for a member; it does not count yet."""
+        if self._free:
+            row = self._free.pop()
+            self.members[row] = member
+        else:
+            row = len(self.members)
+            self.members.append(member)
+            if row == len(self.ready):
+                self.ready = np.concatenate([self.ready, np.zeros(row, np.bool_)])
+        self.ready[row] = False
+        self.set(row, values)
+        return row
+
+    def set(self, row: int, values: Mapping[str, Any]) -> None:
+        """The newest values of a member."""
+        for name, value in values.items():
+            column = self._values.get(name)
+            if column is None or len(column) < len(self.ready):
+                kind = object if isinstance(value, str) else np.float64
+                if not isinstance(value, str | int | float):
+                    self._columnwise = False
+                    continue
+                grown = (
+                    np.zeros(len(self.ready), kind)
+                    if kind is np.float64
+                    else np.full(len(self.ready), "", kind)
+                )
+                if column is not None:
+                    grown[: len(column)] = column
+                column = self._values[name] = grown
+            column[row] = value
+
+    def discard(self, row: int) -> None:
+        self.members[row] = None
+        self.ready[row] = False
+        self._free.append(row)
+
+    def wanting(self, event: Mapping[str, Any], values_of: Any) -> list[Any]:
+        """The members that count and want an event; `values_of(member)` gives one's newest values."""
+        count = len(self.members)
+        ready = self.ready[:count]
+        if not self._columnwise:
+            return [
+                self.members[row]
+                for row in np.flatnonzero(ready).tolist()
+                if self.filter.matches(event, values_of(self.members[row]))
+            ]
+        wanted = ready & self._holds(self.filter.expression, event, count)
+        return [self.members[row] for row in np.flatnonzero(wanted).tolist()]
+
+    def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools:
+        if isinstance(expression, And):
+            held = np.ones(count, np.bool_)
+            for part in expression.parts:
+                held &= self._holds(part, event, count)
+            return held
+        if isinstance(expression, Or):
+            held = np.zeros(count, np.bool_)
+            for part in expression.parts:
+                held |= self._holds(part, event, count)
+            return held
+        return np.broadcast_to(self._test(expression, event, count), (count,))
+
+    def _test(self, predicate: Predicate, event: Mapping[str, Any], count: int) -> Any:
+        value = event.get(predicate.attribute)
+        operator = predicate.operator
+        if operator is Operator.EXISTS:
+            return value is not None
+        if operator is Operator.NOT_EXISTS:
+            return value is None
+        if value is None:
+            return False
+        operands = [self._operand(operand, count) for operand in predicate.operands]
+        if operator in (Operator.IN, Operator.NOT_IN):
+            found = np.zeros(count, np.bool_)
+            for operand in operands:
+                found |= operand == value
+            return ~found if operator is Operator.NOT_IN else found
+        first = operands[0]
+        if operator is Operator.BETWEEN:
+            return (first <= value) & (operands[1] >= value)
+        if operator is Operator.NOT_BETWEEN:
+            return (first > value) | (operands[1] < value)
+        return {
+            Operator.EQ: lambda: first == value,
+            Operator.NE: lambda: first != value,
+            Operator.LT: lambda: first > value,
+            Operator.LE: lambda: first >= value,
+            Operator.GT: lambda: first < value,
+            Operator.GE: lambda: first <= value,
+        }[operator]()
+
+    def _operand(self, operand: Operand, count: int) -> npt.NDArray[Any]:
+        if isinstance(operand, Constant):
+            kind = object if isinstance(operand.value, str) else np.float64
+            return np.full(count, operand.value, kind)
+        column = self._values[operand.name][:count]
+        if operand.scale == 1 and operand.offset == 0:
+            return column
+        moved: npt.NDArray[Any] = operand.scale * column + operand.offset
+        return moved
+
+
+def _predicates(expression: Expression) -> list[Predicate]:
+    if isinstance(expression, Predicate):
+        return [expression]
+    return [predicate for part in expression.parts for predicate in _predicates(part)]
+
+
+def _is_plain(predicate: Predicate, filter: Filter) -> bool:
+    kind = filter.event_type.attributes[predicate.attribute]
+    return predicate.operator in _PLAIN and kind is not Kind.TIMESTAMP

@@ -1,0 +1,257 @@
+"""The judge of what clients get (Jayaram et al., section 3.3). It knows every event and every change, and
+nothing of routing.
+
+- STRICTNESS: an event that is delivered matches the values that are newest at that moment.
+- COVERAGE: an event is owed to a subscription if, when it is published, the advertisement of its publisher
+  and the subscription have taken effect, and it matches every version of the subscription from the last
+  settled one on, up to its delivery. What is owed and has not come when all is quiet was missed.
+- No event twice for one subscription, and the events of one publisher in order.
+
+A broker that crashes may take events with it, so nothing is owed from then until all is quiet again. With
+`lossy` (the static baseline that unsubscribes first) a change may lose events, which is what it is measured
+for: an event that meets a change is not owed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from covey.sim.checkers.columns import Columns
+from covey.sim.checkers.findings import Findings
+from covey.sim.simulator.watcher import Watcher
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch, EventType, Filter
+    from covey.overlay.core.client import DeliverTo, Refused
+    from covey.sim.simulator.client import ClientProcess
+
+EventId = tuple[str, int]
+
+
+class _Wanted:
+    """A subscription as the judge knows it."""
+
+    __slots__ = ("columns", "filter", "marks", "name", "owed", "row", "settled", "versions")
+
+    def __init__(
+        self, name: str, filter: Filter, columns: Columns, epoch: int, values: dict[str, Any]
+    ) -> None:
+        self.name = name
+        self.filter = filter
+        self.columns = columns
+        self.versions = [(epoch, values)]
+        """The values from the last settled version on, or all, each with the epoch that carries it."""
+        self.settled = False
+        self.owed: dict[EventId, Mapping[str, Any]] = {}
+        self.marks: dict[str, int] = {}
+        """The highest sequence number delivered, by publisher."""
+        self.row = columns.add(self, values)
+
+    @property
+    def newest(self) -> dict[str, Any]:
+        return self.versions[-1][1]
+
+
+class Judge(Watcher):
+    """Judges one run; `now` says the virtual time."""
+
+    def __init__(self, findings: Findings, now: Callable[[], int], *, lossy: bool = False) -> None:
+        self.delivered_events = 0
+        self.owed_events = 0
+        """Deliveries that were owed, whether they came or not."""
+        self.excused_events = 0
+        """Events published while nothing was owed."""
+        self._findings = findings
+        self._now = now
+        self._lossy = lossy
+        self._subscriptions: dict[str, dict[int, _Wanted]] = {}
+        self._unsettled: dict[str, dict[int, _Wanted]] = {}
+        self._columns: dict[str, dict[Filter, Columns]] = {}
+        self._adverts: dict[str, dict[str, int | None]] = {}
+        """By client and type: the epoch that has to settle first, None once it has."""
+        self._unsure = False
+        self._excused: dict[str, list[range]] = {}
+        """By client: the sequence numbers of events published while nothing was owed."""
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    def came(self, client: ClientProcess) -> None:
+        self._subscriptions[client.name] = {}
+        self._unsettled[client.name] = {}
+        self._adverts[client.name] = {}
+
+    def left(self, client: ClientProcess, vanished: bool) -> None:
+        for wanted in self._subscriptions.pop(client.name).values():
+            wanted.columns.discard(wanted.row)
+        del self._unsettled[client.name], self._adverts[client.name]
+        if vanished:  # with what it had published and not yet got rid of
+            publisher = client.session.publisher
+            for wanted in self._everything():
+                for event in [event for event in wanted.owed if event[0] == publisher]:
+                    del wanted.owed[event]
+
+    def moved(self, client: ClientProcess, broker: str) -> None:
+        """What was on its way to its old broker is lost; all has to settle again at the new one."""
+        epoch = client.session.epoch + 1
+        for subscription_id, wanted in self._subscriptions[client.name].items():
+            wanted.owed.clear()
+            self._unsettle(client.name, subscription_id, wanted, epoch)
+        for name in self._adverts[client.name]:
+            self._adverts[client.name][name] = epoch
+
+    def _unsettle(self, client: str, subscription_id: int, wanted: _Wanted, epoch: int) -> None:
+        wanted.versions = [(epoch, wanted.newest)]
+        wanted.settled = False
+        wanted.columns.ready[wanted.row] = False
+        self._unsettled[client][subscription_id] = wanted
+
+    def crashed(self, broker: str) -> None:
+        self._unsure = True
+        for wanted in self._everything():
+            wanted.owed.clear()
+
+    def _everything(self) -> list[_Wanted]:
+        return [wanted for mine in self._subscriptions.values() for wanted in mine.values()]
+
+    # --- what they say --------------------------------------------------------------------------------------
+
+    def advertised(self, client: ClientProcess, event_type: EventType) -> None:
+        self._adverts[client.name][event_type.name] = client.session.epoch
+
+    def unadvertised(self, client: ClientProcess, type_name: str) -> None:
+        del self._adverts[client.name][type_name]
+
+    def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
+        filter = client.subscriptions[subscription_id]
+        by_filter = self._columns.setdefault(filter.event_type.name, {})
+        columns = by_filter.get(filter)
+        if columns is None:
+            columns = by_filter[filter] = Columns(filter)
+        name = f"{client.name}#{subscription_id}"
+        values = client.session.values(subscription_id)
+        wanted = _Wanted(name, filter, columns, client.session.epoch, values)
+        self._subscriptions[client.name][subscription_id] = wanted
+        self._unsettled[client.name][subscription_id] = wanted
+
+    def updated(self, client: ClientProcess, subscription_id: int, values: Mapping[str, object]) -> None:
+        wanted = self._subscriptions[client.name][subscription_id]
+        newest = client.session.values(subscription_id)
+        wanted.versions.append((client.session.epoch, newest))
+        wanted.columns.set(wanted.row, newest)
+        self._unsettled[client.name][subscription_id] = wanted
+        if self._lossy:
+            wanted.owed.clear()
+        for event, row in list(wanted.owed.items()):
+            if not wanted.filter.matches(row, newest):
+                del wanted.owed[event]
+
+    def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
+        wanted = self._subscriptions[client.name].pop(subscription_id)
+        self._unsettled[client.name].pop(subscription_id, None)
+        wanted.columns.discard(wanted.row)
+
+    def settled(self, client: ClientProcess, epoch: int) -> None:
+        if client.name not in self._subscriptions:
+            return
+        unsettled = self._unsettled[client.name]
+        for subscription_id, wanted in list(unsettled.items()):
+            done = sum(version <= epoch for version, _ in wanted.versions)
+            if done:
+                del wanted.versions[: done - 1]
+                wanted.settled = True
+                wanted.columns.ready[wanted.row] = True
+                if len(wanted.versions) == 1:
+                    del unsettled[subscription_id]
+        adverts = self._adverts[client.name]
+        for name, awaited in adverts.items():
+            if awaited is not None and awaited <= epoch:
+                adverts[name] = None
+
+    def refused(self, client: ClientProcess, action: Refused) -> None:
+        if action.count:
+            # Events may be refused if their advertisement had not settled when they were published and was
+            # taken back since; a crash may take an advertisement with it that events on their way relied on.
+            first = action.first_sequence
+            if self._unsure or any(first in excused for excused in self._excused.get(client.name, ())):
+                return
+        self._findings.add("refusal", self._now(), f"{client.name} was refused: {action.reason}")
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def published(self, client: ClientProcess, batch: EventBatch) -> None:
+        name = batch.event_type.name
+        adverts = self._adverts.get(client.name, {})
+        if self._unsure or adverts.get(name, 0) is not None:
+            self.excused_events += len(batch)
+            first = batch.first_sequence
+            self._excused.setdefault(client.name, []).append(range(first, first + len(batch)))
+            return
+        groups = self._columns.get(name)
+        if not groups:
+            return
+        for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
+            event = (batch.publisher, sequence)
+            for columns in groups.values():
+                for wanted in columns.wanting(row, _newest):
+                    if len(wanted.versions) > 1 and not self._owed_throughout(wanted, row):
+                        continue
+                    wanted.owed[event] = row
+                    self.owed_events += 1
+
+    def _owed_throughout(self, wanted: _Wanted, row: Mapping[str, Any]) -> bool:
+        if self._lossy:
+            return False
+        return all(wanted.filter.matches(row, values) for _, values in wanted.versions)
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        batch = action.batch
+        if not len(batch):
+            return
+        self.delivered_events += len(batch)
+        wanted = self._subscriptions.get(client.name, {}).get(action.subscription_id)
+        if wanted is None:
+            if client.there:
+                self._findings.add(
+                    "strictness",
+                    self._now(),
+                    f"{client.name}#{action.subscription_id} got events after it was cancelled",
+                )
+            return
+        publisher, newest = batch.publisher, wanted.newest
+        mark = wanted.marks.get(publisher, -1)
+        for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
+            if sequence <= mark:
+                self._findings.add(
+                    "duplicate",
+                    self._now(),
+                    f"{wanted.name} got event {sequence} of {publisher} after {mark}",
+                )
+            mark = max(mark, sequence)
+            if not wanted.filter.matches(row, newest):
+                self._findings.add(
+                    "strictness",
+                    self._now(),
+                    f"{wanted.name} got {row}, but wants {wanted.filter} with {newest}",
+                )
+            wanted.owed.pop((publisher, sequence), None)
+        wanted.marks[publisher] = mark
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def quiet(self) -> None:
+        """All is quiet: what is still owed was missed. Afterwards everything is owed again."""
+        for wanted in self._everything():
+            for (publisher, sequence), row in wanted.owed.items():
+                self._findings.add(
+                    "coverage",
+                    self._now(),
+                    f"{wanted.name} wants {wanted.filter} with {wanted.newest} and missed event {sequence} "
+                    f"of {publisher}, {row}",
+                )
+            wanted.owed.clear()
+        self._unsure = False
+
+
+def _newest(wanted: _Wanted) -> dict[str, Any]:
+    return wanted.newest

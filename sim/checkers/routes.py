@@ -1,0 +1,130 @@
+"""The judge of routing state: what each link must carry, given who is where, advertises what and wants what.
+
+Computed from the overlay's shape and the clients alone; of the brokers' code it uses nothing but `covers`, to
+compare. For the link from a to b and one event type: something is asked of b only if a client on b's side
+advertises the type, and then it is the maximal elements of what all clients on a's side want. To be asked
+when all is quiet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from covey.matcher.covering import Region, covers_region
+from covey.sim.checkers.findings import Findings
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.simulation import Simulation
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    region: Region
+    text: str
+
+
+def check_quiet(simulation: Simulation, findings: Findings) -> None:
+    """Everything that a client said has settled, and no broker owes or awaits an acknowledgement."""
+    now = simulation.clock.now_ns
+    for client in simulation.clients.values():
+        said, settled = client.session.epoch, client.session.settled
+        if said != settled:
+            findings.add("settling", now, f"{client.name} has said {said} things, of which {settled} settled")
+    for name, broker in simulation.brokers.items():
+        if broker.core.acks.pending():
+            findings.add("settling", now, f"{name} still owes {broker.core.acks.pending()}")
+        if broker.core.acks.awaited():
+            findings.add("settling", now, f"{name} still awaits {broker.core.acks.awaited()}")
+
+
+def check_routes(
+    simulation: Simulation, findings: Findings, *, sample: int | None = None, seed: int = 0
+) -> int:
+    """Compare links with what they must carry, all of them or `sample` drawn ones; how many were compared.
+
+    The brokers at the links also check their own invariants (`Broker.validate`).
+    """
+    links = simulation.links
+    if sample is not None and sample < len(links):
+        links = random.Random(f"routes {seed}").sample(links, sample)
+    clients = list(simulation.clients.values())
+    wishes = {client.name: _wishes(client) for client in clients}
+    names = {name for client in clients for name in client.advertised_types}
+    ends = dict.fromkeys(end for link in links for end in link)
+    for end in ends or list(simulation.brokers):
+        try:
+            simulation.brokers[end].core.validate()
+        except AssertionError as error:
+            findings.add("invariant", simulation.clock.now_ns, str(error))
+    for x, y in links:
+        near = _side(simulation.links, x, y)
+        for a, b, near_a in ((x, y, True), (y, x, False)):
+            mine = [client for client in clients if (client.broker in near) == near_a]
+            others = [client for client in clients if (client.broker in near) != near_a]
+            known = set(simulation.brokers[a].core.types) | set(simulation.brokers[b].core.types)
+            advertised = {name for client in others for name in client.advertised_types}
+            for name in sorted(names | known):
+                wanted = [wish for c in mine for wish in wishes[c.name].get(name, ())]
+                for sentence in _compare(simulation, a, b, name, wanted, name in advertised):
+                    findings.add("routing", simulation.clock.now_ns, sentence)
+    return len(links)
+
+
+def _wishes(client: ClientProcess) -> dict[str, list[_Wish]]:
+    found: dict[str, list[_Wish]] = {}
+    for subscription_id, filter in client.subscriptions.items():
+        values = client.session.values(subscription_id)
+        text = f"{client.name}#{subscription_id}, {filter} with {values}"
+        found.setdefault(filter.event_type.name, []).append(_Wish(filter.region(values), text))
+    return found
+
+
+def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
+    """The brokers on a's side of the link between a and b."""
+    neighbours: dict[str, list[str]] = {}
+    for x, y in links:
+        neighbours.setdefault(x, []).append(y)
+        neighbours.setdefault(y, []).append(x)
+    found, todo = {a}, [a]
+    while todo:
+        here = todo.pop()
+        for other in neighbours.get(here, ()):
+            if other not in found and (here, other) != (a, b):
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+def _compare(
+    simulation: Simulation, a: str, b: str, name: str, wanted: list[_Wish], advertised: bool
+) -> Iterable[str]:
+    """A sentence for each difference between what a asks of b for one type and what it must ask."""
+    where = f"from {a} to {b}, type {name}"
+    state = simulation.brokers[a].core.types.get(name)
+    known = state is not None and b in state.publishers
+    if known != advertised:
+        yield f"{where}: the type is {'not ' if known else ''}advertised beyond {b}, {a} thinks otherwise"
+    outgoing = None if state is None else state.outgoing.get(b)
+    slots = [] if outgoing is None else list(outgoing.slots)
+    regions = [slot.structure.region(slot.values) for slot in slots]
+    if not advertised:
+        wanted = []
+    for wish in wanted:
+        if not any(covers_region(region, wish.region) for region in regions):
+            yield f"{where}: nothing asks for {wish.text}"
+    for i, (slot, region) in enumerate(zip(slots, regions, strict=True)):
+        if not any(covers_region(w.region, region) and covers_region(region, w.region) for w in wanted):
+            yield f"{where}: slot {slot.slot_id} asks for what nobody wants"
+        for j, other in enumerate(regions):
+            if i != j and covers_region(other, region):
+                yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"
+    peer = simulation.brokers[b].core.peers.get(a)
+    held = {} if peer is None else peer.subscriptions
+    here = {i: s for i, s in held.items() if s.filter.event_type.name == name}
+    if here.keys() != {slot.slot_id for slot in slots}:
+        yield f"{where}: {b} holds slots {sorted(here)}, {a} has given {sorted(s.slot_id for s in slots)}"
+    for slot in slots:
+        there = here.get(slot.slot_id)
+        if there is not None and (there.filter != slot.structure or there.values != slot.values):
+            yield f"{where}: slot {slot.slot_id} is {there} at {b}, and {slot.values} at {a}"

@@ -1,0 +1,187 @@
+"""A broker in virtual time: the routing core, its ports, and the time that its messages take.
+
+It does what `overlay/node/node.py` does, without sockets: frames are taken in the order of arrival, one at a
+time; while one is being dealt with, others wait, and what it gives rise to leaves when it is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.broker import Broker
+from covey.overlay.core.link import Hello, Link
+from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send
+from covey.overlay.core.size import events_in, size_of
+from covey.sim.simulator.clock import NS_PER_S, Clock
+from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.wire import Goodbye, Packet, Port
+
+if TYPE_CHECKING:
+    from covey.sim.simulator.defects import Defect
+
+MakeLink = Callable[[int], Link]
+
+
+class BrokerProcess:
+    """One broker; `name` is that of its interface, `broker/b1`. `make_core` gives it a new life's core."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        make_core: Callable[[], Broker],
+        make_link: MakeLink,
+        costs: Costs,
+        watchers: Iterable[Watcher],
+        defect: Defect | None = None,
+    ) -> None:
+        self.name = name
+        self.core = make_core()
+        self.ports: dict[str, Port] = {}
+        self.alive = True
+        self.busy = False
+        self.busy_ns = 0
+        """How long it has worked in all."""
+        self.incarnation = 1
+        self._clock = clock
+        self._make_core = make_core
+        self._make_link = make_link
+        self._costs = costs
+        self._watchers = watchers
+        self._defect = defect
+        self._inbox: deque[tuple[Port, int, Packet]] = deque()
+        self._touched: dict[str, Port] = {}
+
+    # --- ports ----------------------------------------------------------------------------------------------
+
+    def port(self, interface: str) -> Port:
+        """A new port towards an interface."""
+        made = self.ports[interface] = Port(interface, self._make_link(self.incarnation), self)
+        return made
+
+    def session_port(self, interface: str) -> Port:
+        """A port for a client that dials; the session that it may still have here ends."""
+        if interface in self.ports:
+            self.end_session(interface)
+        return self.port(interface)
+
+    def end_session(self, interface: str) -> None:
+        """Forget a client and all it said."""
+        port = self.ports.pop(interface, None)
+        if port is not None and self.alive:
+            port.open = False
+            self._perform(interface, Disconnect())
+            self._flush()
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """Lose all state and all that waits."""
+        self.alive = self.busy = False
+        self._inbox.clear()
+        self._touched.clear()
+
+    def restart(self) -> None:
+        """Begin a new life, with new links to the neighbours; clients come back by themselves."""
+        self.alive = True
+        self.incarnation += 1
+        self.core = self._make_core()
+        self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
+        for port in self.ports.values():
+            port.link = self._make_link(self.incarnation)
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def arrive(self, port: Port, generation: int, packet: Packet) -> None:
+        """A packet is there; it waits for its turn."""
+        self._inbox.append((port, generation, packet))
+        if not self.busy:
+            self._work()
+
+    def touch(self, port: Port) -> None:
+        """Pump this port as soon as it is no longer busy."""
+        self._touched[port.interface] = port
+
+    def _work(self) -> None:
+        while self._inbox:
+            port, generation, packet = self._inbox.popleft()
+            wire = port.wire
+            if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
+                continue  # its connection has ended meanwhile
+            cost_ns = self._take(port, packet)
+            if cost_ns:
+                self.busy = True
+                self.busy_ns += cost_ns
+                self._clock.after(cost_ns, self._done, self.incarnation)
+                return
+            self._flush()
+
+    def _done(self, incarnation: int) -> None:
+        if self.alive and incarnation == self.incarnation:
+            self.busy = False
+            self._flush()
+            self._work()
+
+    def _flush(self) -> None:
+        if self.busy:
+            return
+        touched, self._touched = self._touched, {}
+        for port in touched.values():
+            port.pump()
+
+    def _take(self, port: Port, packet: Packet) -> int:
+        """Deal with one packet; how long that takes."""
+        self._touched[port.interface] = port
+        if isinstance(packet, Hello):
+            return self._greet(port, packet)
+        if isinstance(packet, Goodbye):
+            wire = port.wire
+            assert wire is not None
+            wire.cut()
+            del self.ports[port.interface], self._touched[port.interface]
+            return self._perform(port.interface, Disconnect())
+        cost_ns = 0
+        for message in port.link.receive(packet):
+            if events_in(message):
+                port.link.consume(size_of(message))
+            for watcher in self._watchers:
+                watcher.passed(port.interface, self.name, message)
+            cost_ns += self._perform(port.interface, message)
+        if not port.interface.startswith("broker/"):
+            port.link.acknowledge()
+        return cost_ns
+
+    def _greet(self, port: Port, hello: Hello) -> int:
+        wire = port.wire
+        assert wire is not None
+        answer = port.link.hello()
+        resumed = port.link.resume(hello)
+        if port is wire.listener:
+            wire.transmit(port, answer)
+        port.open = True
+        return 0 if resumed else self._perform(port.interface, Connect())
+
+    def _perform(self, interface: str, message: Message) -> int:
+        started = time.perf_counter_ns() if self._costs.measures else 0
+        actions = self.core.handle(message, interface, self._clock.now_ns / NS_PER_S)
+        took_ns = time.perf_counter_ns() - started if self._costs.measures else 0
+        if self._defect is not None:
+            actions = self._defect.apply(self.core, interface, message, actions)
+        self._do(actions)
+        sort, subscriptions = type(message).__name__, len(self.core.registry)
+        return self._costs.charge(Sample(sort, events_in(message), len(actions), subscriptions, took_ns))
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                port = self.ports.get(action.interface)
+                if port is not None:
+                    port.link.send(action.message)
+                    self._touched[action.interface] = port
+            elif isinstance(action, Drop):
+                for watcher in self._watchers:
+                    watcher.dropped(self.name, action)

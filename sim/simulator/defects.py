@@ -1,0 +1,92 @@
+"""Seeded defects: brokers that do one thing wrong, to prove that the checkers see it.
+
+A defect changes the actions that a broker's core returned before the simulator carries them out; the core
+itself is what runs in production, and knows nothing of this. Each keeps the numbering of control messages
+intact, so that nothing but the defect itself can give it away.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.messages import Action, Message, Publish, Send, Subscribe, Unsubscribe, Update
+
+if TYPE_CHECKING:
+    from covey.overlay.core.broker import Broker
+
+
+class Defect(ABC):
+    """One way to be wrong. `fired` counts how often it was."""
+
+    def __init__(self) -> None:
+        self.fired = 0
+
+    @abstractmethod
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        """The actions that the defective broker carries out for this message of that interface."""
+
+
+class DropUpdate(Defect):
+    """An UPD to a neighbour arrives without the values that it was sent for."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        done: list[Action] = []
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, Update):
+                self.fired += 1
+                action = Send(action.interface, replace(action.message, values={}))
+            done.append(action)
+        return done
+
+
+class KeepSlot(Defect):
+    """A slot is not released: the USUB names none."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        done: list[Action] = []
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, Unsubscribe):
+                self.fired += 1
+                action = Send(action.interface, replace(action.message, subscription_id=0))
+            done.append(action)
+        return done
+
+
+class SwapOrder(Defect):
+    """USUB before SUB, break before make."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        by_link: dict[str, list[tuple[int, Subscribe | Unsubscribe]]] = {}
+        for place, action in enumerate(actions):
+            if isinstance(action, Send) and isinstance(action.message, Subscribe | Unsubscribe):
+                by_link.setdefault(action.interface, []).append((place, action.message))
+        done = list(actions)
+        for interface, found in by_link.items():
+            messages = [message for _, message in found]
+            ordered = sorted(messages, key=lambda message: isinstance(message, Subscribe))
+            if ordered != messages:
+                self.fired += 1
+                for (place, old), new in zip(found, ordered, strict=True):
+                    done[place] = Send(interface, replace(new, epoch=old.epoch))
+        return done
+
+
+class EchoEvent(Defect):
+    """An event is sent back to the neighbour that it came from."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        if isinstance(message, Publish) and source.startswith("broker/") and len(message.batch):
+            self.fired += 1
+            return [*actions, Send(source, message)]
+        return actions
+
+
+DEFECTS: dict[str, type[Defect]] = {
+    "drop-update": DropUpdate,
+    "keep-slot": KeepSlot,
+    "swap-order": SwapOrder,
+    "echo-event": EchoEvent,
+}
+"""The defects that `covey sim fuzz --defect` takes, by name."""
