@@ -52,6 +52,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self.event_type.names) + len(self._derived)
 
+    @property
+    def derived(self) -> int:
+        """How many derived columns are in use."""
+        return len(self._numbers)
+
     def acquire(self, derived: Derived, users: int = 1) -> int:
         """The number of a derived column, for so many more users of it."""
         number = self._numbers.get(derived)

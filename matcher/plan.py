@@ -95,25 +95,18 @@ PlanKey = tuple[Filter, tuple[Variable | None, ...]]
 
 def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Scalar | None, ...]]:
     """What tells plans apart, and the constants that a filter gives its operands."""
-    structure, operands = filter.lift()
-    if (
-        structure.boxes() is None
-    ):  # with its constants in place it may stay under the cap: `volume not in (1, 2, ...)`
-        structure, operands = filter, ()
+    structure, operands = _form(filter)
     variables = tuple([o if isinstance(o, Variable) else None for o in operands])
     return (structure, variables), tuple([o.value if isinstance(o, Constant) else None for o in operands])
 
 
 def make_plan(filter: Filter, access: Access) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
     """The plan of a filter and its constants; None when it has no normal form under the cap."""
-    structure, lifted = filter.lift()
+    structure, lifted = _form(filter)
     boxes = structure.boxes()
-    operands = _Operands({Variable(str(i + 1)): i for i in range(len(lifted))}, list(lifted))
-    if boxes is None:
-        boxes = filter.boxes()
-        operands = _Operands({}, [])
     if boxes is None:
         return None
+    operands = _Operands({Variable(str(i + 1)): i for i in range(len(lifted))}, list(lifted))
     made = tuple([_box(filter.event_type, box, operands, access) for box in boxes])
     found = operands.operands
     variables = tuple([o if isinstance(o, Variable) else None for o in found])
@@ -122,6 +115,22 @@ def make_plan(filter: Filter, access: Access) -> tuple[Plan, tuple[Scalar | None
     tests = [test for box in made for test in (*box.access, *box.tests) if test.kind is Kind.STRING]
     coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
     return Plan(filter, made, kinds, variables, coded), constants
+
+
+def _form(filter: Filter) -> tuple[Filter, tuple[Operand, ...]]:
+    """The structure and its operands; or the filter as it is, and none, where constants make for fewer boxes.
+
+    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables.
+    """
+    structure, operands = filter.lift()
+    boxes = structure.boxes()
+    if boxes is None:
+        return filter, ()
+    if len(boxes) > 1:
+        own = filter.boxes()
+        if own is not None and len(own) < len(boxes):
+            return filter, ()
+    return structure, operands
 
 
 @dataclass(slots=True)

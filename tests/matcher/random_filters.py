@@ -80,6 +80,20 @@ def operands(draw: st.DrawFn, kind: Kind) -> Constant | Variable:
 
 
 @st.composite
+def moving(draw: st.DrawFn, event_type: EventType) -> And:
+    """A conjunction as subscribers write it: equalities, ranges and texts, all of them on variables."""
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        attribute = draw(st.sampled_from(event_type.names))
+        kind = event_type.attributes[attribute]
+        usual = [Operator.EQ, Operator.EQ, *_ORDER, *([Operator.PREFIX] if kind is Kind.STRING else [])]
+        operator = draw(st.sampled_from(_EQUAL if kind is Kind.BOOL else usual))
+        name = PREFIXES[FAMILY[kind]] + draw(st.sampled_from("12"))
+        parts.append(Predicate(attribute, operator, (Variable(name),)))
+    return And(tuple(parts))
+
+
+@st.composite
 def predicates(draw: st.DrawFn, event_type: EventType) -> Predicate:
     attribute = draw(st.sampled_from(event_type.names))
     kind = event_type.attributes[attribute]
@@ -110,7 +124,7 @@ def expressions(event_type: EventType) -> st.SearchStrategy[Expression]:
     wide = st.lists(leaf, min_size=14, max_size=16).map(
         lambda parts: And(tuple(Or(tuple(parts[i : i + 2])) for i in range(0, len(parts), 2)))
     )
-    return st.one_of(flat, flat, flat, nested, nested, wide)
+    return st.one_of(moving(event_type), moving(event_type), flat, flat, nested, nested, wide)
 
 
 def filters(event_type: EventType) -> st.SearchStrategy[Filter]:

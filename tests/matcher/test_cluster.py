@@ -1,0 +1,112 @@
+"""What the cluster engine promises beyond every engine: where rows lie, what is given back, what people
+see.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.matcher.engines.cluster import MANY_TABLES, ClusterEngine
+from covey.matcher.engines.cluster_kernels import PLACES_USED, TABLE_BUCKETS
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
+
+
+def test_derived_columns_live_as_long_as_a_subscription_needs_them() -> None:
+    engine = ClusterEngine(QUOTE)
+    begins = parse("firm prefix $p and price > $x or firm contains $p", QUOTE)
+    engine.add_many(np.arange(9), begins, {"p": list("abcabcabc"), "x": 1})
+    assert engine.columns.derived == 6
+    engine.update_many(np.arange(3), {"p": "a"})
+    assert engine.columns.derived == 6
+    engine.update_many(np.arange(9), {"p": "z"})
+    assert engine.columns.derived == 2
+    engine.remove_many(np.arange(9))
+    assert engine.columns.derived == 0
+
+
+def test_trees_give_their_columns_back() -> None:
+    engine = ClusterEngine(QUOTE)
+    wide = parse(" and ".join(f"(volume == {i} or firm prefix $p)" for i in range(7)), QUOTE)
+    engine.add(1, wide, {"p": "a"})
+    engine.update(1, {"p": "b"})
+    assert engine.columns.derived == 1
+    engine.remove(1)
+    assert engine.columns.derived == 0
+
+
+def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
+    engine = ClusterEngine(QUOTE)
+    engine.add_many(
+        np.arange(50), parse("firm == $f and volume == $v and price < 3", QUOTE), {"f": "a", "v": 1}
+    )
+    for i in range(200):
+        engine.update_many(np.arange(50), {"v": np.arange(50) * i})
+    arrays = engine.store.arrays
+    assert int(arrays.tables[:, TABLE_BUCKETS].sum()) == 50
+    assert len(arrays.buckets) <= 128
+    assert int(arrays.state[PLACES_USED]) <= len(arrays.places) // 2 <= 256
+
+
+def test_structures_share_plans_and_plans_go_with_their_last_subscription() -> None:
+    engine = ClusterEngine(QUOTE)
+    for i in range(20):
+        engine.add(i, parse(f'firm == "f{i}" and price < {i}', QUOTE))
+    assert (
+        len({engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE)) for i in range(3)}) == 3
+    )  # constants
+    assert {engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE))[0] for i in range(3)} == {0}  # type: ignore
+    assert engine.plans[0].users == 20
+    engine.remove_many(np.arange(20))
+    engine.add(1, parse("price > 3", QUOTE))
+    assert engine.plans[0].users == 1
+
+
+def test_the_number_of_tables_is_bounded() -> None:
+    wide = EventType("Wide", {f"a{i}": "int64" for i in range(14)})
+    engine = ClusterEngine(wide)
+    for i in range(14):
+        for j in range(i):
+            engine.add(100 * i + j, parse(f"a{i} == 1 and a{j} == 1", wide))
+    assert len(engine.store.tables) <= MANY_TABLES + 14
+    batch = EventBatch.from_pylist(wide, [dict.fromkeys(wide.names, 1), {"a3": 1, "a9": 1}])
+    offsets, ids = engine.match(batch)
+    assert (offsets.tolist(), ids[-1]) == ([0, 91, 92], 903)
+
+
+def test_unordered_answers_have_the_same_ids() -> None:
+    engine = ClusterEngine(QUOTE)
+    engine.add_many(np.arange(500)[::-1].copy(), parse("price > $x", QUOTE), {"x": np.arange(500.0)})
+    batch = EventBatch.from_pylist(QUOTE, [{"price": 400.5}, {"price": 10.5}])
+    offsets, ids = engine.match(batch, ordered=False)
+    same, ascending = engine.match(batch)
+    assert offsets.tolist() == same.tolist() == [0, 401, 412]
+    assert sorted(ids[:401].tolist()) == ascending[:401].tolist()
+
+
+def test_people_see_tables_tests_and_the_values_compared() -> None:
+    engine = ClusterEngine(QUOTE)
+    engine.add(
+        1,
+        parse('firm == "IBM" and price < $p and time >= "2026-01-01" or volume not in (3, 5)', QUOTE),
+        {"p": 9.5},
+    )
+    engine.add(2, parse("volume == 10.5", QUOTE))
+    assert engine.render().splitlines() == [
+        "cluster: 2 subscriptions to Quote",
+        "  table (no access predicate): 1 bucket",
+        "  table (firm): 1 bucket",
+        "  table (volume): 1 bucket",
+        "  tests (price, time): 1 row",
+        "  tests (volume): 3 rows",
+        "  tests (nothing left to test): 1 row",
+    ]
+    event = {"firm": "IBM", "price": 9.5, "volume": 4}
+    explained = engine.explain(event, 1)
+    assert "subscription 1 matches" in explained
+    assert "yes firm: wants 'IBM', event has 'IBM'" in explained
+    assert "no  price: wants at most 9.499999999999998, event has 9.5" in explained
+    assert "no  time: wants at least 2026-01-01T00:00:00+00:00, event has missing" in explained
+    assert "yes volume: wants 4, event has 4" in explained
+    assert "no  volume: wants what no value is, event has 4" in engine.explain(event, 2)
