@@ -131,7 +131,10 @@ class Engine(ABC):
 
 _ENGINES = {
     "cluster": ("covey.matcher.engines.cluster", "ClusterEngine"),
+    "counting": ("covey.matcher.engines.counting", "CountingEngine"),
     "naive": ("covey.matcher.engines.naive", "NaiveEngine"),
+    "search_tree": ("covey.matcher.engines.search_tree", "SearchTreeEngine"),
+    "scan": ("covey.matcher.engines.scan", "ScanEngine"),
 }
 
 

@@ -1,0 +1,93 @@
+"""Kernels that turn matching rows into answers: the ids of subscriptions, or the interfaces they are for.
+
+    rows [ signature place first plan interface tests | ... ]     one line of int32 per row; the fields below
+
+Engines whose structures know rows alone share these. A subscription of several rows (boxes) must be answered
+once: the stamp of the last event that it matched stands in seen[first row].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, int32, int64, uint64
+
+from covey.matcher.kernel import array, frozen, inlined, kernel
+
+ROW_SIGNATURE, ROW_PLACE, ROW_FIRST, ROW_PLAN, ROW_INTERFACE, ROW_TESTS = range(6)
+ROW_FIELDS = 6
+
+
+@inlined
+def sift(values, start, root, size):  # type: ignore[no-untyped-def]
+    value = values[start + root]
+    while 2 * root + 1 < size:
+        child = 2 * root + 1
+        if child + 1 < size and values[start + child + 1] > values[start + child]:
+            child += 1
+        if values[start + child] <= value:
+            break
+        values[start + root] = values[start + child]
+        root = child
+    values[start + root] = value
+
+
+@inlined
+def sort_range(values, start, end):  # type: ignore[no-untyped-def]
+    """Sort values[start:end]: by insertion where that is short work, else by a heap (no allocation, no worst
+    case).
+    """
+    moves, allowed = 0, 8 * (end - start)
+    for i in range(start + 1, end):
+        value, j = values[i], i
+        while j > start and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+        moves += i - j
+        if moves > allowed:
+            break
+    else:
+        return
+    size = end - start
+    for root in range(size // 2 - 1, -1, -1):
+        sift(values, start, root, size)
+    for last in range(size - 1, 0, -1):
+        values[start], values[start + last] = values[start + last], values[start]
+        sift(values, start, 0, last)
+
+
+@kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, boolean, array(int64), array(int64))
+def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # type: ignore[no-untyped-def]
+    """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last
+    stamp.
+
+    `shared`: some subscription has several rows. `ordered`: ids ascend per event.
+    """
+    end, start = np.int64(0), np.int64(0)
+    for e in range(offsets.size - 1):
+        stop, first_id = offsets[e + 1], end
+        stamp += 1
+        for i in range(start, stop):
+            row = found[i]
+            if shared:
+                first = rows[row, ROW_FIRST]
+                if seen[first] == stamp:
+                    continue
+                seen[first] = stamp
+            found[end] = ids[row]
+            end += 1
+        if ordered:
+            sort_range(found, first_id, end)
+        start = stop
+        offsets[e + 1] = end
+    return stamp
+
+
+@kernel(frozen(int32, 2), frozen(int64), frozen(int64), array(uint64, 2))
+def interface_bits(rows, offsets, found, bits):  # type: ignore[no-untyped-def]
+    """Set the bits of the interfaces of the rows that each event matches."""
+    for e in range(offsets.size - 1):
+        for i in range(offsets[e], offsets[e + 1]):
+            interface = rows[found[i], ROW_INTERFACE]
+            bits[e, interface >> 6] |= np.uint64(1) << np.uint64(interface & 63)
+    return 0

@@ -1,0 +1,113 @@
+"""A workload: an event type, the subscriptions that stand, the events that come, and how subscriptions move.
+
+Everything is drawn from a seed with numpy and is the same for the same seed on every machine. Subscriptions
+come in groups, one per filter, whose variables carry what distinguishes the members; the ids of all groups
+together are 0, 1, 2, ... scattered as the draw scattered them, so a group loads with one `add_many`. Issue
+table: W0, W2, AT, AT-sel, HTM, BOX.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher import EventBatch, EventType, Filter, parse
+
+Column = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+
+_SUBSCRIPTIONS, _EVENTS, _MOVES = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    """Subscriptions that differ in the values of their variables alone.
+
+    `ids` is int64[n] ascending; `values` maps each variable of `filter` to an array of n values.
+    """
+
+    filter: Filter
+    ids: Indices
+    values: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def slice(self, start: int, stop: int) -> SubscriptionGroup:
+        """The members `start` up to `stop`, without copying."""
+        return SubscriptionGroup(
+            self.filter,
+            self.ids[start:stop],
+            {name: column[start:stop] for name, column in self.values.items()},
+        )
+
+
+class Workload(ABC):
+    """What every workload offers. Drawing is deterministic in (parameters, count, seed)."""
+
+    name: str
+    description: str
+    event_type: EventType
+
+    def subscriptions(self, count: int, *, seed: int = 0) -> list[SubscriptionGroup]:
+        """`count` subscriptions with the ids 0 .. count - 1, grouped by filter."""
+        return list(self._groups(count, np.random.default_rng([seed, _SUBSCRIPTIONS])))
+
+    def events(self, count: int, *, seed: int = 0) -> EventBatch:
+        """One batch of `count` events."""
+        return self._events(count, np.random.default_rng([seed, _EVENTS]))
+
+    def event_batches(self, count: int, batch_size: int, *, seed: int = 0) -> Iterator[EventBatch]:
+        """The same events as `events(count)`, cut into batches of `batch_size`; the last may be shorter."""
+        whole = self.events(count, seed=seed)
+        for start in range(0, count, batch_size):
+            yield whole.slice(start, batch_size)
+
+    def moves(self, group: SubscriptionGroup, *, seed: int = 0) -> dict[str, Column]:
+        """New values, one per member of the group, for the variables that move in this workload."""
+        return self._moves(
+            group, np.random.default_rng([seed, _MOVES, int(group.ids[0]) if len(group) else 0])
+        )
+
+    @abstractmethod
+    def _groups(self, count: int, rng: np.random.Generator) -> Iterator[SubscriptionGroup]: ...
+
+    @abstractmethod
+    def _events(self, count: int, rng: np.random.Generator) -> EventBatch: ...
+
+    @abstractmethod
+    def _moves(self, group: SubscriptionGroup, rng: np.random.Generator) -> dict[str, Column]: ...
+
+
+def grouped(
+    event_type: EventType,
+    codes: Indices,
+    texts: Mapping[int, str],
+    values: Mapping[int, Mapping[str, Column]],
+) -> Iterator[SubscriptionGroup]:
+    """Groups of the subscriptions 0 .. len(codes) - 1 by their code, which names the filter's text.
+
+    `values[code]` are arrays over all subscriptions, of which each group takes its members'.
+    """
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = (
+        np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
+    )
+    for start, stop in zip(starts, np.r_[starts[1:], len(ordered)], strict=True):
+        members = order[start:stop].astype(np.int64)
+        code = int(ordered[start])
+        chosen = {name: column[members] for name, column in values[code].items()}
+        yield SubscriptionGroup(parse(texts[code], event_type), members, chosen)
+
+
+def zipf_probabilities(count: int, exponent: float) -> npt.NDArray[np.float64]:
+    """Probabilities of `count` ranks in proportion to 1 / rank ** exponent; exponent 0 is uniform."""
+    weights = 1.0 / np.arange(1, count + 1, dtype=np.float64) ** exponent
+    probabilities: npt.NDArray[np.float64] = weights / weights.sum()
+    return probabilities
