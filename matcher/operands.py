@@ -163,7 +163,7 @@ def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[s
     for name, given in values.items():
         if isinstance(given, list):
             chosen[name] = [given[position] for position in positions.tolist()]
-        elif is_column(given):
+        elif isinstance(given, np.ndarray) and given.ndim == 1:
             chosen[name] = given[positions]
         else:
             chosen[name] = given
