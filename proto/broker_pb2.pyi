@@ -34,12 +34,22 @@ KIND_BOOL: Kind
 KIND_TIMESTAMP: Kind
 
 class Packet(_message.Message):
-    __slots__ = ("hello", "frame")
+    __slots__ = ("hello", "frame", "goodbye")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     frame: Frame
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    goodbye: Goodbye
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("status", "reason")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    reason: str
+    def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits")

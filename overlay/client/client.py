@@ -7,7 +7,6 @@ belong on one event loop. DESIGN sections 4, 5 and 8.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import secrets
@@ -47,6 +46,7 @@ log = logging.getLogger("covey.client")
 
 _WINDOW_BYTES = 1 << 20
 _DESCRIBE_S = 5.0
+_GOODBYE_S = 3.0
 
 
 class Client:
@@ -138,9 +138,10 @@ class Client:
         while session.connected and not self._outbox.idle and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
         await session.close(max(0.0, deadline - asyncio.get_running_loop().time()))
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
+        if late:
+            task.cancel()
+            await asyncio.wait(late)
         self._end(ClosedError(f"client {self.name} is closed"), None)
 
     @property
@@ -418,7 +419,10 @@ class Client:
     def _opened(self, greeting: Greeting, resumed: bool) -> None:
         assert self._session is not None
         self._outbox.limits = greeting.limits
-        if not resumed:
+        if resumed:
+            # The greeting acknowledges frames, too.
+            self._outbox.acknowledged(self._session.link.acknowledged)
+        else:
             self._outbox.restart()
             for message in self._core.sync():
                 self._session.link.send(message)

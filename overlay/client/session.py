@@ -34,14 +34,7 @@ from covey.overlay.node.pump import ClosedError, Pump
 log = logging.getLogger("covey.client")
 
 _ANSWER_WITHIN_S = 10.0
-_GOODBYE_S = 2.0
-_PASSING = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-}
+_PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
 """Statuses that another attempt may cure; all others end the client."""
 
 
@@ -134,9 +127,13 @@ class Session:
                 self.why = f"broker {self.broker} ended the connection"
         except grpc.aio.AioRpcError as failure:
             self.why = reason_of(failure, self.address)
-            if failure.code() not in _PASSING:
+            if failure.code().name not in _PASSING:
                 error = ConnectError(self.why, failure.code().name)
-        except (ClosedError, LinkError, MalformedPacketError) as failure:
+        except ClosedError as failure:
+            self.why = str(failure)
+            if failure.status not in _PASSING:
+                error = ConnectError(self.why, failure.status)
+        except (LinkError, MalformedPacketError) as failure:
             self.why = str(failure)
         except TimeoutError:
             self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
@@ -171,6 +168,7 @@ class Session:
             prepare=handlers.prepare,
             sent=handlers.sent,
             schemas=True,
+            await_end=True,
         )
         handlers.opened(greeting, resumed)
         await self._pump.run()
@@ -182,14 +180,8 @@ class Session:
         while self.connected and not self.link.idle and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
         self._closing.set()
-        pump, call = self._pump, self._call
-        if pump is not None and call is not None:
-            try:
-                async with asyncio.timeout(_GOODBYE_S):
-                    await call.done_writing()
-                    await call.code()
-            except (TimeoutError, grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-                call.cancel()
+        if self._pump is not None:
+            self._pump.close("OK", "it said goodbye")
 
 
 async def _error_of(call: Any) -> grpc.aio.AioRpcError:

@@ -66,6 +66,14 @@ class Greeting:
     limits: Limits = field(default_factory=Limits)
 
 
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The last packet of a side that ends the connection on purpose; `status` names a gRPC status."""
+
+    status: str
+    reason: str
+
+
 class MalformedPacketError(CoveyError):
     """Bytes that are no packet of this protocol."""
 
@@ -122,7 +130,11 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
     return pb.Packet(frame=wire).SerializeToString()
 
 
-def decode_packet(data: bytes) -> Greeting | Frame[WireMessage]:
+def encode_goodbye(goodbye: Goodbye) -> bytes:
+    return pb.Packet(goodbye=pb.Goodbye(status=goodbye.status, reason=goodbye.reason)).SerializeToString()
+
+
+def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     """A packet from a peer. `MalformedPacketError` for anything else."""
     try:
         packet = pb.Packet.FromString(data)
@@ -134,7 +146,9 @@ def decode_packet(data: bytes) -> Greeting | Frame[WireMessage]:
         return Frame(frame.sequence, frame.received, frame.credit, tuple(frame.messages), frame.probe)
     if kind == "hello":
         return _decode_greeting(packet.hello)
-    raise MalformedPacketError("an empty packet: expected a hello or a frame")
+    if kind == "goodbye":
+        return Goodbye(packet.goodbye.status, packet.goodbye.reason)
+    raise MalformedPacketError("an empty packet: expected a hello, a frame or a goodbye")
 
 
 def _decode_greeting(hello: pb.Hello) -> Greeting:

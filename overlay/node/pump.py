@@ -8,6 +8,7 @@ outlives it. DESIGN section 5.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,10 +17,21 @@ import grpc.aio
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.link import Frame, Link
 from covey.overlay.core.messages import Message
-from covey.overlay.node.codec import Greeting, WireMessage, decode_packet, encode_frame
+from covey.overlay.node.codec import (
+    Goodbye,
+    Greeting,
+    WireMessage,
+    decode_packet,
+    encode_frame,
+    encode_goodbye,
+)
+
+WRITE_ERRORS = (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError)
+"""What writing to a stream that has ended may raise."""
 
 ACKNOWLEDGE_AFTER_S = 0.01
 _LEARN_WHY_S = 1.0
+_GOODBYE_S = 1.0
 
 
 class Connection(Protocol):
@@ -30,11 +42,15 @@ class Connection(Protocol):
 
 
 class ClosedError(CoveyError):
-    """The pump was told to end; `status` is the name of a gRPC status."""
+    """This side ends the connection on purpose; `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class PeerClosedError(ClosedError):
+    """The peer ended the connection on purpose, and said so."""
 
 
 class Pump:
@@ -58,6 +74,7 @@ class Pump:
         sent: Callable[[Frame[Message]], None] | None = None,
         schemas: bool = False,
         acknowledge_at_once: bool = False,
+        await_end: bool = False,
     ) -> None:
         self._link = link
         self._connection = connection
@@ -68,6 +85,7 @@ class Pump:
         self._over = False
         self._schemas = schemas
         self._acknowledge_at_once = acknowledge_at_once
+        self._await_end = await_end
         self._work = asyncio.Event()
         self._work.set()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -85,20 +103,22 @@ class Pump:
             self._closed.set_exception(ClosedError(status, reason))
 
     async def run(self) -> None:
-        """Read and write until the peer ends the stream; raises what ended it otherwise."""
+        """Read and write until the stream ends; raises what ended it, or returns if nobody knows.
+
+        A pump that is closed tells the peer, and waits a little for it to hang up.
+        """
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._write())
         try:
             await asyncio.wait({reader, writer, self._closed}, return_when=asyncio.FIRST_COMPLETED)
-            if self._closed.done():
-                self._closed.result()
-            if not reader.done():
+            if not self._closed.done() and not reader.done():
                 # Why a write failed, only the reader learns.
                 await asyncio.wait({reader, self._closed}, timeout=_LEARN_WHY_S)
-            if reader.done():
-                reader.result()
-            else:
-                writer.result()
+            if self._closed.done():
+                await self._say_goodbye(reader, writer)
+            for task in (self._closed, reader, writer):
+                if task.done():
+                    task.result()
         finally:
             self._over = True
             if self._timer is not None:
@@ -108,12 +128,27 @@ class Pump:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
 
+    async def _say_goodbye(self, reader: asyncio.Task[None], writer: asyncio.Task[None]) -> None:
+        error = self._closed.exception()
+        assert isinstance(error, ClosedError)
+        # First the write under way: one that is cut off would bar the goodbye, as would a read (gRPC's client
+        # then cancels the call).
+        self._work.set()
+        await asyncio.wait({writer}, timeout=_GOODBYE_S)
+        await say_goodbye(self._connection, error.status, str(error))
+        if self._await_end:
+            await asyncio.wait({reader}, timeout=_GOODBYE_S)
+
     async def _read(self) -> None:
         while True:
             data = await self._connection.read()
-            if self._over or data is grpc.aio.EOF:
+            if data is grpc.aio.EOF:
                 return
+            if self._over:
+                continue
             packet = decode_packet(data)
+            if isinstance(packet, Goodbye):
+                raise PeerClosedError(packet.status, packet.reason)
             if isinstance(packet, Greeting):
                 raise ClosedError("INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame")
             self._receive(packet)
@@ -153,5 +188,14 @@ class Pump:
                 data = encode_frame(frame, schemas=self._schemas)
                 try:
                     await self._connection.write(data)
-                except (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError):
+                except WRITE_ERRORS:
                     raise ClosedError("UNAVAILABLE", "the connection broke") from None
+
+
+async def say_goodbye(connection: Connection, status: str, reason: str) -> None:
+    """Tell the peer why the connection ends, if it can still be told."""
+    with contextlib.suppress(
+        TimeoutError, asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError
+    ):
+        async with asyncio.timeout(_GOODBYE_S):
+            await connection.write(encode_goodbye(Goodbye(status, reason)))

@@ -35,7 +35,7 @@ from covey.overlay.node.codec import (
 from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import ClosedError, Pump
+from covey.overlay.node.pump import WRITE_ERRORS, ClosedError, PeerClosedError, Pump, say_goodbye
 
 log = logging.getLogger("covey.broker")
 
@@ -142,27 +142,31 @@ class Service:
         outlet.attach(pump)
         self._pumps.add(pump)
         why = "the connection broke"
-        status = reason = ""
+        ended: ClosedError | None = None
+        left = False
         try:
             await context.write(answer)
             await pump.run()
-            why = "it said goodbye"
-            if not outlet.is_broker and outlet.pump is pump:
-                node.end_session(outlet, why)
+        except PeerClosedError as error:
+            why, left = str(error), error.status == "OK"
         except ClosedError as error:
-            why, status, reason = str(error), error.status, str(error)
+            why, ended = str(error), error
         except (LinkError, MalformedPacketError) as error:
-            why, status, reason = str(error), "INVALID_ARGUMENT", str(error)
+            why, ended = str(error), ClosedError("INVALID_ARGUMENT", str(error))
             log.warning("%s broke the protocol: %s", outlet.interface, error)
-        except (grpc.aio.AioRpcError, grpc.aio.BaseError, grpc.RpcError, OSError):
+            await say_goodbye(context, ended.status, why)
+        except (grpc.RpcError, OSError, *WRITE_ERRORS):
             pass
         finally:
             self._pumps.discard(pump)
             if outlet.pump is pump:
                 outlet.pump = None
-                node.lost(outlet, why)
-        if status:
-            await _abort(context, status, reason)
+                if left and not outlet.is_broker:
+                    node.end_session(outlet, why)
+                else:
+                    node.lost(outlet, why)
+        if ended is not None:
+            await _abort(context, ended.status, str(ended))
 
     def close(self) -> None:
         """End every connection."""

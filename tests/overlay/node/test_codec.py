@@ -27,6 +27,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.node.codec import (
+    Goodbye,
     Greeting,
     MalformedPacketError,
     MessageError,
@@ -36,6 +37,7 @@ from covey.overlay.node.codec import (
     decode_packet,
     encode_event_type,
     encode_frame,
+    encode_goodbye,
     encode_greeting,
 )
 from covey.overlay.node.limits import Limits, SlowConsumer
@@ -142,6 +144,11 @@ def test_round_trip_of_greetings(role: Role, policy: SlowConsumer) -> None:
     assert decode_packet(encode_greeting(greeting)) == greeting
 
 
+def test_round_trip_of_goodbyes() -> None:
+    goodbye = Goodbye("UNAVAILABLE", "broker b1 is shutting down")
+    assert decode_packet(encode_goodbye(goodbye)) == goodbye
+
+
 def test_round_trip_of_event_types() -> None:
     assert decode_event_type(encode_event_type(QUOTE)) == QUOTE
 
@@ -153,7 +160,7 @@ def test_round_trip_of_event_types() -> None:
     ("data", "complaint"),
     [
         (b"\xff\xff", "2 bytes are no packet of covey.v1.Broker"),
-        (b"", "an empty packet: expected a hello or a frame"),
+        (b"", "an empty packet: expected a hello, a frame or a goodbye"),
         (pb.Packet(hello=pb.Hello(protocol=9)).SerializeToString(), "hello with protocol 9: expected 1"),
         (pb.Packet(hello=pb.Hello(protocol=1)).SerializeToString(), "hello with role 0"),
         (
