@@ -5,24 +5,145 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from covey.sim.driver import Report
     from covey.sim.fuzz import Options, Outcome
 
-sim = typer.Typer(no_args_is_help=True, help="Run whole overlays in virtual time, judged by checkers.")
+sim = typer.Typer(help="Run whole overlays in virtual time, judged by checkers.")
 
 _SHOWN = 5
 
 
-@sim.callback()
-def group() -> None:
+@sim.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    scenario: Annotated[
+        Path | None, typer.Option(help="A scenario file (YAML); what is given here goes before it.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(help="An overlay file to run, with the delays that it names.")
+    ] = None,
+    load: Annotated[str | None, typer.Option(help="trading (AT) or highway (HTM).")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="A kind of `covey topology make`; the load's own if not given.")
+    ] = None,
+    brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
+    publishers: Annotated[int | None, typer.Option(help="How many publishers.")] = None,
+    subscribers: Annotated[int | None, typer.Option(help="How many subscribers.")] = None,
+    types: Annotated[int | None, typer.Option(help="trading: how many event types.")] = None,
+    duration_s: Annotated[float | None, typer.Option("--duration", help="Seconds of virtual time.")] = None,
+    event_rate: Annotated[float | None, typer.Option(help="Events per second and publisher.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Events that are published together.")] = None,
+    update_rate: Annotated[float | None, typer.Option(help="Updates per second and subscriber.")] = None,
+    delay_ms: Annotated[float | None, typer.Option(help="Delay of a link, one way.")] = None,
+    jitter_ms: Annotated[float | None, typer.Option(help="Further delay, up to so much, at random.")] = None,
+    loss: Annotated[float | None, typer.Option(help="Probability that a frame has to be sent again.")] = None,
+    crashes: Annotated[int | None, typer.Option(help="How many brokers crash, for 0.2 s each.")] = None,
+    parts: Annotated[int | None, typer.Option(help="How many links part, for 0.5 s each.")] = None,
+    routing: Annotated[str | None, typer.Option(help="parametric or static.")] = None,
+    resubscribe: Annotated[
+        str | None, typer.Option(help="Under static routing: new-first or old-first.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="The matching engine of brokers and clients.")] = None,
+    cpu: Annotated[
+        str | None, typer.Option(help="What messages cost brokers: free, measured, or a calibration file.")
+    ] = None,
+    calibrate: Annotated[
+        Path | None, typer.Option(help="With --cpu measured: the calibration file to write.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random is drawn from it.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace to write (Parquet).")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
     """Run whole overlays in virtual time, judged by independent checkers.
 
-    Example: covey sim fuzz --seeds 1000
+    Without a subcommand, runs a scenario: the AT benchmark of the paper, changed by a scenario file and the
+    options. Brokers, clients and links are the ones that run over gRPC; what is simulated is time, the wires,
+    and what befalls them. The same seed gives the same run and the same trace, byte for byte, unless real
+    time is charged (--cpu measured). Ends with 1 if a checker found something wrong.
+
+    Example: covey sim --brokers 1000 --subscribers 100000 --publishers 100 --seed 7
     """
+    if context.invoked_subcommand is not None:
+        return
+    from covey.overlay.node.config import load_overlay
+    from covey.sim.driver import Run
+    from covey.sim.scenario import Scenario, load_scenario
+    from covey.sim.simulator import Measured
+    from covey.sim.simulator.costs import fit
+    from covey.sim.topology import of_overlay
+
+    chosen = Scenario() if scenario is None else load_scenario(scenario)
+    given = {name: context.params[name] for name in Scenario.__dataclass_fields__ if name in context.params}
+    given = {name: value for name, value in given.items() if value is not None}
+    if resubscribe is not None:
+        given["resubscribe"] = resubscribe.replace("-", "_")
+    chosen = chosen.having(**given)
+    if calibrate is not None and chosen.cpu != "measured":
+        raise typer.BadParameter("a calibration needs --cpu measured", param_hint="--calibrate")
+    made = Run(chosen, topology=None if overlay is None else of_overlay(load_overlay(overlay, {})))
+    with _progress() as say:
+        report = made.play(trace, say)
+    if calibrate is not None and isinstance(made.costs, Measured):
+        fit(made.costs.samples).save(calibrate)
+    if json_output:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        _say(report)
+    raise typer.Exit(1 if report.counts else 0)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A progress bar where a person looks on."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    if not sys.stderr.isatty():
+        yield lambda phase, share: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda phase, share: progress.update(task, description=phase, completed=share)
+
+
+def _say(report: Report) -> None:
+    scenario = report.scenario
+    print(
+        f"{scenario.load} on {report.brokers} brokers, {scenario.publishers} publishers, "
+        f"{scenario.subscribers:,} subscribers, {scenario.routing} routing, seed {scenario.seed}"
+    )
+    rate = report.steps / report.real_s if report.real_s else 0.0
+    print(
+        f"  {report.virtual_s:.1f} s of virtual time in {report.real_s:.1f} s: {report.steps:,} simulated "
+        f"events, {rate:,.0f} per second; {report.memory_bytes / 2**30:.2f} GiB at most"
+    )
+    print(
+        f"  {report.published:,} published, {report.delivered:,} delivered, {report.crossings:,} crossings "
+        f"of links, {report.updates:,} updates"
+    )
+    if report.busiest_share:
+        print(f"  the busiest broker worked {report.busiest_share:.1%} of the time")
+    if report.trace_rows:
+        print(f"  {report.trace_rows:,} rows of trace")
+    verdict = "no violation"
+    if report.counts:
+        verdict = ", ".join(f"{count} of {what}" for what, count in report.counts.items())
+    print(
+        f"  checkers: {verdict} ({report.owed:,} deliveries were owed; {report.links_checked} of "
+        f"{max(report.brokers - 1, 0):,} links compared)"
+    )
+    for finding in report.findings[:_SHOWN]:
+        print(f"    {finding}")
 
 
 @sim.command("fuzz")

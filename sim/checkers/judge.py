@@ -134,7 +134,7 @@ class Judge(Watcher):
         self._subscriptions[client.name][subscription_id] = wanted
         self._unsettled[client.name][subscription_id] = wanted
 
-    def updated(self, client: ClientProcess, subscription_id: int, values: Mapping[str, object]) -> None:
+    def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Any]) -> None:
         wanted = self._subscriptions[client.name][subscription_id]
         newest = client.session.values(subscription_id)
         wanted.versions.append((client.session.epoch, newest))

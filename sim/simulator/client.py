@@ -87,10 +87,11 @@ class ClientProcess:
         return subscription_id
 
     def update(self, subscription_id: int, values: Mapping[str, object]) -> None:
+        old = self.session.values(subscription_id)
         messages = self.session.update(subscription_id, values)
         if messages:
             for watcher in self._watchers:
-                watcher.updated(self, subscription_id, values)
+                watcher.updated(self, subscription_id, old)
         self.send(messages)
 
     def unsubscribe(self, subscription_id: int) -> None:

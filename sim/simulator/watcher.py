@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from covey.matcher import EventBatch, EventType
+    from covey.matcher.expression import Scalar
     from covey.overlay.core.client import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.client import ClientProcess
@@ -38,8 +39,8 @@ class Watcher:
     def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
         """A client has made a subscription."""
 
-    def updated(self, client: ClientProcess, subscription_id: int, values: Mapping[str, object]) -> None:
-        """A client has given new values to variables of a subscription."""
+    def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Scalar]) -> None:
+        """A client has given new values to variables of a subscription; `old` are all its values before."""
 
     def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
         """A client has cancelled a subscription."""

@@ -1,0 +1,234 @@
+"""Runs a scenario in virtual time: sets it up, lets it happen, has it judged, and says how it went."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.load import HighwayLoad, Load, TradingLoad, Wish
+from covey.sim.scenario import Scenario
+from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology, make_topology
+from covey.sim.trace import Trace
+
+_ROUTES_CHECKED = 20
+_SLICES = 50
+
+Say = Callable[[str, float], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run did, how long it took in real time, and what the checkers found."""
+
+    scenario: Scenario
+    brokers: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    steps: int = 0
+    """Things that happened in virtual time: packets that arrived, timers, what users did."""
+    memory_bytes: int = 0
+    """The most that the process ever had."""
+    published: int = 0
+    delivered: int = 0
+    owed: int = 0
+    updates: int = 0
+    crossings: int = 0
+    """Events that crossed a link between brokers, once for each link."""
+    busiest_share: float = 0.0
+    """How much of the time the busiest broker worked."""
+    links_checked: int = 0
+    trace_rows: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often each property was found not to hold."""
+    findings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"steps_per_real_s": round(self.steps / self.real_s, 1) if self.real_s else 0.0}
+
+
+class Run:
+    """One run of a scenario; `play` does it all."""
+
+    def __init__(
+        self, scenario: Scenario, *, topology: Topology | None = None, costs: Costs | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.findings = Findings()
+        kind = scenario.topology or scenario.load
+        self.topology = topology or make_topology(
+            kind, scenario.brokers, seed=scenario.seed, delay_ms=scenario.delay_ms
+        )
+        self.costs = costs or costs_of(scenario.cpu)
+        wire = WireOptions(
+            round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
+        )
+        self.simulation = Simulation(
+            scenario.seed,
+            routing=scenario.routing,
+            resubscribe=scenario.resubscribe,
+            engine=scenario.engine,
+            costs=self.costs,
+            wire=wire,
+        )
+        self._random = random.Random(f"scenario {scenario.seed}")
+        drawn = random.Random(f"load {scenario.seed}")
+        self.load: Load = (
+            TradingLoad(self.topology, scenario.publishers, drawn, scenario.types)
+            if scenario.load == "trading"
+            else HighwayLoad(self.topology, scenario.publishers, drawn)
+        )
+        clock = self.simulation.clock
+        lossy = scenario.routing == "static" and scenario.resubscribe == "old_first"
+        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=lossy)
+        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.report = Report(scenario, len(self.topology.brokers))
+        self._publishers: list[ClientProcess] = []
+        self._subscribers: list[tuple[ClientProcess, int, Wish]] = []
+        self._until_ns = 0
+
+    def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
+        """Play it; `say` is told the phase and how much of it is done. `trace` is a Parquet file to write."""
+        gc.disable()  # hardly anything here is garbage in circles, and looking for it takes half of the time
+        try:
+            return self._play(trace, say)
+        finally:
+            gc.enable()
+
+    def _play(self, trace: str | Path | None, say: Say) -> Report:
+        started = time.perf_counter()
+        simulation, clock = self.simulation, self.simulation.clock
+        with ExitStack() as stack:
+            simulation.watchers += [self.judge, self.traffic]
+            if trace is not None:
+                writer = stack.enter_context(Trace(trace, lambda: clock.now_ns))
+                simulation.watchers.append(writer)
+            simulation.build(self.topology)
+            self._advertise(say)
+            self._subscribe(say)
+            self._happen(say)
+            say("coming to rest", 0.0)
+            simulation.run()
+            say("checking", 0.0)
+            self.judge.quiet()
+            check_quiet(simulation, self.findings)
+            checked = check_routes(simulation, self.findings, sample=_ROUTES_CHECKED, seed=self.scenario.seed)
+            if trace is not None:
+                self.report.trace_rows = writer.rows
+        self._sum_up(time.perf_counter() - started, checked)
+        return self.report
+
+    def _advertise(self, say: Say) -> None:
+        say("advertising", 0.0)
+        for number in range(self.scenario.publishers):
+            broker, types = self.load.publisher(number)
+            client = self.simulation.come(f"client/p{number}", f"broker/{broker}")
+            for event_type in types:
+                client.advertise(event_type)
+            self._publishers.append(client)
+        self.simulation.run()
+
+    def _subscribe(self, say: Say) -> None:
+        count = self.scenario.subscribers
+        for number in range(count):
+            wish = self.load.wish(number)
+            client = self.simulation.come(f"client/s{number}", f"broker/{wish.broker}")
+            subscription_id = client.subscribe(wish.filter, wish.values)
+            self._subscribers.append((client, subscription_id, wish))
+            if number % 500 == 499:  # they come one after another, as people do
+                say("subscribing", number / count)
+                self.simulation.run(self.simulation.clock.now_ns + NS_PER_MS)
+        self.simulation.run()
+
+    def _happen(self, say: Say) -> None:
+        clock, scenario = self.simulation.clock, self.scenario
+        begin_ns = clock.now_ns
+        duration_ns = round(scenario.duration_s * NS_PER_S)
+        self._until_ns = begin_ns + duration_ns
+        self._begin(scenario.event_rate / scenario.batch * len(self._publishers), self._publish)
+        self._begin(scenario.update_rate * len(self._subscribers), self._update)
+        for _ in range(scenario.crashes):
+            clock.after(self._random.randrange(duration_ns or 1), self._crash)
+        for _ in range(scenario.parts):
+            clock.after(self._random.randrange(duration_ns or 1), self._part)
+        for part in range(_SLICES):
+            say("running", part / _SLICES)
+            self.simulation.run(begin_ns + duration_ns * (part + 1) // _SLICES)
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def _begin(self, rate: float, what: Callable[[], None]) -> None:
+        if rate > 0:
+            self._later(rate, what)
+
+    def _again(self, rate: float, what: Callable[[], None]) -> None:
+        if self.simulation.clock.now_ns < self._until_ns:
+            what()
+            self._later(rate, what)
+
+    def _later(self, rate: float, what: Callable[[], None]) -> None:
+        """At a rate, at moments that know nothing of each other (a Poisson process)."""
+        pause_ns = round(self._random.expovariate(rate) * NS_PER_S)
+        self.simulation.clock.after(pause_ns, self._again, rate, what)
+
+    def _publish(self) -> None:
+        number = self._random.randrange(len(self._publishers))
+        batch = self.load.events(number, self.scenario.batch)
+        self._publishers[number].publish(batch)
+        self.report.published += len(batch)
+
+    def _update(self) -> None:
+        number = self._random.randrange(len(self._subscribers))
+        client, subscription_id, wish = self._subscribers[number]
+        values, broker = self.load.move(number, wish)
+        wish.values |= values
+        client.update(subscription_id, values)
+        self.report.updates += 1
+        if broker != wish.broker and not client.moving:
+            wish.broker = broker
+            self.simulation.move(client.name, f"broker/{broker}")
+
+    def _crash(self) -> None:
+        self.simulation.crash(f"broker/{self._random.choice(self.topology.brokers)}", 200 * NS_PER_MS)
+
+    def _part(self) -> None:
+        if self.simulation.links:
+            a, b = self._random.choice(self.simulation.links)
+            self.simulation.part(a, b, 500 * NS_PER_MS)
+
+    # --- how it went ----------------------------------------------------------------------------------------
+
+    def _sum_up(self, real_s: float, checked: int) -> None:
+        report, clock = self.report, self.simulation.clock
+        report.virtual_s = clock.now_ns / NS_PER_S
+        report.real_s = round(real_s, 3)
+        report.steps = clock.steps
+        report.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
+        report.delivered = self.judge.delivered_events
+        report.owed = self.judge.owed_events
+        report.crossings = self.traffic.events
+        report.busiest_share = round(max(self.simulation.busy_ns.values()) / max(clock.now_ns, 1), 4)
+        report.links_checked = checked
+        report.counts = dict(self.findings.counts)
+        report.findings = [str(finding) for finding in self.findings.first]
+
+
+def costs_of(cpu: str) -> Costs:
+    """What messages cost: "free", "measured", or what a calibration file says."""
+    if cpu == "free":
+        return Free()
+    return Measured() if cpu == "measured" else Calibrated.load(cpu)

@@ -1,0 +1,258 @@
+"""The trace of a run: what happened, when and where, as one Parquet file that metrics are computed from.
+
+One row per event published, delivered or kept from a user, per change of a subscription, and per control
+message that arrived. The same run gives the same file, byte for byte: rows are in the order in which things
+happened, and nothing in the file depends on the machine.
+
+    time_ns       virtual time
+    kind          published, delivered, spurious, control, advertised, unadvertised, subscribed, updated,
+                  cancelled, settled, dropped, refused, came, moved, left, crashed, restarted
+    node, peer    where it happened, and the other end: the interfaces of a client and its broker, or of the
+                  receiver and the sender of a message
+    name          the event type, the sort of a control message, or the reason of a drop
+    publisher, sequence   which event
+    subscription  which of the client's subscriptions
+    count         how many events, where there may be several: spurious, dropped; the epoch of settled
+    only_new      delivered: whether the event matches the values of the newest change and not those before it
+    values        subscribed, updated: the newest values as JSON; subscribed: the filter follows in `text`
+    text          the filter of a subscription, the reason of a refusal
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from covey.matcher.errors import CoveyError
+from covey.overlay.core.messages import Deliver, Publish
+from covey.sim.simulator.watcher import Watcher
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch, EventType
+    from covey.overlay.core.client import DeliverTo, Refused
+    from covey.overlay.core.messages import Drop, Message
+    from covey.sim.simulator.client import ClientProcess
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("kind", _WORD),
+        ("node", _WORD),
+        ("peer", _WORD),
+        ("name", _WORD),
+        ("publisher", _WORD),
+        ("sequence", pa.int64()),
+        ("subscription", pa.int64()),
+        ("count", pa.int64()),
+        ("only_new", pa.bool_()),
+        ("values", pa.string()),
+        ("text", _WORD),
+    ]
+)
+"""The columns of a trace; null where a column says nothing about a row."""
+
+_ROWS = 200_000
+
+
+class TraceError(CoveyError, OSError):
+    """The trace cannot be written."""
+
+
+class Trace(Watcher):
+    """Writes the trace of one run to `path`, in a `with` block; `now` says the virtual time."""
+
+    def __init__(self, path: str | Path, now: Callable[[], int]) -> None:
+        self.rows = 0
+        self._now = now
+        self._before: dict[tuple[str, int], Mapping[str, Any]] = {}
+        """The values of a subscription before its newest change."""
+        self._pending: list[tuple[Any, ...]] = []
+        try:
+            self._writer = pq.ParquetWriter(Path(path), SCHEMA, compression="zstd", store_schema=True)
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left, and end the file."""
+        self._flush()
+        self._writer.close()
+
+    def _row(
+        self,
+        kind: str,
+        node: str,
+        peer: str | None = None,
+        name: str | None = None,
+        publisher: str | None = None,
+        sequence: int | None = None,
+        subscription: int | None = None,
+        count: int | None = None,
+        only_new: bool | None = None,
+        values: str | None = None,
+        text: str | None = None,
+    ) -> None:
+        self._pending.append(
+            (
+                self._now(),
+                kind,
+                node,
+                peer,
+                name,
+                publisher,
+                sequence,
+                subscription,
+                count,
+                only_new,
+                values,
+                text,
+            )
+        )
+        self.rows += 1
+        if len(self._pending) >= _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        columns = list(zip(*self._pending, strict=True)) or [()] * len(SCHEMA)
+        self._pending.clear()
+        arrays = [
+            pa.array(column, pa.string()).dictionary_encode()
+            if field.type == _WORD
+            else pa.array(column, field.type)
+            for column, field in zip(columns, SCHEMA, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    def came(self, client: ClientProcess) -> None:
+        self._row("came", client.name, client.broker)
+
+    def moved(self, client: ClientProcess, broker: str) -> None:
+        self._row("moved", client.name, broker)
+
+    def left(self, client: ClientProcess, vanished: bool) -> None:
+        self._row("left", client.name, client.broker, "vanished" if vanished else None)
+
+    def advertised(self, client: ClientProcess, event_type: EventType) -> None:
+        self._row("advertised", client.name, client.broker, event_type.name)
+
+    def unadvertised(self, client: ClientProcess, type_name: str) -> None:
+        self._row("unadvertised", client.name, client.broker, type_name)
+
+    def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
+        filter = client.subscriptions[subscription_id]
+        self._row(
+            "subscribed",
+            client.name,
+            client.broker,
+            filter.event_type.name,
+            subscription=subscription_id,
+            values=_json(client.session.values(subscription_id)),
+            text=str(filter),
+        )
+
+    def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Any]) -> None:
+        self._before[client.name, subscription_id] = old
+        self._row(
+            "updated",
+            client.name,
+            client.broker,
+            client.subscriptions[subscription_id].event_type.name,
+            subscription=subscription_id,
+            values=_json(client.session.values(subscription_id)),
+        )
+
+    def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
+        self._before.pop((client.name, subscription_id), None)
+        name = client.subscriptions[subscription_id].event_type.name
+        self._row("cancelled", client.name, client.broker, name, subscription=subscription_id)
+
+    def settled(self, client: ClientProcess, epoch: int) -> None:
+        self._row("settled", client.name, client.broker, count=epoch)
+
+    def refused(self, client: ClientProcess, action: Refused) -> None:
+        self._row(
+            "refused",
+            client.name,
+            client.broker,
+            action.type_name or None,
+            subscription=action.subscription_id or None,
+            count=action.count,
+            text=action.reason,
+        )
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def published(self, client: ClientProcess, batch: EventBatch) -> None:
+        for sequence in batch.sequences().tolist():
+            self._row(
+                "published", client.name, client.broker, batch.event_type.name, batch.publisher, sequence
+            )
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        batch, subscription_id = action.batch, action.subscription_id
+        name = batch.event_type.name
+        if action.spurious:
+            self._row(
+                "spurious",
+                client.name,
+                client.broker,
+                name,
+                subscription=subscription_id,
+                count=action.spurious,
+            )
+        if not len(batch):
+            return
+        before = self._before.get((client.name, subscription_id))
+        filter = client.subscriptions.get(subscription_id)
+        rows = [] if before is None or filter is None else batch.to_pylist()
+        for place, sequence in enumerate(batch.sequences().tolist()):
+            only_new = bool(rows) and filter is not None and not filter.matches(rows[place], before)
+            self._row(
+                "delivered",
+                client.name,
+                client.broker,
+                name,
+                batch.publisher,
+                sequence,
+                subscription_id,
+                only_new=only_new,
+            )
+
+    # --- the overlay ----------------------------------------------------------------------------------------
+
+    def passed(self, source: str, target: str, message: Message) -> None:
+        if not isinstance(message, Publish | Deliver):
+            self._row("control", target, source, type(message).__name__)
+
+    def dropped(self, broker: str, action: Drop) -> None:
+        self._row("dropped", broker, name=action.reason, count=action.events)
+
+    def crashed(self, broker: str) -> None:
+        self._row("crashed", broker)
+
+    def restarted(self, broker: str) -> None:
+        self._row("restarted", broker)
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    def plain(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime) else value
+
+    return json.dumps({name: plain(value) for name, value in values.items()})

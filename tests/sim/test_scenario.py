@@ -1,0 +1,213 @@
+"""Scenarios end to end: what a run reports, that the same seed gives the same, and what its trace says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from covey.cli.main import main
+from covey.sim.driver import Run
+from covey.sim.load import LoadError
+from covey.sim.scenario import Scenario, ScenarioError, load_scenario
+from covey.sim.simulator.defects import DropUpdate
+from covey.sim.topology import make_topology
+from covey.sim.trace import SCHEMA, TraceError
+
+SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        SMALL,
+        SMALL.having(routing="static"),
+        SMALL.having(routing="static", resubscribe="old_first"),
+        SMALL.having(engine="cluster", batch=4),
+        SMALL.having(crashes=2, parts=2, loss=0.02, jitter_ms=5.0),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, parts=3, routing="static"),
+        SMALL.having(topology="preferential", brokers=30),
+        SMALL.having(brokers=4, subscribers=0, update_rate=0.0),
+    ],
+    ids=["at", "static", "old-first", "cluster", "faults", "htm", "htm-static", "preferential", "nobody"],
+)
+def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
+    report = Run(scenario).play()
+    assert report.findings == []
+    assert report.published > 50
+    assert report.links_checked > 0
+    if scenario.subscribers:
+        assert report.delivered > 50
+        assert report.owed > 0 or scenario.crashes
+        assert report.updates > 50
+
+
+def test_vehicles_change_brokers() -> None:
+    run = Run(SMALL.having(load="highway", publishers=12, update_rate=20.0, duration_s=4.0))
+    run.play()
+    assert any(
+        client.broker != f"broker/{run.topology.brokers[number % 12]}"
+        for number, (client, _, _) in enumerate(run._subscribers)
+    )
+
+
+def test_a_defect_in_a_scenario_is_found() -> None:
+    run = Run(SMALL)
+    run.simulation._defect = DropUpdate()
+    report = run.play()
+    assert {"routing", "coverage"} & set(report.counts)
+
+
+def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
+    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, parts=1)
+    for name in ("a", "b"):
+        Run(scenario).play(tmp_path / name)
+    Run(scenario.having(seed=1)).play(tmp_path / "c")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
+    run = Run(SMALL)
+    report = run.play(tmp_path / "trace.parquet")
+    table = pq.read_table(tmp_path / "trace.parquet")
+    assert table.schema.equals(SCHEMA)
+    rows = table.to_pylist()
+    assert len(rows) == report.trace_rows
+    assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
+    kinds = [row["kind"] for row in rows]
+    assert kinds.count("published") == report.published
+    assert kinds.count("delivered") == report.delivered
+    assert kinds.count("subscribed") == 60
+    assert 0 < kinds.count("updated") <= report.updates
+    published = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "published"}
+    got = [row for row in rows if row["kind"] == "delivered"]
+    assert {(row["publisher"], row["sequence"]) for row in got} <= published
+    assert {row["only_new"] for row in got} == {True, False}
+    assert {row["name"] for row in rows if row["kind"] == "control"} >= {"Advertise", "Subscribe", "Update"}
+    assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
+
+
+def test_a_delivery_that_only_the_newest_values_want_is_marked(tmp_path: Path) -> None:
+    run = Run(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
+    load = run.load
+    from covey.matcher import EventBatch
+    from covey.sim.trace import Trace
+
+    simulation = run.simulation
+    with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
+        simulation.watchers.append(trace)
+        simulation.build(run.topology)
+        broker, (event_type, *_) = load.publisher(0)
+        publisher = simulation.come("client/p", f"broker/{broker}")
+        subscriber = simulation.come("client/s", f"broker/{broker}")
+        publisher.advertise(event_type)
+        from covey.matcher import parse
+
+        subscription = subscriber.subscribe(parse("price < $limit", event_type), {"limit": 10})
+        simulation.run()
+        subscriber.update(subscription, {"limit": 20})
+        simulation.run()
+        publisher.publish(EventBatch.from_pylist(event_type, [{"price": 5}, {"price": 15}, {"price": 25}]))
+        simulation.run()
+    rows = pq.read_table(tmp_path / "t").to_pylist()
+    marks = [(row["sequence"], row["only_new"]) for row in rows if row["kind"] == "delivered"]
+    assert marks == [(1, False), (2, True)]
+
+
+def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be written"):
+        Run(SMALL).play(tmp_path / "no" / "where")
+
+
+def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "costs.json"
+    small = ("--brokers", 6, "--publishers", 2, "--subscribers", 20, "--types", 4, "--duration", 1)
+    assert run("sim", *small, "--cpu", "measured", "--calibrate", file) == 0
+    assert "the busiest broker worked" in capsys.readouterr().out
+    found = []
+    for _ in range(2):
+        assert run("sim", *small, "--cpu", file, "--json") == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["busiest_share"] == found[1]["busiest_share"] > 0
+    assert found[0]["steps"] == found[1]["steps"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("brokers: many", "brokers is 'many': expected a whole number"),
+        ("brokers: 0", "brokers is 0: expected at least 1"),
+        ("loss: 1", "expected a probability below 1"),
+        ("load: cats", "load is 'cats': expected one of trading, highway"),
+        ("speed: 3", "speed is unknown; expected one of name, seed"),
+        ("- 3", "expected a mapping"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=complaint):
+        load_scenario(file)
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load_scenario(tmp_path / "absent.yaml")
+
+
+def test_loads_that_do_not_go_with_their_topology() -> None:
+    with pytest.raises(LoadError, match="has no places"):
+        Run(SMALL.having(load="highway", topology="line"))
+    with pytest.raises(LoadError, match="expected a type for each"):
+        Run(SMALL.having(publishers=7))
+    with pytest.raises(LoadError, match="has no places"):
+        Run(SMALL.having(load="highway"), topology=make_topology("star", 3))
+
+
+def run(*arguments: object) -> int | str | None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code
+
+
+def test_the_command_runs_scenario_files_and_overlay_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, overlay, trace = tmp_path / "s.yaml", tmp_path / "o.yaml", tmp_path / "t.parquet"
+    scenario.write_text("brokers: 9\npublishers: 2\nsubscribers: 30\ntypes: 4\nduration_s: 1\n")
+    assert run("sim", "--scenario", scenario, "--subscribers", 10, "--trace", trace) == 0
+    out = capsys.readouterr().out
+    assert "trading on 9 brokers, 2 publishers, 10 subscribers" in out
+    assert "no violation" in out
+    assert pq.read_table(trace).num_rows > 100
+    assert run("topology", "make", "star", "--brokers", 5, "-o", overlay) == 0
+    capsys.readouterr()
+    assert run("sim", "--scenario", scenario, "--overlay", overlay, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["brokers"] == 5
+
+
+def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ("--brokers", 0),
+        ("--load", "cats"),
+        ("--scenario", tmp_path / "absent.yaml"),
+        ("--overlay", tmp_path / "absent.yaml"),
+        ("--cpu", tmp_path / "absent.json"),
+        ("--calibrate", tmp_path / "c.json"),
+        ("--topology", "ring"),
+        (
+            "--brokers",
+            4,
+            "--publishers",
+            1,
+            "--subscribers",
+            1,
+            "--types",
+            1,
+            "--trace",
+            tmp_path / "no" / "t",
+        ),
+    ):
+        assert run("sim", *arguments) != 0
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1, arguments
