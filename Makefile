@@ -57,6 +57,10 @@ proto: $(STAMP)  ## generate the stubs in proto/ from proto/broker.proto
 bench: $(STAMP)  ## events per second and latency through a chain of three brokers
 	@$(BIN)/covey bench chain $(ARGS)
 
+.PHONY: sim
+sim: $(STAMP)  ## random histories of whole overlays in virtual time, judged by checkers
+	@$(BIN)/covey sim fuzz $(ARGS)
+
 .PHONY: clean
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(CACHE) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist covey.egg-info
