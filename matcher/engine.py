@@ -133,8 +133,10 @@ _ENGINES = {
     "cluster": ("covey.matcher.engines.cluster", "ClusterEngine"),
     "counting": ("covey.matcher.engines.counting", "CountingEngine"),
     "naive": ("covey.matcher.engines.naive", "NaiveEngine"),
-    "search_tree": ("covey.matcher.engines.search_tree", "SearchTreeEngine"),
+    "noncanonical": ("covey.matcher.engines.noncanonical", "NoncanonicalEngine"),
+    "rete": ("covey.matcher.engines.rete", "ReteEngine"),
     "scan": ("covey.matcher.engines.scan", "ScanEngine"),
+    "search_tree": ("covey.matcher.engines.search_tree", "SearchTreeEngine"),
 }
 
 

@@ -50,14 +50,12 @@ class CountingStore(RowStore):
             predicates = self.predicates.acquire(columns, lows, highs)
         else:
             predicates = np.full((1, len(rows)), TRUE, dtype=np.int32)
-        if tests > _BYTE and self._need.dtype == np.uint8:
-            self._need, self._left = self._need.astype(np.uint16), self._left.astype(np.uint16)
         self._grow_predicates()
         places = self._stretches.take(len(rows), tests)
         if self._stretches.top > len(self._links):
             self._links = grown(self._links, max(self._stretches.top, len(self._links) * 3 // 2), -1)
         self.arrays.rows[rows, ROW_PLACE] = places
-        self._need[rows] = tests
+        self._needs(rows, tests)
         done = 0
         while True:
             done = c.attach_rows(
@@ -66,6 +64,12 @@ class CountingStore(RowStore):
             if done == len(rows):
                 return
             self._lists = with_room(self._lists, self._growth(predicates[:, done]))
+
+    def _needs(self, rows: Numbers, tests: int) -> None:
+        """Set how many predicates these rows, which have so many, need."""
+        if tests > _BYTE and self._need.dtype == np.uint8:
+            self._need, self._left = self._need.astype(np.uint16), self._left.astype(np.uint16)
+        self._need[rows] = tests
 
     def _growth(self, predicates: npt.NDArray[np.int32]) -> int:
         """What as many elements more may take in each of these predicates' lists."""

@@ -60,6 +60,14 @@ class Extremes:
             for first in firsts.tolist():
                 self._bounds.pop(first, None)
 
+    def keeps(self, first: int, box: int, place: int, value: object) -> bool:
+        """Whether an event's value, accepted by its key, also keeps the exact bounds of one test."""
+        bounds = self._bounds[first]
+        low, high = bounds.get((box, place, True)), bounds.get((box, place, False))
+        if not isinstance(value, int):
+            return True
+        return (low is None or value >= low) and (high is None or value <= high)
+
     def hold(
         self, first: int, box: int, plan: BoxPlan, event_type: EventType, event: Mapping[str, object]
     ) -> bool:

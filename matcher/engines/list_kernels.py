@@ -33,7 +33,9 @@ class Lists(NamedTuple):
     free: npt.NDArray[np.int32]  # [SIZES]: start of a free stretch, or -1
 
 
-LISTS = types.NamedTuple([array(int64), array(int32, 2), array(int32), array(int32)], Lists)  # type: ignore[no-untyped-call]
+LISTS = types.NamedTuple(  # type: ignore[no-untyped-call]
+    [array(int64), array(int32, 2), array(int32), array(int32)], Lists
+)
 
 
 @inlined

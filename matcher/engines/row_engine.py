@@ -49,8 +49,8 @@ class RowEngine(Engine):
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         self.columns = Columns(event_type)
+        self.plans = self._new_plans()
         self.store = self._new_store()
-        self.plans = Plans(self._choose_access)
         self._ids = IdMap()
         self._trees: dict[int, Tree] = {}
         self._extremes = Extremes()
@@ -58,6 +58,10 @@ class RowEngine(Engine):
         self._interfaces = np.zeros(64, dtype=np.int64)  # subscriptions per interface, trees left out
         self._highest_interface = 0
         self._collect_at = 1024
+
+    def _new_plans(self) -> Plans:
+        """The plans of the engine's subscriptions."""
+        return Plans(self._choose_access)
 
     @abstractmethod
     def _new_store(self) -> Rows:
