@@ -56,7 +56,7 @@ def publish(
         raise CoveyError(f"--rate is {rate:g}: expected a number of events per second above 0")
     if file != "-" and not Path(file).is_file():
         raise CoveyError(f"{file}: no such file")
-    declared = _schema(type_name, schema) if schema is not None else None
+    declared = schema_of(type_name, schema) if schema is not None else None
     published, bad, seconds = asyncio.run(_publish(type_name, declared, file, broker, rate, name))
     if json_output:
         print(json.dumps({"published": published, "refused": bad, "seconds": round(seconds, 3)}))
@@ -66,7 +66,19 @@ def publish(
     raise typer.Exit(1 if bad else 0)
 
 
-def _schema(type_name: str, text: str) -> EventType:
+async def known_type(client: Client, type_name: str) -> EventType:
+    """The event type as the overlay knows it; the refusal otherwise says what to do about it."""
+    from covey.overlay import RefusedError
+
+    try:
+        return await client.event_type(type_name)
+    except RefusedError as error:
+        if error.status != "NOT_FOUND":
+            raise
+        raise RefusedError(error.status, f"{error}; give its attributes with --schema") from None
+
+
+def schema_of(type_name: str, text: str) -> EventType:
     from covey.matcher import EventType
     from covey.matcher.errors import EventTypeError
 
@@ -87,7 +99,7 @@ async def _publish(
     from covey.overlay import Client
 
     async with Client(broker, name=name, connect_timeout=_CONNECT_S) as client:
-        event_type = declared or await client.event_type(type_name)
+        event_type = declared or await known_type(client, type_name)
         await client.advertise(event_type)
         start = time.perf_counter()
         pace = _Pace(rate)

@@ -60,7 +60,7 @@ async def _subscribe(
     name: str | None,
     json_output: bool,
 ) -> int:
-    from covey.cli.publish import _schema
+    from covey.cli.publish import known_type, schema_of
     from covey.matcher import parse
     from covey.overlay import Client
 
@@ -77,7 +77,7 @@ async def _subscribe(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(broker, name=name, connect_timeout=_CONNECT_S, on_state=on_state) as client:
         event_type: EventType = (
-            _schema(type_name, schema) if schema is not None else await client.event_type(type_name)
+            schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)
         )
         parsed = parse(filter, event_type)
         values = read_values(words, parsed)
