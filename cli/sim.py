@@ -30,13 +30,22 @@ def run(
     overlay: Annotated[
         Path | None, typer.Option(help="An overlay file to run, with the delays that it names.")
     ] = None,
-    load: Annotated[str | None, typer.Option(help="trading (AT) or highway (HTM).")] = None,
+    load: Annotated[
+        str | None, typer.Option(help="trading (AT), highway (HTM), quotes or detectors.")
+    ] = None,
     topology: Annotated[
         str | None, typer.Option(help="A kind of `covey topology make`; the load's own if not given.")
     ] = None,
     brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
     publishers: Annotated[int | None, typer.Option(help="How many publishers.")] = None,
     subscribers: Annotated[int | None, typer.Option(help="How many subscribers.")] = None,
+    speeds: Annotated[
+        str | None, typer.Option(help="detectors: a CSV file of speeds, a column for each detector.")
+    ] = None,
+    sensors: Annotated[
+        str | None,
+        typer.Option(help="detectors: a CSV file of their places (sensor_id, latitude, longitude)."),
+    ] = None,
     types: Annotated[int | None, typer.Option(help="trading: how many event types.")] = None,
     duration_s: Annotated[float | None, typer.Option("--duration", help="Seconds of virtual time.")] = None,
     event_rate: Annotated[float | None, typer.Option(help="Events per second and publisher.")] = None,

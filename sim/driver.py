@@ -15,6 +15,7 @@ from typing import Any
 
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.load import HighwayLoad, Load, TradingLoad, Wish
+from covey.sim.real_loads import DetectorLoad, QuotesLoad, detector_topology
 from covey.sim.scenario import Scenario
 from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
 from covey.sim.simulator.client import ClientProcess
@@ -67,10 +68,7 @@ class Run:
     ) -> None:
         self.scenario = scenario
         self.findings = Findings()
-        kind = scenario.topology or scenario.load
-        self.topology = topology or make_topology(
-            kind, scenario.brokers, seed=scenario.seed, delay_ms=scenario.delay_ms
-        )
+        self.topology = topology or topology_of(scenario)
         self.costs = costs or costs_of(scenario.cpu)
         wire = WireOptions(
             round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
@@ -85,11 +83,7 @@ class Run:
         )
         self._random = random.Random(f"scenario {scenario.seed}")
         drawn = random.Random(f"load {scenario.seed}")
-        self.load: Load = (
-            TradingLoad(self.topology, scenario.publishers, drawn, scenario.types)
-            if scenario.load == "trading"
-            else HighwayLoad(self.topology, scenario.publishers, drawn)
-        )
+        self.load = load_of(scenario, self.topology, drawn)
         clock = self.simulation.clock
         lossy = scenario.routing == "static" and scenario.resubscribe == "old_first"
         self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=lossy)
@@ -225,6 +219,26 @@ class Run:
         report.links_checked = checked
         report.counts = dict(self.findings.counts)
         report.findings = [str(finding) for finding in self.findings.first]
+
+
+def topology_of(scenario: Scenario) -> Topology:
+    """The overlay of a scenario: of the kind that it names, or that which goes with its load."""
+    if scenario.load == "detectors" and not scenario.topology:
+        return detector_topology(scenario.sensors, delay_ms=scenario.delay_ms)
+    kind = scenario.topology or {"highway": "highway"}.get(scenario.load, "trading")
+    return make_topology(kind, scenario.brokers, seed=scenario.seed, delay_ms=scenario.delay_ms)
+
+
+def load_of(scenario: Scenario, topology: Topology, rng: random.Random) -> Load:
+    """The load of a scenario on an overlay."""
+    publishers = scenario.publishers
+    if scenario.load == "detectors":
+        return DetectorLoad(topology, publishers, rng, scenario.speeds)
+    if scenario.load == "quotes":
+        return QuotesLoad(topology, publishers, rng)
+    if scenario.load == "highway":
+        return HighwayLoad(topology, publishers, rng)
+    return TradingLoad(topology, publishers, rng, scenario.types)
 
 
 def costs_of(cpu: str) -> Costs:

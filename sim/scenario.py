@@ -15,7 +15,7 @@ import yaml
 
 from covey.matcher.errors import CoveyError
 
-LOADS = ("trading", "highway")
+LOADS = ("trading", "highway", "quotes", "detectors")
 
 
 class ScenarioError(CoveyError, ValueError):
@@ -28,7 +28,7 @@ class Scenario:
 
     `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
     are how many brokers crash and links part, at drawn moments. `cpu` is "free", "measured" or a calibration
-    file.
+    file. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
     """
 
     name: str = "scenario"
@@ -52,6 +52,8 @@ class Scenario:
     resubscribe: str = "new_first"
     engine: str = "naive"
     cpu: str = "free"
+    speeds: str = ""
+    sensors: str = ""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -70,6 +72,8 @@ class Scenario:
         ):
             if getattr(self, name) not in known:
                 raise ScenarioError(f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}")
+        if self.load == "detectors" and not (self.speeds and self.sensors):
+            raise ScenarioError("load is 'detectors': expected CSV files as speeds and sensors")
         if self.loss >= 1:
             raise ScenarioError(f"loss is {self.loss!r}: expected a probability below 1")
 

@@ -9,6 +9,7 @@ link's delay.
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,12 @@ def _located(path: Path) -> Any:
     for a, b, length in _shortest_tree(metres):
         graph.add_edge(names[a], names[b], length=length)
     return graph
+
+
+def planar(positions: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Longitudes and latitudes in degrees, on a plane that is true around their middle, in metres."""
+    metres = _project(np.array(list(positions.values()), dtype=np.float64).reshape(-1, 2), True)
+    return {name: (float(x), float(y)) for name, (x, y) in zip(positions, metres, strict=True)}
 
 
 def _project(places: npt.NDArray[np.float64], degrees: bool) -> npt.NDArray[np.float64]:
