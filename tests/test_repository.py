@@ -177,12 +177,3 @@ def test_stubs_are_those_of_the_contract(tmp_path: Path) -> None:
 
     stale = [name for name in made if without_versions(made[name]) != without_versions(kept[name])]
     assert not stale, "run `make proto`"
-
-
-def test_no_module_is_longer_than_600_lines() -> None:
-    long = {
-        str(path.relative_to(ROOT)): lines
-        for path in sources(*ROOMS)
-        if "_pb2" not in path.name and (lines := len(path.read_text().splitlines())) > 600
-    }
-    assert not long, "one concept per module"
