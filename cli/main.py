@@ -49,8 +49,6 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(words: list[str]) -> int:
     import typer
 
-    from covey.matcher.errors import CoveyError
-
     app = typer.Typer(
         name="covey",
         help=f"{_group.__doc__}\n\nExample: covey up examples/five.yaml",
@@ -72,9 +70,9 @@ def _run(words: list[str]) -> int:
     try:
         status = app(args=words, prog_name="covey", standalone_mode=False)
         return status if isinstance(status, int) else 0
-    except CoveyError as error:
-        return _complain(str(error), 1)
     except Exception as error:
+        if _is_ours(error):
+            return _complain(str(error), 1)
         # Mistakes on the command line: the parser's exceptions, wherever typer has its parser from.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
@@ -86,6 +84,13 @@ def _run(words: list[str]) -> int:
             return 2
         command = f"covey {wanted}" if any(wanted == row[0] for row in COMMANDS) else "covey"
         return _complain(f"{' '.join(message().split())} (see {command} --help)", 2)
+
+
+def _is_ours(error: Exception) -> bool:
+    # Loaded late: the help of the whole command needs none of the rest.
+    from covey.matcher.errors import CoveyError
+
+    return isinstance(error, CoveyError)
 
 
 def _complain(message: str, status: int) -> int:

@@ -67,7 +67,8 @@ async def keep_connected(node: Node, neighbour: str) -> None:
         if why != said:
             log.info("broker/%s at %s: %s; dialling again", neighbour, address, why)
             said = why
-        await asyncio.sleep(backoff.pause_s())
+        if not node.draining:
+            await asyncio.sleep(backoff.pause_s())
 
 
 async def _connection(node: Node, outlet: Outlet, address: str) -> None:
@@ -97,6 +98,7 @@ async def _connection(node: Node, outlet: Outlet, address: str) -> None:
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
             schemas=True,  # a broker that starts does not know the type yet
+            await_end=True,
         )
         outlet.attach(pump)
         why = "the connection broke"

@@ -145,6 +145,12 @@ class Node:
             outlet.pump.close(status, f"the session ends: {why}")
         self._perform(self.core.handle(Disconnect(), outlet.interface, time.monotonic()))
 
+    def dismiss(self) -> None:
+        """End every connection, and say why."""
+        for outlet in self.outlets.values():
+            if outlet.pump is not None:
+                outlet.pump.close("UNAVAILABLE", f"broker {self.name} is shutting down")
+
     def close(self) -> None:
         """Stop all timers."""
         for lease in self._leases.values():
@@ -192,7 +198,7 @@ class Node:
         if refusal.status == "NOT_FOUND":
             refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
         self._refused += 1
-        log.warning("refused to %s: %s", outlet.interface, refusal.reason)
+        log.warning("refused to %s: %s", outlet.interface, refusal.reason.partition("\n")[0])
         outlet.send(refusal)
         if refusal.epoch:
             # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
@@ -206,7 +212,7 @@ class Node:
                     continue
                 if isinstance(action.message, Refuse):
                     self._refused += 1
-                    log.warning("refused to %s: %s", outlet.interface, action.message.reason)
+                    log.warning("refused to %s: %s", outlet.interface, action.message.reason.partition("\n")[0])
                 if not outlet.send(action.message):
                     outlet.losses.add("queue full, session ended", events_in(action.message))
                     asyncio.get_running_loop().call_soon(

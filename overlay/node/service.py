@@ -41,6 +41,7 @@ log = logging.getLogger("covey.broker")
 
 _HELLO_WITHIN_S = 10.0
 _PROBE_S = 2.0
+_GOODBYE_S = 2.0
 
 
 class _Context(Protocol):
@@ -61,7 +62,6 @@ class Service:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._pumps: set[Pump] = set()
 
     # --- Connect ----------------------------------------------------------------------------------
 
@@ -140,7 +140,6 @@ class Service:
             acknowledge_at_once=not outlet.is_broker,
         )
         outlet.attach(pump)
-        self._pumps.add(pump)
         why = "the connection broke"
         ended: ClosedError | None = None
         left = False
@@ -158,7 +157,6 @@ class Service:
         except (grpc.RpcError, OSError, *WRITE_ERRORS):
             pass
         finally:
-            self._pumps.discard(pump)
             if outlet.pump is pump:
                 outlet.pump = None
                 if left and not outlet.is_broker:
@@ -167,11 +165,6 @@ class Service:
                     node.lost(outlet, why)
         if ended is not None:
             await _abort(context, ended.status, str(ended))
-
-    def close(self) -> None:
-        """End every connection."""
-        for pump in list(self._pumps):
-            pump.close("UNAVAILABLE", f"broker {self._node.name} is shutting down")
 
     # --- Describe and Inspect ---------------------------------------------------------------------
 
@@ -267,9 +260,11 @@ class Server:
         """Turn new connections away, let what was accepted reach the next stop, then end all connections."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._node.drain(drain_s)
+        self._node.dismiss()
+        if dialers:
+            await asyncio.wait(dialers, timeout=_GOODBYE_S)
         for dialer in dialers:
             dialer.cancel()
         await asyncio.gather(*dialers, return_exceptions=True)
-        self._service.close()
         await self._server.stop(1.0)
         self._node.close()

@@ -1,0 +1,244 @@
+"""The commands as users run them: processes, signals, statuses, and one clear line for each mistake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from covey.cli.main import COMMANDS, main
+from covey.overlay.client import inspect_broker
+
+SCHEMA = "firm:string,price:float64,volume:int64"
+COMMAND = [sys.executable, "-m", "covey.cli.main"]
+
+
+def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        bufsize=1,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+def line_with(process: subprocess.Popen[str], text: str) -> str:
+    """The next line of a process's output that has this text; fails if the output ends before it."""
+    seen = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def overlay_file(folder: Path, links: list[list[str]], lease_s: float = 30) -> tuple[str, dict[str, str]]:
+    names = sorted({name for link in links for name in link}) or ["b1"]
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
+    brokers = "".join(f'  {name}: {{address: "{address}"}}\n' for name, address in addresses.items())
+    path = folder / "overlay.yaml"
+    path.write_text(
+        f"overlay: test\nbrokers:\n{brokers}links: {links}\nlimits: {{session_lease_s: {lease_s}}}\n"
+    )
+    return str(path), addresses
+
+
+def inspect(address: str) -> dict[str, Any]:
+    return asyncio.run(inspect_broker(address))[1]
+
+
+def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"], ["b2", "b3"]])
+    quotes = tmp_path / "quotes.csv"
+    quotes.write_text("firm,price,volume\nIBM,95,1\nIBM,85,2\nAAPL,3,3\nIBM,,4\n")
+    with started("up", path) as up:
+        line_with(up, "ready: b1 at ")
+        told = ["--schema", SCHEMA, "--broker", addresses["b1"]]
+        feed = ["publish", "--broker", addresses["b3"], "Quote"]
+        with started(
+            "subscribe",
+            "Quote",
+            'firm == "IBM" and price < $limit',
+            "--set",
+            "limit=100",
+            *told,
+            "--count",
+            "4",
+        ) as reader:
+            line_with(reader, "subscribed to Quote")
+            published = run(*feed, str(quotes), "--schema", SCHEMA, "--json")
+            assert (published.returncode, json.loads(published.stdout)["published"]) == (0, 4)
+            line_with(reader, "Quote firm=IBM price=95.0 volume=1")
+            line_with(reader, "Quote firm=IBM price=85.0 volume=2")
+            assert reader.stdin is not None
+            reader.stdin.write("limit=90\nlimit=cheap\nceiling=1\nlimit\n")
+            reader.stdin.flush()
+            line_with(reader, "limit=90: applied in ")
+            line_with(reader, "variable $limit: value 'cheap', expected a number")
+            line_with(reader, "variable $ceiling is unknown")
+            line_with(reader, "'limit': expected name=value")
+            typed = (
+                '{"firm": "IBM", "price": 95}\nnonsense\n{"firm": "IBM", "price": 89.5}\n[1]\n{"cost": 1}\n'
+            )
+            lines = run(*feed, "--schema", SCHEMA, stdin=typed + '{"firm": "IBM", "price": 1}\n')
+            assert lines.returncode == 1
+            complaints = sorted(lines.stderr.splitlines())
+            assert [complaint[:7] for complaint in complaints] == ["line 2:", "line 4:", "line 5:"]
+            assert "no JSON" in complaints[0]
+            assert "expected an object" in complaints[1]
+            assert "unknown attribute 'cost'" in complaints[2]
+            assert "published 3 events of Quote" in lines.stdout
+            line_with(reader, "Quote firm=IBM price=89.5")
+            line_with(reader, "Quote firm=IBM price=1.0")
+            assert reader.wait(20) == 0
+        state = json.loads(run("inspect", "--broker", addresses["b2"], "--json").stdout)
+        os.kill(state["process"], signal.SIGKILL)
+        line_with(up, "covey: broker b2 died (signal 9); starting it again")
+        line_with(up, "serving at")
+        again = run("up", path)
+        assert again.returncode == 1
+        assert "Address already in use" in again.stdout
+        up.send_signal(signal.SIGINT)
+        line_with(up, "stopped\n")
+        assert up.wait(20) == 0
+
+
+def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [])
+    with started("broker", "--config", path, "--name", "b1") as broker:
+        line_with(broker, f"serving at {addresses['b1']}")
+        assert run("health", "--broker", addresses["b1"]).returncode == 0
+        second = run("broker", COVEY_CONFIG=path, COVEY_BROKER="b1", COVEY_LOG="warning")
+        assert second.returncode == 1
+        complaint = f"covey: broker b1 cannot listen at {addresses['b1']}: Address already in use\n"
+        assert second.stderr == complaint
+        with started("subscribe", "Quote", "--schema", SCHEMA, "--broker", addresses["b1"]) as reader:
+            line_with(reader, "subscribed to Quote")
+            broker.send_signal(signal.SIGTERM)
+            line_with(reader, "connection lost: broker b1 is shutting down; trying again")
+        line_with(broker, "stopped")
+        assert broker.wait(10) == 0
+
+
+def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]], lease_s=0.5)
+    with started("up", path) as up:
+        line_with(up, "ready")
+        feed = ["publish", "--broker", addresses["b1"], "Quote", "--schema", SCHEMA]
+        with (
+            started(*feed) as feeder,
+            started(
+                "subscribe", "Quote", "price < 5", "--schema", SCHEMA, "--broker", addresses["b2"]
+            ) as reader,
+        ):
+            line_with(reader, "subscribed")
+            deadline = time.monotonic() + 10
+            while not inspect(addresses["b1"])["core"]["types"]:
+                assert time.monotonic() < deadline
+            for client in (feeder, reader):
+                client.kill()
+                client.wait()
+        while any(inspect(address)["core"]["types"] for address in addresses.values()):
+            assert time.monotonic() < deadline + 10
+        clients = [name for name in inspect(addresses["b2"])["interfaces"] if name.startswith("client/")]
+        assert clients == []
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        (["inspect", "--broker", "127.0.0.1:1"], 1, "covey: no broker answers at 127.0.0.1:1\n"),
+        (["publish", "Quote", "nowhere.csv"], 1, "covey: nowhere.csv: no such file\n"),
+        (["publish", "Quote", "--schema", "price"], 1, "covey: --schema has 'price': expected name:kind,"),
+        (["publish", "Quote", "--schema", "price:text"], 1, "kind 'text', expected one of int64, float64"),
+        (
+            ["publish", "Quote", "--rate", "0"],
+            1,
+            "covey: --rate is 0: expected a number of events per second",
+        ),
+        (["broker"], 2, "covey: no overlay file: give --config, or COVEY_CONFIG"),
+        (["broker", "--config", "nowhere.yaml", "--name", "b1"], 2, "covey: nowhere.yaml: cannot be read"),
+        (["up", "nowhere.yaml"], 2, "covey: nowhere.yaml: cannot be read"),
+        (["fly"], 2, "covey: No such command 'fly'. (see covey --help)\n"),
+        (["subscribe"], 2, "covey: Missing argument 'TYPE'. (see covey subscribe --help)\n"),
+        (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], status: int, complaint: str) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert complaint in done.stderr
+    assert done.stderr.startswith("covey: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    overview = shown("--help")
+    for name, module, attribute, _ in COMMANDS:
+        assert f" {name} " in overview
+        text = shown(name, "--help")
+        if not isinstance(getattr(import_module(module), attribute), typer.Typer):  # a group's have their own
+            assert f"covey {name}" in text.split("Usage")[1].split("\n", 1)[1]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from covey.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'grpc', 'numba', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
