@@ -7,35 +7,68 @@ import json
 import pytest
 
 from covey.cli.main import main
+from covey.matcher import EventBatch, EventType, parse
+from covey.sim.checkers import Findings, Judge
 from covey.sim.fuzz import FuzzError, Options, play
-from covey.sim.simulator.defects import DEFECTS
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.clock import NS_PER_MS
+from covey.sim.simulator.defects import SwapOrder
+from covey.sim.topology import make_topology
 
 SEEN = {
-    "drop-update": ({"routing", "coverage"}, Options(steps=120, defect="drop-update"), range(15)),
-    "keep-slot": ({"routing"}, Options(steps=120, defect="keep-slot"), range(15)),
-    "swap-order": (
-        {"coverage"},
-        Options(steps=300, routing="static", crashes=False, defect="swap-order"),
-        (2, 23, 36, 65),
-    ),
-    "echo-event": ({"echo"}, Options(steps=120, defect="echo-event"), range(15)),
+    "drop-update": {"routing", "coverage"},
+    "keep-slot": {"routing"},
+    "echo-event": {"echo"},
 }
-"""For each defect: what it is found as, and histories in which it is."""
+"""What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("defect", SEEN)
 def test_every_seeded_defect_is_seen(defect: str) -> None:
-    properties, options, seeds = SEEN[defect]
-    outcomes = [play(seed, options) for seed in seeds]
-    assert any(outcome.fired for outcome in outcomes)
+    outcomes = [play(seed, Options(steps=120, defect=defect)) for seed in range(15)]
     assert not [outcome.error for outcome in outcomes if outcome.error]
-    assert {outcome.findings[0].what for outcome in outcomes if outcome.failed} == properties
+    found = {outcome.findings[0].what for outcome in outcomes if outcome.failed}
+    assert found
+    assert found <= SEEN[defect]
     assert all(outcome.fired for outcome in outcomes if outcome.failed)
 
 
-@pytest.mark.parametrize("seed", SEEN["swap-order"][2])
-def test_where_break_before_make_loses_events_make_before_break_does_not(seed: int) -> None:
-    assert not play(seed, Options(steps=300, routing="static", crashes=False)).failed
+@pytest.mark.parametrize("defect", [None, SwapOrder()], ids=["make-before-break", "break-before-make"])
+def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not(
+    defect: SwapOrder | None,
+) -> None:
+    """An event every millisecond, while each message travels alone and SUB and USUB arrive at times apart."""
+    findings = Findings()
+    simulation = Simulation(
+        1,
+        routing="static",
+        engine="naive",
+        defect=defect,
+        link={"max_frame_bytes": 1, "frames_in_flight": 1000},
+        wire=WireOptions(jitter_ns=30 * NS_PER_MS),
+    )
+    judge = Judge(findings, lambda: simulation.clock.now_ns)
+    simulation.watchers.append(judge)
+    simulation.build(make_topology("line", 3))
+    tick = EventType("Tick", {"x": "int64"})
+    publisher = simulation.come("client/p", "broker/b1")
+    subscriber = simulation.come("client/s", "broker/b3")
+    publisher.advertise(tick)
+    subscription = subscriber.subscribe(parse("x < $limit", tick), {"limit": 5})
+    simulation.run()
+    for moment in range(400):
+        if moment % 50 == 0:
+            subscriber.update(subscription, {"limit": 6 + moment // 50})
+        publisher.publish(EventBatch.from_pylist(tick, [{"x": 1}]))
+        simulation.run(simulation.clock.now_ns + NS_PER_MS)
+    simulation.run()
+    judge.quiet()
+    assert judge.owed_events == 400
+    if defect is None:
+        assert not findings
+    else:
+        assert defect.fired
+        assert set(findings.counts) == {"coverage"}
 
 
 @pytest.mark.parametrize(
