@@ -52,6 +52,7 @@ def test_the_host_example_runs(tmp_path: Path) -> None:
 def test_both_overlay_files_describe_the_same_tree_at_the_same_ports() -> None:
     here, contained = (load_overlay(ROOT / "examples" / name, {}) for name in ("five.yaml", "compose.yaml"))
     assert here.links == contained.links == THREE_LEVELS
+    assert here.event_types == contained.event_types
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     assert list(services) == list(here.brokers) == list(contained.brokers)
     for name, service in services.items():
