@@ -55,3 +55,63 @@ def chain(
         print(
             f"crowd       {result.matches_per_event:.1f} of its subscriptions at each broker matched an event"
         )
+
+
+@bench.command("match")
+def match(
+    workload: Annotated[
+        str,
+        typer.Option(
+            help="Which: W0, W2, AT, AT-sel, HTM, BOX, fabret; several with commas, or all of the first six."
+        ),
+    ] = "all",
+    subscriptions: Annotated[str, typer.Option(help="How many; several with commas.")] = "100000",
+    engines: Annotated[
+        str,
+        typer.Option(
+            help="Which; several with commas, options behind a colon: search_tree:factoring=0. "
+            "A ; between engines allows several options."
+        ),
+    ] = "cluster,scan",
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A parameter of Fabret's generator, such as predicates=7 or domain=1..100."
+        ),
+    ] = None,
+    events: Annotated[int, typer.Option(min=1, help="Events to match.")] = 10_000,
+    batch: Annotated[int, typer.Option(min=1, help="Events per batch.")] = 1_000,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long one measurement takes.")] = 0.5,
+    load_limit: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which an engine that still loads is given up.")
+    ] = 120.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads, for engines that can use several.")] = 1,
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Measure matching engines side by side over the same subscriptions and events, and compare their
+    answers.
+
+    Example: covey bench match --workload W0,AT --subscriptions 100000,1000000 --engines cluster,scan,counting
+    """
+    from covey.cli.bench_match import run
+
+    results = run(
+        workload.split(","),
+        parameters or [],
+        subscriptions,
+        engines,
+        json_output,
+        events=events,
+        batch=batch,
+        repetitions=repetitions,
+        repetition_s=seconds,
+        load_limit_s=load_limit,
+        threads=threads,
+        seed=seed,
+    )
+    if json_output:
+        print(json.dumps([result.as_json() for result in results], indent=2))

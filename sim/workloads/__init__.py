@@ -9,7 +9,7 @@ from covey.sim.workloads.trading import AT, AT_SEL, Trading
 from covey.sim.workloads.workload import SubscriptionGroup, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, AT, AT_SEL, HTM, BOX)}
-"""The workloads of the issue's table, by name."""
+"""The workloads that engines are compared over, by name."""
 
 __all__ = [
     "WORKLOADS",

@@ -18,7 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.sim.workloads.workload import Column, Indices, SubscriptionGroup, Workload, zipf_probabilities
+from covey.sim.workloads.workload import (
+    Column,
+    Indices,
+    SubscriptionGroup,
+    Workload,
+    alike,
+    zipf_probabilities,
+)
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=")
 
@@ -150,18 +157,14 @@ class Fabret(Workload):
         codes = np.zeros(count, np.int64)  # mixed radix: which attributes with which operators
         for position in range(fixed, self.predicates):
             codes = (codes * self.attributes + attributes[position]) * len(OPERATORS) + operators[position]
-        order = np.argsort(codes, kind="stable")
-        ordered = codes[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if count else np.empty(0, np.int64)
-        for start, stop in zip(starts, np.r_[starts[1:], count], strict=True):
-            members = order[start:stop]
+        for members in alike(codes):
             first = members[0]
             text = " and ".join(
                 f"a{attributes[p, first]} {OPERATORS[operators[p, first]]} $v{p}"
                 for p in range(self.predicates)
             )
             values = {f"v{p}": constants[p, members] for p in range(self.predicates)}
-            yield SubscriptionGroup(parse(text, self.event_type), members.astype(np.int64), values)
+            yield SubscriptionGroup(parse(text, self.event_type), members, values)
 
     def _constants(self, attributes: Indices, rng: np.random.Generator) -> Indices:
         constants = self.domain.draw(attributes.size, rng).reshape(attributes.shape)

@@ -36,7 +36,8 @@ class Highway(Workload):
             "y": rng.random(count) * self._extent,
             "d": rng.random(count) * 100.0,
         }
-        yield SubscriptionGroup(self._filter, np.arange(count, dtype=np.int64), values)
+        if count:
+            yield SubscriptionGroup(self._filter, np.arange(count, dtype=np.int64), values)
 
     def _events(self, count: int, rng: np.random.Generator) -> EventBatch:
         columns = [pa.array(rng.random(count) * scale) for scale in (self._extent, self._extent, 100.0)]

@@ -2,8 +2,7 @@
 
 Everything is drawn from a seed with numpy and is the same for the same seed on every machine. Subscriptions
 come in groups, one per filter, whose variables carry what distinguishes the members; the ids of all groups
-together are 0, 1, 2, ... scattered as the draw scattered them, so a group loads with one `add_many`. Issue
-table: W0, W2, AT, AT-sel, HTM, BOX.
+together are 0, 1, 2, ... scattered as the draw scattered them, so a group loads with one `add_many`.
 """
 
 from __future__ import annotations
@@ -94,16 +93,18 @@ def grouped(
 
     `values[code]` are arrays over all subscriptions, of which each group takes its members'.
     """
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = (
-        np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)
-    )
-    for start, stop in zip(starts, np.r_[starts[1:], len(ordered)], strict=True):
-        members = order[start:stop].astype(np.int64)
-        code = int(ordered[start])
+    for members in alike(codes):
+        code = int(codes[members[0]])
         chosen = {name: column[members] for name, column in values[code].items()}
         yield SubscriptionGroup(parse(texts[code], event_type), members, chosen)
+
+
+def alike(codes: Indices) -> list[Indices]:
+    """The positions of equal codes, ascending, code by code."""
+    if not len(codes):
+        return []
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
 def zipf_probabilities(count: int, exponent: float) -> npt.NDArray[np.float64]:

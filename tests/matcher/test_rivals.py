@@ -1,0 +1,175 @@
+"""What the rivals of the cluster engine promise beyond the suite that every engine runs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from covey.matcher import CoveyError, EventBatch, EventType, create_engine, parse
+from covey.matcher.engine import Engine, engine_names
+
+RIVALS = [name for name in engine_names() if name not in ("naive", "cluster")]
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
+
+
+def prices(values: list[float | None], firm: str = "A") -> EventBatch:
+    return EventBatch.from_pylist(QUOTE, [{"firm": firm, "price": v, "volume": 1} for v in values])
+
+
+def counts(engine: Engine, batch: EventBatch) -> list[int]:
+    return np.diff(engine.match(batch)[0]).tolist()
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_row_of_more_tests_than_a_byte_counts(name: str) -> None:
+    many = EventType("Many", {f"a{i}": "int64" for i in range(300)})
+    engine = create_engine(name, many)
+    engine.add(1, parse(" and ".join(f"a{i} >= {i}" for i in range(300)), many))
+    engine.add(2, parse("a0 >= 0", many))
+    event = {f"a{i}": i for i in range(300)}
+    batch = EventBatch.from_pylist(many, [event, event | {"a299": 0}, event | {"a0": -1}])
+    offsets, ids = engine.match(batch)
+    assert [ids[a:b].tolist() for a, b in pairwise(offsets.tolist())] == [[1, 2], [2], []]
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_updates_without_end_take_no_more_room(name: str) -> None:
+    engine = create_engine(name, QUOTE)
+    ids = np.arange(3000)
+    filter = parse("price < $limit and volume >= 0", QUOTE)
+    rng = np.random.default_rng(1)
+    engine.add_many(ids, filter, {"limit": rng.random(3000)})
+    batch = prices([0.5])
+    sizes = []
+    for _ in range(30):
+        limits = rng.random(3000)
+        engine.update_many(ids, {"limit": limits})
+        assert counts(engine, batch) == [int((limits > 0.5).sum())]
+        sizes.append(sum(engine.memory_bytes().values()))
+    assert max(sizes[15:]) <= 1.5 * max(sizes[5:15])
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_updates_between_matches_take_no_more_room_either(name: str) -> None:
+    engine = create_engine(name, QUOTE)
+    ids = np.arange(2000)
+    engine.add_many(ids, parse("price < $limit", QUOTE), {"limit": np.ones(2000)})
+    sizes = []
+    for i in range(40):
+        engine.update_many(ids, {"limit": np.arange(2000) + i / 64})
+        sizes.append(sum(engine.memory_bytes().values()))
+    assert sizes[-1] <= 2 * sizes[8]
+    assert counts(engine, prices([1000.0])) == [1000]
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_one_after_the_other_is_as_good_as_all_at_once(name: str) -> None:
+    one, many = create_engine(name, QUOTE), create_engine(name, QUOTE)
+    filter = parse("firm == $firm and (price between $low and $low + 1.0 or volume in (7, 8))", QUOTE)
+    firms = np.array([f"F{i % 7}" for i in range(700)], dtype=object)
+    lows = np.random.default_rng(2).random(700) * 4
+    many.add_many(np.arange(700), filter, {"firm": firms, "low": lows})
+    for i in range(700):
+        one.add(i, filter, {"firm": firms[i], "low": lows[i]})
+    rows = [{"firm": f"F{i % 9}", "price": i / 10, "volume": i % 9} for i in range(50)]
+    batch = EventBatch.from_pylist(QUOTE, rows)
+    for ours, theirs in zip(one.match(batch), many.match(batch), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    many.remove_many(np.arange(0, 700, 2))
+    for i in range(0, 700, 2):
+        one.remove(i)
+    for ours, theirs in zip(one.match(batch), many.match(batch), strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_an_event_that_everything_matches(name: str) -> None:
+    engine = create_engine(name, QUOTE)
+    engine.add_many(np.arange(5000), parse("price > $p", QUOTE), {"p": np.zeros(5000)})
+    offsets, ids = engine.match(prices([1.0] * 20))
+    assert offsets.tolist() == list(range(0, 100_001, 5000))
+    assert ids.tolist() == 20 * list(range(5000))
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_structure_for_people(name: str) -> None:
+    engine = create_engine(name, QUOTE)
+    engine.add_many(
+        np.arange(600), parse("firm == $f and price < $p", QUOTE), {"f": "A", "p": np.arange(600.0)}
+    )
+    counts(engine, prices([3.0]))
+    told = engine.render()
+    assert told.startswith(f"{name}: 600 subscriptions to Quote")
+    assert len(told.splitlines()) > 1
+    assert all(size >= 0 for size in engine.memory_bytes().values())
+
+
+def test_a_filter_that_has_no_normal_form_under_the_cap() -> None:
+    engine = create_engine("noncanonical", QUOTE)
+    halves = [f"(price > {i} or volume > {i})" for i in range(12)]
+    engine.add(1, parse(" and ".join(halves), QUOTE))
+    rows = [{"price": 12.0, "volume": 0}, {"price": 0.0, "volume": 12}, {"price": 11.0, "volume": 5}]
+    assert counts(engine, EventBatch.from_pylist(QUOTE, rows)) == [1, 1, 0]
+    assert "1 shapes of trees" in engine.render()
+
+
+class TestSearchTreeOptions:
+    """The optimisations that the papers name change what is visited, never what is found."""
+
+    def engines(self) -> list[Engine]:
+        return [
+            create_engine("search_tree", QUOTE, factoring=f, skip_trivial_tests=s, delayed_branching=d)
+            for f in (None, 0, 1, 3)
+            for s in (True, False)
+            for d in (True, False)
+        ]
+
+    def test_they_agree(self) -> None:
+        texts = ["firm == $f", "firm == $f and price == $p", "price == $p and volume == $v", "volume == $v"]
+        rows = [{"firm": f"F{i % 4}", "price": float(i % 3), "volume": i % 5} for i in range(60)]
+        batch = EventBatch.from_pylist(QUOTE, [*rows, {"firm": "F1"}, {"price": 1.0}, {}])
+        answers = []
+        for engine in self.engines():
+            draw = np.random.default_rng(5)
+            for i, text in enumerate(texts):
+                values = {
+                    "f": np.array([f"F{n}" for n in draw.integers(0, 4, 50)], dtype=object),
+                    "p": draw.integers(0, 3, 50).astype(float),
+                    "v": draw.integers(0, 5, 50),
+                }
+                chosen = {name: column for name, column in values.items() if f"${name}" in text}
+                engine.add_many(np.arange(50) + 100 * i, parse(text, QUOTE), chosen)
+            engine.match(batch)
+            engine.remove_many(np.arange(0, 350, 100))
+            engine.update_many(np.arange(101, 130), {"f": "F0"})
+            answers.append([part.tolist() for part in engine.match(batch)])
+        assert all(answer == answers[0] for answer in answers)
+        assert len(answers[0][1]) > 0
+
+    def test_skipping_trivial_tests_leaves_them_out(self) -> None:
+        told = []
+        for skip in (True, False):
+            engine = create_engine("search_tree", QUOTE, factoring=0, skip_trivial_tests=skip)
+            engine.add_many(np.arange(10), parse("volume == $v", QUOTE), {"v": np.arange(10)})
+            counts(engine, prices([1.0]))
+            told.append(engine.render())
+        assert "1 trees, 1 tests, 10 leaves" in told[0]
+        assert "1 trees, 21 tests, 10 leaves" in told[1]
+
+    def test_factoring_takes_attributes_that_almost_all_test(self) -> None:
+        engine = create_engine("search_tree", QUOTE)
+        engine.add_many(np.arange(100), parse("firm == $f and price < 3", QUOTE), {"f": "A"})
+        engine.add(100, parse("volume == 2", QUOTE))
+        counts(engine, prices([1.0]))
+        assert "factored: firm" in engine.render()
+
+    def test_a_wrong_number_of_factors(self) -> None:
+        with pytest.raises(ValueError, match="factoring 9: expected 0 to 4"):
+            create_engine("search_tree", QUOTE, factoring=9)
+
+
+def test_unknown_engine() -> None:
+    with pytest.raises(CoveyError, match="engine 'siena': expected one of cluster, counting"):
+        create_engine("siena", QUOTE)
