@@ -48,9 +48,13 @@ def check_routes(
     links = simulation.links
     if sample is not None and sample < len(links):
         links = random.Random(f"routes {seed}").sample(links, sample)
-    clients = list(simulation.clients.values())
-    wishes = {client.name: _wishes(client) for client in clients}
-    names = {name for client in clients for name in client.advertised_types}
+    wishes: dict[str, list[tuple[str, _Wish]]] = {}
+    adverts: dict[str, set[str]] = {}
+    for client in simulation.clients.values():
+        for name, wish in _wishes(client):
+            wishes.setdefault(name, []).append((client.broker, wish))
+        for name in client.advertised_types:
+            adverts.setdefault(name, set()).add(client.broker)
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:
@@ -60,24 +64,21 @@ def check_routes(
     for x, y in links:
         near = _side(simulation.links, x, y)
         for a, b, near_a in ((x, y, True), (y, x, False)):
-            mine = [client for client in clients if (client.broker in near) == near_a]
-            others = [client for client in clients if (client.broker in near) != near_a]
             known = set(simulation.brokers[a].core.types) | set(simulation.brokers[b].core.types)
-            advertised = {name for client in others for name in client.advertised_types}
-            for name in sorted(names | known):
-                wanted = [wish for c in mine for wish in wishes[c.name].get(name, ())]
-                for sentence in _compare(simulation, a, b, name, wanted, name in advertised):
+            for name in sorted(adverts.keys() | known):
+                wanted = [wish for at, wish in wishes.get(name, ()) if (at in near) == near_a]
+                advertised = any((at in near) != near_a for at in adverts.get(name, ()))
+                for sentence in _compare(simulation, a, b, name, wanted, advertised):
                     findings.add("routing", simulation.clock.now_ns, sentence)
     return len(links)
 
 
-def _wishes(client: ClientProcess) -> dict[str, list[_Wish]]:
-    found: dict[str, list[_Wish]] = {}
+def _wishes(client: ClientProcess) -> Iterable[tuple[str, _Wish]]:
+    """What a client wants, each with the name of its event type."""
     for subscription_id, filter in client.subscriptions.items():
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
-        found.setdefault(filter.event_type.name, []).append(_Wish(filter.region(values), text))
-    return found
+        yield filter.event_type.name, _Wish(filter.region(values), text)
 
 
 def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
