@@ -212,7 +212,8 @@ class Node:
                     continue
                 if isinstance(action.message, Refuse):
                     self._refused += 1
-                    log.warning("refused to %s: %s", outlet.interface, action.message.reason.partition("\n")[0])
+                    reason = action.message.reason.partition("\n")[0]
+                    log.warning("refused to %s: %s", outlet.interface, reason)
                 if not outlet.send(action.message):
                     outlet.losses.add("queue full, session ended", events_in(action.message))
                     asyncio.get_running_loop().call_soon(
