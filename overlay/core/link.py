@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.control_queue import ControlQueue
+from covey.overlay.core.joining import join
 from covey.overlay.core.messages import CONTROL, Message
 from covey.overlay.core.size import events_in, size_of
 
@@ -70,7 +71,7 @@ class Link:
     `window_bytes` is how many bytes of events the peer may send beyond what was consumed. `ack_frames` is
     after how many frames an acknowledgement leaves at once; sooner if there is a frame to ride on, or on
     `acknowledge`. `max_control` bounds the control messages kept for a peer out of reach
-    (`give_up_control`).
+    (`give_up_control`). Up to `join_events` events that gathered leave in one batch (`joining.py`).
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Link:
         max_frame_bytes: int = DEFAULT_FRAME_BYTES,
         ack_frames: int = 4,
         max_control: int = 100_000,
+        join_events: int = 1,
     ) -> None:
         self.incarnation = incarnation
         self.peer_incarnation = 0
@@ -90,6 +92,7 @@ class Link:
         self._frames_in_flight = frames_in_flight
         self._ack_frames = ack_frames
         self._max_control = max_control
+        self._join_events = join_events
         self._gave_up = False
         # Sending. The totals of bytes and events cover what waits in `_events` and what is retained.
         self._control = ControlQueue()
@@ -269,21 +272,26 @@ class Link:
         return None
 
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
-        total_bytes = total_events = 0
+        taken: list[Message] = []
+        taken_bytes = total_bytes = total_events = 0
         while self._events and not self._control:
             message, event_bytes = self._events[0]
             events = events_in(message)
-            if events and self._sent_bytes >= self._credit:
+            if events and self._sent_bytes + taken_bytes >= self._credit:
                 break
-            if messages and size + event_bytes > self.max_frame_bytes:
+            if (messages or taken) and size + taken_bytes + event_bytes > self.max_frame_bytes:
                 break
             self._events.popleft()
-            messages.append(message)
-            size += event_bytes
-            self._sent_bytes += event_bytes
-            total_bytes += event_bytes
+            taken.append(message)
+            taken_bytes += event_bytes
             total_events += events
-        self.queued_bytes -= total_bytes
+        if len(taken) > 1 and self._join_events > 1:
+            taken = join(taken, self._join_events, self.max_frame_bytes // 2)
+        for message in taken:
+            total_bytes += size_of(message) if events_in(message) else 0
+        messages += taken
+        self._sent_bytes += total_bytes
+        self.queued_bytes -= taken_bytes
         self.queued_events -= total_events
         self.retained_bytes += total_bytes
         self.retained_events += total_events

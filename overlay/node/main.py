@@ -9,6 +9,7 @@ section 7.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -84,6 +85,9 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[
         print(f"covey: {error}", file=sys.stderr)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
+    # What is there now stays: the garbage collector need not look at it again, between two events.
+    gc.collect()
+    gc.freeze()
     if on_serving is not None:
         on_serving()
     dialers = [

@@ -19,6 +19,7 @@ from typing import Any
 
 from covey.matcher import EventType
 from covey.overlay.core.broker import Broker
+from covey.overlay.core.joining import join
 from covey.overlay.core.link import Link
 from covey.overlay.core.messages import (
     Connect,
@@ -34,7 +35,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.size import events_in, size_of
 from covey.overlay.node.codec import Greeting, MessageError, Role, WireMessage, decode_message, event_bytes
 from covey.overlay.node.config import Overlay
-from covey.overlay.node.intake import Joiner, admit
+from covey.overlay.node.intake import admit
 from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
 
 log = logging.getLogger("covey.broker")
@@ -66,7 +67,13 @@ class Node:
             self.outlets[interface] = Outlet(interface, self._link(), changed=self._fullness_changed)
 
     def _link(self, **options: int) -> Link:
-        return Link(self.incarnation, max_frame_bytes=self.overlay.limits.max_frame_bytes, **options)
+        limits = self.overlay.limits
+        return Link(
+            self.incarnation,
+            max_frame_bytes=limits.max_frame_bytes,
+            join_events=limits.max_batch_events,
+            **options,
+        )
 
     # --- connections come and go ------------------------------------------------------------------
 
@@ -160,39 +167,46 @@ class Node:
     # --- messages ---------------------------------------------------------------------------------
 
     def take(self, outlet: Outlet, messages: tuple[WireMessage, ...]) -> None:
-        """Handle the messages of one frame from an interface."""
-        joiner = Joiner(self.overlay.limits)
+        """Handle the messages of one frame from an interface; events that follow each other go together."""
+        events: list[Message] = []
         for wire in messages:
-            try:
-                message = decode_message(wire, self.core.event_type)
-            except MessageError as error:
-                self._feed(outlet, joiner.flush())
-                outlet.link.consume(event_bytes(wire))
-                if outlet.is_broker and error.refuse.count:
-                    self._count_drop("malformed or of unknown type", error.refuse.count)
-                else:
-                    self._refuse(outlet, error.refuse)
-                continue
+            message = self._understand(outlet, wire)
             if isinstance(message, Publish):
-                outlet.link.consume(size_of(message))
-                batch = self._admit(outlet, message, joiner) if not outlet.is_broker else message.batch
-                if batch is not None and len(batch):
-                    self._feed(outlet, joiner.add(batch))
-            else:
-                self._feed(outlet, joiner.flush())
+                events.append(message)
+            elif message is not None:
+                self._feed_events(outlet, events)
+                events = []
                 self._feed(outlet, message)
-        self._feed(outlet, joiner.flush())
+        self._feed_events(outlet, events)
 
-    def _admit(self, outlet: Outlet, message: Publish, joiner: Joiner) -> Any:
+    def _understand(self, outlet: Outlet, wire: WireMessage) -> Message | None:
+        """The message, or what was admitted of it; None if it was refused."""
+        try:
+            message = decode_message(wire, self.core.event_type)
+        except MessageError as error:
+            outlet.link.consume(event_bytes(wire))
+            if outlet.is_broker and error.refuse.count:
+                self._count_drop("malformed or of unknown type", error.refuse.count)
+            else:
+                self._refuse(outlet, error.refuse)
+            return None
+        if not isinstance(message, Publish):
+            return message
+        outlet.link.consume(size_of(message))
+        if outlet.is_broker:
+            return message
         batch, refusals = admit(message.batch, self.overlay.limits, time.time_ns())
         for refusal in refusals:
-            self._feed(outlet, joiner.flush())
             self._refuse(outlet, refusal)
-        return batch
+        return None if batch is None else Publish(batch)
 
-    def _feed(self, outlet: Outlet, message: Message | None) -> None:
-        if message is not None:
-            self._perform(self.core.handle(message, outlet.interface, time.monotonic()))
+    def _feed_events(self, outlet: Outlet, events: list[Message]) -> None:
+        limits = self.overlay.limits
+        for message in join(events, limits.max_batch_events, limits.max_frame_bytes // 2):
+            self._feed(outlet, message)
+
+    def _feed(self, outlet: Outlet, message: Message) -> None:
+        self._perform(self.core.handle(message, outlet.interface, time.monotonic()))
 
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":

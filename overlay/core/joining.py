@@ -1,0 +1,97 @@
+"""Puts messages with events together that would otherwise travel, and be matched, one by one.
+
+Where a link is busy events gather; what gathered leaves as one batch. Invariant: the same events, in the
+same order, for the same subscriptions. DESIGN section 2 ("batches form by themselves").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey.matcher.batch import EventBatch
+from covey.overlay.core.messages import Deliver, Message, Publish
+from covey.overlay.core.size import size_of
+
+_SPAN = 2**32 - 1
+"""How far apart the sequence numbers of one batch may lie."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Messages that go together, and what they come to."""
+
+    messages: list[Publish | Deliver]
+    events: int
+    size: int
+    low: int
+    high: int
+
+
+def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[Message]:
+    """The messages, those joined that follow each other and fit together: the same sort, type and publisher,
+    for a Deliver the same epoch, and no more events or bytes than given. O(1) for a single message.
+    """
+    if len(messages) < 2:
+        return list(messages)
+    joined: list[Message] = []
+    run: _Run | None = None
+    for message in messages:
+        if not isinstance(message, Publish | Deliver) or not len(message.batch):
+            _flush(run, joined)
+            run = None
+            joined.append(message)
+            continue
+        start = _run_of(message)
+        if run is not None and _fits(run, start, max_events, max_bytes):
+            run.messages.append(message)
+            run.events += start.events
+            run.size += start.size
+            run.low, run.high = min(run.low, start.low), max(run.high, start.high)
+        else:
+            _flush(run, joined)
+            run = start
+    _flush(run, joined)
+    return joined
+
+
+def _run_of(message: Publish | Deliver) -> _Run:
+    batch = message.batch
+    offsets = batch.sequence_offsets
+    last = len(batch) - 1 if offsets is None else int(offsets.max())
+    low = batch.first_sequence
+    return _Run([message], len(batch), size_of(message), low, low + last)
+
+
+def _fits(run: _Run, other: _Run, max_events: int, max_bytes: int) -> bool:
+    a, b = run.messages[-1], other.messages[0]
+    return (
+        type(a) is type(b)
+        and a.batch.publisher == b.batch.publisher
+        and a.batch.event_type == b.batch.event_type
+        and (not isinstance(a, Deliver) or not isinstance(b, Deliver) or a.epoch == b.epoch)
+        and run.events + other.events <= max_events
+        and run.size + other.size <= max_bytes
+        and max(run.high, other.high) - min(run.low, other.low) <= _SPAN
+    )
+
+
+def _flush(run: _Run | None, joined: list[Message]) -> None:
+    if run is None:
+        return
+    first = run.messages[0]
+    if len(run.messages) == 1:
+        joined.append(first)
+        return
+    batch = EventBatch.concat([message.batch for message in run.messages])
+    deliveries = [message for message in run.messages if isinstance(message, Deliver)]
+    if not deliveries:
+        joined.append(Publish(batch))
+        return
+    counts = np.concatenate([np.diff(deliver.offsets) for deliver in deliveries])
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    ids = np.concatenate([deliver.ids for deliver in deliveries])
+    joined.append(Deliver(batch, offsets, ids, deliveries[0].epoch))
