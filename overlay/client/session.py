@@ -74,7 +74,9 @@ class Session:
         self.address = address
         self.name = name
         self.incarnation = secrets.randbits(63) | 1
-        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=2)
+        # One frame in flight, so that events gather as soon as the broker is busy. With two, the latency of
+        # single events through a chain of three loaded brokers was 17 ms in place of 8.
+        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=1)
         self.channel: grpc.aio.Channel | None = None
         self.broker = ""
         self.why = ""

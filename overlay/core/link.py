@@ -79,7 +79,7 @@ class Link:
         incarnation: int,
         *,
         window_bytes: int = DEFAULT_WINDOW_BYTES,
-        frames_in_flight: int = 8,
+        frames_in_flight: int = 4,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES,
         ack_frames: int = 4,
         max_control: int = 100_000,

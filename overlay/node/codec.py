@@ -276,7 +276,7 @@ def _fill_events(wire: pb.Events, batch: EventBatch) -> None:
     wire.record_batch = batch.serialized()
 
 
-def _decode_events(wire: pb.Events, lookup: TypeLookup) -> EventBatch:
+def _decode_events(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     event_type = _known_type(wire.type_name, lookup)
     offsets = _uint32(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     batch = EventBatch.deserialize(
@@ -286,6 +286,7 @@ def _decode_events(wire: pb.Events, lookup: TypeLookup) -> EventBatch:
         first_sequence=wire.first_sequence,
         sequence_offsets=offsets,
         ingress_ns=wire.ingress_ns,
+        checked=checked,
     )
     if len(batch) != wire.count:
         raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
@@ -412,7 +413,7 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
 
 def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     deliver = wire.deliver
-    batch = _decode_events(deliver.events, lookup)
+    batch = _decode_events(deliver.events, lookup, checked=True)
     ids = _uint32(deliver.ids, "ids").astype(np.int64)
     if deliver.offsets:
         offsets = _uint32(deliver.offsets, "offsets").astype(np.int64)
@@ -454,7 +455,6 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
-    "publish": lambda w, lookup: Publish(_decode_events(w.publish.events, lookup)),
     "deliver": _decode_deliver,
     "refuse": lambda w, _: Refuse(
         w.refuse.epoch,
@@ -468,17 +468,22 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 }
 
 
-def decode_message(wire: pb.Message, lookup: TypeLookup) -> Message:
-    """A core message. Raises `MessageError`, with the answer to send, for one that does not make sense
-    here."""
+def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> Publish:
+    return Publish(_decode_events(wire.publish.events, lookup, checked=checked))
+
+
+def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:
+    """A core message. Events from a broker were checked where they entered the overlay. Raises
+    `MessageError`, with the answer to send, for one that does not make sense here."""
     kind = wire.WhichOneof("kind")
-    decode = _DECODERS.get(kind or "")
-    if kind is None or decode is None:
+    if kind is None:
         raise MessageError(
             Refuse(0, "INVALID_ARGUMENT", "a message of no known kind: expected one of broker.proto's")
         )
     try:
-        return decode(wire, lookup)
+        if kind == "publish":
+            return _decode_publish(wire, lookup, checked=from_broker)
+        return _DECODERS[kind](wire, lookup)
     except _UnknownTypeError as unknown:
         name = unknown.args[0]
         raise MessageError(

@@ -182,7 +182,7 @@ class Node:
     def _understand(self, outlet: Outlet, wire: WireMessage) -> Message | None:
         """The message, or what was admitted of it; None if it was refused."""
         try:
-            message = decode_message(wire, self.core.event_type)
+            message = decode_message(wire, self.core.event_type, from_broker=outlet.is_broker)
         except MessageError as error:
             outlet.link.consume(event_bytes(wire))
             if outlet.is_broker and error.refuse.count:
