@@ -1,14 +1,11 @@
-"""Kernels of the counting engine: which subscriptions have which predicate, and how many of a row's are still
-missing.
+"""Kernels of the counting engine: which rows have which predicate, and how many of a row's still miss.
 
-    lists of predicate p   rows that have p                              (predicate-subscription association)
-    links [ p pos | p pos | ... ]   a row's predicates, and where it stands in their lists
-                                                                         (subscription-predicate association:
-                                                                         what makes unsubscription and update
-                                                                         cheap)
+    lists  of predicate p             rows that have p (predicate-subscription association)
+    links  [ p pos | p pos | ... ]    a row's predicates, and where it stands in their lists
+                                      (subscription-predicate association: what makes updates cheap)
     single [ 7 | -1 | 3 | ... ]       beside the predicates in order: the row of one that has one, else -1
     places [ 2 | -1 | 0 | ... ]       where a predicate stands in that order, so that `single` follows it
-    need  [ 5 5 3 ... ]    predicates per row;  left: the same, counted down by one event, then copied anew
+    need   [ 5 5 3 ... ]              predicates per row;  left: the same, counted down by an event
 
 An event walks the lists of the predicates it satisfies; the row whose count reaches 0 matches. Counting down
 needs one array at random where the hit vector and the count vector of the papers are two, and no pass over

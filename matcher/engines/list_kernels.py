@@ -1,5 +1,4 @@
-"""Kernels of many small lists of numbers that grow and shrink: which subscriptions a predicate has, for
-instance.
+"""Kernels of many small lists of numbers that grow and shrink: which rows a predicate has, for instance.
 
     heads [ start count size | start count size | ... ]      one line per list
     pool  [ .. | 7 3 12 - | 5 9 | ... ]                      a list has 2**size places, `count` of them taken

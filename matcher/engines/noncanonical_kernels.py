@@ -1,5 +1,4 @@
-"""Kernels of the non-canonical engine: count satisfied leaves, and evaluate the trees of rows that have
-enough of them.
+"""Kernels of the non-canonical engine: count leaves that hold, evaluate the trees that have enough of them.
 
 The lists and counts are those of the counting engine (`counting_kernels.py`): a row's links are the leaves of
 its tree, in order, and `need` is its minimum predicate count (at most 255: more only makes candidates fewer).

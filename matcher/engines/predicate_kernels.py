@@ -1,4 +1,4 @@
-"""Kernels of the predicate table: every distinct `lo <= key <= hi` once, found by hashing, and what an event
+"""Kernels of the predicate table: every distinct `lo <= key <= hi` once, and which of them an event
 satisfies.
 
     hashed [ -1 | 4 | 0 | -2 | ... ]      predicate numbers by hash of (column, lo, hi); FREE, GONE
@@ -13,10 +13,9 @@ A predicate is of one class, and each class of a column has its own way to be fo
                                           what lies before the last lo <= k and reaches k
     EMPTY   lo > hi                       never
 
-    ordered [ BELOW of column 0 | ABOVE of column 0 | RANGE of column 0 | BELOW of column 1 | ... ]
-    predicate numbers edges   [ the bound that each is sorted by
-    ............................................... ] highs   [ hi of each, side by side: a RANGE predicate
-    costs no jump to `bounds` ........... ]
+    ordered [ BELOW of column 0 | ABOVE of column 0 | RANGE of column 0 | BELOW of column 1 | ... ]   numbers
+    edges   [ the bound that each is sorted by .......................................... ]
+    highs   [ hi of each, so that a RANGE predicate costs no jump to `bounds` ........... ]
 
 Predicates that came after the last sorting are `young` and are tested one by one; those that went stay in
 `ordered` with no users until the next sorting, and keep their number till then.

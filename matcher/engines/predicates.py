@@ -111,8 +111,7 @@ class PredicateTable:
         a, top = self.arrays, self.top
         return int(np.count_nonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)))
 
-    # --- room and order
-    # -----------------------------------------------------------------------------------------
+    # --- room and order ---------------------------------------------------------------------------
 
     def _widen(self, columns: int) -> None:
         """Derived columns have keys 0 and 1."""

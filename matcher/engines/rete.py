@@ -112,8 +112,7 @@ class ReteStore(RowStore):
             rows=with_room(beta.rows, 4 * int(beta.rows.heads[:, COUNT].max()) + 4),
         )
 
-    # --- matching
-    # -----------------------------------------------------------------------------------------------
+    # --- matching ---------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         self.predicates.sort()

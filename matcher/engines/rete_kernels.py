@@ -1,9 +1,7 @@
-"""Kernels of the rete engine: every row a chain of nodes, shared as far as rows begin with the same
-predicates.
+"""Kernels of the rete engine: every row a chain of nodes, shared as far as rows begin alike.
 
     alpha   the predicate table: each distinct predicate is tested once per event; true[p] is the stamp of the
-    last event
-            that satisfied p (the alpha memories, which hold one event at a time)
+            last event that satisfied p (the alpha memories, which hold one event at a time)
     beta    node [ parent predicate position ]     active when its parent is and its predicate holds; 0: root
             children of a node, rows that end at a node: one list each (`list_kernels.py`)
             edges [ node << 32 | hash bits, ... ]  nodes by hash of (parent, predicate)
@@ -200,8 +198,7 @@ def read_chains(beta, rows, row_table, out):  # type: ignore[no-untyped-def]
     return 0
 
 
-# --- matching
-# ------------------------------------------------------------------------------------------------
+# --- matching -------------------------------------------------------------------------------------
 
 
 @inlined

@@ -81,8 +81,7 @@ class RowStore(ABC):
         self._stamp = 0
         self._found: Numbers = np.empty(1024, dtype=np.int64)
 
-    # --- numbers
-    # ------------------------------------------------------------------------------------------------
+    # --- numbers ----------------------------------------------------------------------------------
 
     @property
     def row_top(self) -> int:
@@ -129,8 +128,7 @@ class RowStore(ABC):
         """Give stretches of rows back."""
         self._rows.give(firsts, each)
 
-    # --- rows in the structure
-    # ----------------------------------------------------------------------------------
+    # --- rows in the structure --------------------------------------------------------------------
 
     def insert(self, rows: Numbers, table: int, signature: int, keys: Keys, lows: Keys, highs: Keys) -> None:
         """Insert rows by their bounds lows[t, i], highs[t, i] on the columns of their signature."""
@@ -187,8 +185,7 @@ class RowStore(ABC):
             larger[: offsets[done]] = self._found[: offsets[done]]
             self._found = larger
 
-    # --- what a structure says
-    # ----------------------------------------------------------------------------------
+    # --- what a structure says --------------------------------------------------------------------
 
     @abstractmethod
     def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]: ...

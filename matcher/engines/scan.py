@@ -27,6 +27,7 @@ ABSENT, YOUNG, ARRANGED = 0, 1, 2
 _FEW_YOUNG = 256
 _SMALL_GROUP = 64
 _KIND_BITS = 2
+_CODE_BITS = 21  # of (column, kind), so that three are one number
 _ORDER_OF_KINDS = np.array(
     [0, 1, 2, 2], dtype=np.int64
 )  # equalities first, then ranges, then one-sided tests
@@ -75,8 +76,7 @@ class ScanStore(RowStore):
         empty = _Arrangement(np.zeros((0, k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
         self._scan = self._arranged(empty, _Tests(*[nothing] * 6), nothing, 0)
 
-    # --- rows
-    # ---------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         tests = len(columns)
@@ -181,8 +181,7 @@ class ScanStore(RowStore):
         self._state = grown(self._state, size)
         self._where = grown(self._where, size, -1)
 
-    # --- arranging
-    # ----------------------------------------------------------------------------------------------
+    # --- arranging --------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         if self._counts[YOUNG] > max(_FEW_YOUNG, self._counts[ARRANGED] >> 5):
@@ -202,25 +201,30 @@ class ScanStore(RowStore):
         tests = self._tests(np.flatnonzero(self._state[: self.row_top] != ABSENT))
         self._coding = code_columns(tests.columns, tests.lows, tests.highs, self._tops_of(tests.columns))
         kinds = self._put_in_order(tests)
-        heads = np.full((len(tests.rows), k.SLOTS), -1, dtype=np.int64)
+        heads = np.zeros(len(tests.rows), dtype=np.int64)
         for slot in range(k.SLOTS):
-            at = tests.starts[tests.sizes > slot] + slot
-            heads[tests.sizes > slot, slot] = tests.columns[at] << _KIND_BITS | kinds[at]
-        keys, group_of = np.unique(heads, axis=0, return_inverse=True)
-        while heads.shape[1] and len(tests.rows) < _SMALL_GROUP * len(keys):
-            heads = np.ascontiguousarray(heads[:, :-1])
-            keys, group_of = np.unique(heads, axis=0, return_inverse=True)
-        order = np.argsort(group_of.reshape(-1), kind="stable")
-        ends = np.cumsum(np.bincount(group_of.reshape(-1), minlength=len(keys)))
+            has = tests.sizes > slot
+            at = tests.starts[has] + slot
+            heads <<= _CODE_BITS
+            heads[has] |= (tests.columns[at] << _KIND_BITS | kinds[at]) + 1
+        slots = k.SLOTS
+        keys, group_of = np.unique(heads, return_inverse=True)
+        while slots and len(tests.rows) < _SMALL_GROUP * len(keys):
+            slots -= 1
+            heads >>= _CODE_BITS
+            keys, group_of = np.unique(heads, return_inverse=True)
+        order = np.argsort(group_of, kind="stable")
+        ends = np.cumsum(np.bincount(group_of, minlength=len(keys)))
         made = _Arrangement(np.zeros((len(keys), k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
-        for g, key in enumerate(keys):
+        for g, key in enumerate(keys.tolist()):
             members = order[ends[g - 1] if g else 0 : ends[g]]
-            slots = [(code >> _KIND_BITS, code & (2**_KIND_BITS - 1)) for code in key.tolist() if code >= 0]
-            self._fill_group(made, g, slots, tests, members)
+            codes = [key >> _CODE_BITS * slot & 2**_CODE_BITS - 1 for slot in range(slots - 1, -1, -1)]
+            first = [((code - 1) >> _KIND_BITS, (code - 1) & (2**_KIND_BITS - 1)) for code in codes if code]
+            self._fill_group(made, g, first, tests, members)
         self._state[tests.rows] = ARRANGED
         self._counts = {YOUNG: 0, ARRANGED: len(tests.rows)}
         self._young = None
-        self._scan = self._arranged(made, tests, order, heads.shape[1])
+        self._scan = self._arranged(made, tests, order, slots)
 
     def _tests(self, rows: Numbers) -> _Tests:
         sizes = self.arrays.rows[rows, ROW_TESTS].astype(np.int64)
@@ -317,8 +321,7 @@ class ScanStore(RowStore):
             young=np.zeros(0, dtype=np.int32),
         )
 
-    # --- matching
-    # -----------------------------------------------------------------------------------------------
+    # --- matching ---------------------------------------------------------------------------------
 
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
         words = np.zeros(k.BLOCK // 8, dtype=np.uint64)

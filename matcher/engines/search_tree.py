@@ -1,6 +1,6 @@
 """The search tree engine: the parallel search tree of Aguilera et al. (1999), the engine of Gryphon.
 
-Equalities are edges of the tree (drawn in `search_tree_kernels.py`); what is no equality is *don't care* at
+Equalities are edges of the tree (drawn in `search_tree_layout.py`); what is no equality is *don't care* at
 its level and is checked in the leaf, since the paper leaves ranges open and an edge per range would be tried
 one by one all the same. The order of levels is chosen at the first match and whenever the subscriptions have
 doubled since: attributes that most rows test for equality come first, so that star edges are few. Invariant:
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.columns import Columns
-from covey.matcher.engines import search_tree_kernels as k
+from covey.matcher.engines import search_tree_kernels as kernels
+from covey.matcher.engines import search_tree_layout as k
 from covey.matcher.engines.row_engine import RowEngine
 from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE, ROW_TESTS
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
@@ -78,8 +79,7 @@ class SearchTreeStore(RowStore):
             options=self._options,
         )
 
-    # --- rows
-    # ---------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         tests = len(columns)
@@ -116,7 +116,7 @@ class SearchTreeStore(RowStore):
     def _leave(self, rows: Numbers) -> None:
         placed = rows[self._tree.bucket_of[rows] != k.NONE]
         if len(placed):
-            k.take_rows(self._tree, placed)
+            kernels.take_rows(self._tree, placed)
             self._placed -= len(placed)
 
     def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
@@ -154,8 +154,7 @@ class SearchTreeStore(RowStore):
             bucket_of=grown(self._tree.bucket_of, size, k.NONE), masks_of=grown(self._tree.masks_of, size)
         )
 
-    # --- planting
-    # -----------------------------------------------------------------------------------------------
+    # --- planting ---------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         waiting = np.flatnonzero(self._waiting[: self.row_top])
@@ -211,7 +210,7 @@ class SearchTreeStore(RowStore):
             residuals[members] = self._residual(tuple(left))
         done = 0
         while True:
-            done = k.place_rows(self._tree, self.arrays.rows, rows, residuals, done)
+            done = kernels.place_rows(self._tree, self.arrays.rows, rows, residuals, done)
             if done == len(rows):
                 break
             self._make_room(residuals[done])
@@ -260,12 +259,11 @@ class SearchTreeStore(RowStore):
             tree = tree._replace(pool=grown(tree.pool, len(tree.pool) * 3 // 2 + wanted))
         self._tree = tree
 
-    # --- matching
-    # -----------------------------------------------------------------------------------------------
+    # --- matching ---------------------------------------------------------------------------------
 
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
         stack = np.zeros(self._attributes + k.MASKED + 8, dtype=np.int64)
-        done: int = k.search(self._tree, keys, start, self.row_top, stack, offsets, found)
+        done: int = kernels.search(self._tree, keys, start, self.row_top, stack, offsets, found)
         return done
 
     def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
