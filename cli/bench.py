@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,6 +92,12 @@ def match(
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the results as JSON, for programs.")
     ] = False,
+    markdown_output: Annotated[
+        bool, typer.Option("--markdown", help="Print the results as tables for a document.")
+    ] = False,
+    drawing: Annotated[
+        Path | None, typer.Option("--draw", help="Draw events/s over subscriptions into this file (.svg).")
+    ] = None,
 ) -> None:
     """Measure matching engines side by side over the same subscriptions and events, and compare their
     answers.
@@ -98,13 +105,14 @@ def match(
     Example: covey bench match --workload W0,AT --subscriptions 100000,1000000 --engines cluster,scan,counting
     """
     from covey.cli.bench_match import run
+    from covey.sim.bench.match_report import draw, markdown
 
     results = run(
         workload.split(","),
         parameters or [],
         subscriptions,
         engines,
-        json_output,
+        json_output or markdown_output,
         events=events,
         batch=batch,
         repetitions=repetitions,
@@ -115,3 +123,7 @@ def match(
     )
     if json_output:
         print(json.dumps([result.as_json() for result in results], indent=2))
+    if markdown_output:
+        print(markdown(results))
+    if drawing is not None:
+        draw(results, drawing)

@@ -72,9 +72,7 @@ class Tree(NamedTuple):
     ranks: npt.NDArray[np.int64]  # [columns]: level of a column
     buckets: npt.NDArray[np.int64]  # [buckets, BUCKET_FIELDS]
     pool: npt.NDArray[np.int64]
-    free: npt.NDArray[
-        np.int64
-    ]  # [most tests + 1, SIZES]: free stretches of the pool, linked through their first word
+    free: npt.NDArray[np.int64]  # [most tests + 1, SIZES]: free stretches of the pool, linked
     residuals: npt.NDArray[np.int64]  # [sets of columns left to test, 1 + most tests]: how many, then which
     bucket_of: npt.NDArray[np.int64]  # [rows]
     masks_of: npt.NDArray[np.int64]  # [rows]: bit t says that test t is an edge

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +126,19 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].startswith("fabret, 200 subscriptions")
     assert lines[1].split()[:4] == ["engine", "events/s", "min", "max"]
     assert [line.split()[0] for line in lines[2:]] == engines.split(";")
+
+
+def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    drawing = tmp_path / "curves.svg"
+    words = ("--workload", "AT,HTM", "--subscriptions", "100,200", "--engines", "scan,rete")
+    assert run(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Events per second (median), 100 subscriptions:"
+    assert lines[2] == "| engine | AT | HTM |"
+    assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
+    assert "HTM, 200 subscriptions:" in lines
+    assert drawing.read_text().lstrip().startswith("<?xml")
+    assert run(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
 
 
 @pytest.mark.parametrize(
