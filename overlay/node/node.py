@@ -93,7 +93,7 @@ class Node:
         if outlet is None:
             outlet = self.outlets[interface] = Outlet(
                 interface,
-                self._link(ack_frames=1),
+                self._link(),
                 changed=self._fullness_changed,
                 policy=peer.slow_consumer,
                 max_events=self.overlay.sessions.queue_events,

@@ -35,7 +35,15 @@ from covey.overlay.node.codec import (
 from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import WRITE_ERRORS, ClosedError, PeerClosedError, Pump, say_goodbye
+from covey.overlay.node.pump import (
+    ACCEPT_AFTER_S,
+    ACKNOWLEDGE_AFTER_S,
+    WRITE_ERRORS,
+    ClosedError,
+    PeerClosedError,
+    Pump,
+    say_goodbye,
+)
 
 log = logging.getLogger("covey.broker")
 
@@ -137,7 +145,7 @@ class Service:
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
             schemas=outlet.is_broker,
-            acknowledge_at_once=not outlet.is_broker,
+            acknowledge_after_s=ACKNOWLEDGE_AFTER_S if outlet.is_broker else ACCEPT_AFTER_S,
         )
         outlet.attach(pump)
         why = "the connection broke"
