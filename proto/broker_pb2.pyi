@@ -94,18 +94,20 @@ class Limits(_message.Message):
     def __init__(self, max_event_bytes: _Optional[int] = ..., max_batch_events: _Optional[int] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("sequence", "received", "credit", "messages", "probe")
+    __slots__ = ("sequence", "received", "credit", "messages", "probe", "dropped")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     received: int
     credit: int
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     probe: bool
-    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _Optional[bool] = ...) -> None: ...
+    dropped: int
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _Optional[bool] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse")

@@ -4,7 +4,8 @@ al. 2001, 2).
 Every box of a filter becomes a row of interval tests, with an access predicate where the engine has a use
 for one. Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's
 boxes; a new value of a variable is written in place unless it is part of an access predicate or of a text
-test, where the row moves; what has no boxes (over the DNF cap) is a tree (`trees.py`).
+test, where the row moves; what has no boxes (over the DNF cap) is in an engine of its own, the non-canonical
+one, which needs none.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ import pyarrow as pa
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.columns import Columns
-from covey.matcher.engine import MAX_INTERFACE, Column, Engine, IdArray, id_array, interface_array, one_id
+from covey.matcher.engine import (
+    MAX_INTERFACE,
+    Column,
+    Engine,
+    IdArray,
+    create_engine,
+    id_array,
+    interface_array,
+    one_id,
+)
 from covey.matcher.engines.bounds import Operands, access_keys, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.plans import Plans, moves
 from covey.matcher.engines.row_report import explain_rows
 from covey.matcher.engines.rows import ROW_FIRST, ROW_INTERFACE, ROW_PLAN, Numbers, Rows
-from covey.matcher.engines.trees import Tree, make_tree, release_tree
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Scalar
@@ -34,7 +43,6 @@ from covey.matcher.keys import FIRST, LAST, Keys, lower_key, upper_key
 from covey.matcher.operands import (
     Values,
     check_columns,
-    element_of,
     evaluate_column,
     is_column,
     part_of,
@@ -52,10 +60,12 @@ class RowEngine(Engine):
         self.plans = self._new_plans()
         self.store = self._new_store()
         self._ids = IdMap()
-        self._trees: dict[int, Tree] = {}
+        self.beyond: RowEngine | None = (
+            None  # subscriptions whose filters are over the cap of the normal form
+        )
         self._extremes = Extremes()
         self._sharing = 0  # subscriptions of several rows
-        self._interfaces = np.zeros(64, dtype=np.int64)  # subscriptions per interface, trees left out
+        self._interfaces = np.zeros(64, dtype=np.int64)  # subscriptions per interface, those beyond left out
         self._highest_interface = 0
         self._collect_at = 1024
 
@@ -90,9 +100,7 @@ class RowEngine(Engine):
         self._collect_codes()
         found = self.plans.find(filter)
         if found is None:
-            for i, subscription_id in enumerate(wanted.tolist()):
-                each = filter.check_values(element_of(values or {}, i))
-                self._trees[subscription_id] = make_tree(filter, each, int(interfaces[i]), self.columns)
+            self._beyond_cap().add_many(wanted, filter, values, interface=interfaces)
         else:
             self._add_rows(*found, wanted, checked, interfaces)
         self._highest_interface = max(self._highest_interface, int(interfaces.max()))
@@ -100,11 +108,20 @@ class RowEngine(Engine):
     def _check_new(self, wanted: IdArray) -> None:
         _check_distinct(wanted)
         taken = wanted[self._ids.find(self.store.arrays.ids, wanted) >= 0]
-        repeated = [int(taken[0])] if len(taken) else [i for i in wanted.tolist() if i in self._trees]
+        repeated = taken.tolist()[:1]
+        if self.beyond is not None and not repeated:
+            repeated = [i for i in wanted.tolist() if i in self.beyond]
         if repeated:
             raise SubscriptionError(
                 f"subscription {repeated[0]}: already added, expected an id that is not in use"
             )
+
+    def _beyond_cap(self) -> RowEngine:
+        if self.beyond is None:
+            made = create_engine("noncanonical", self.event_type)
+            assert isinstance(made, RowEngine)
+            self.beyond = made
+        return self.beyond
 
     def _choose_access(self, equalities: tuple[int, ...]) -> tuple[int, ...]:
         """Which attributes, among those that a box tests for equality, its access predicate has; none by
@@ -255,9 +272,9 @@ class RowEngine(Engine):
         wanted = id_array(ids)
         _check_distinct(wanted)
         firsts = self._find(wanted)
-        for subscription_id in wanted[firsts < 0].tolist():
-            release_tree(self._trees.pop(subscription_id), self.columns)
-        firsts = firsts[firsts >= 0]
+        if self.beyond is not None:
+            self.beyond.remove_many(wanted[firsts < 0])
+            firsts = firsts[firsts >= 0]
         if not len(firsts):
             return
         arrays = self.store.arrays
@@ -296,10 +313,10 @@ class RowEngine(Engine):
             yield int(numbers[positions[0]]), positions
 
     def _find(self, wanted: IdArray) -> Numbers:
-        """The first row of every id, -1 for trees; `SubscriptionError` for an unknown id."""
+        """The first row of every id, -1 for those beyond the cap; `SubscriptionError` for an unknown id."""
         firsts = self._ids.find(self.store.arrays.ids, wanted)
         for subscription_id in wanted[firsts < 0].tolist():
-            if subscription_id not in self._trees:
+            if self.beyond is None or subscription_id not in self.beyond:
                 raise SubscriptionError(f"subscription {subscription_id}: unknown id")
         return firsts
 
@@ -314,16 +331,11 @@ class RowEngine(Engine):
                 raise VariableError(f"variable ${name}: {len(given)} values, expected one or {len(wanted)}")
         if not len(wanted):
             return
-        trees: dict[int, tuple[Tree, dict[str, Scalar]]] = {}
         outside = np.flatnonzero(firsts < 0)
-        for position in outside.tolist():
-            tree = self._trees[int(wanted[position])]
-            checked = tree.filter.check_values(element_of(values, position), partial=True)
-            trees[int(wanted[position])] = tree, tree.values | checked
         inside = np.flatnonzero(firsts >= 0) if len(outside) else None
         changes = []
         for number, positions in (
-            self._by_plan(firsts if inside is None else firsts[inside]) if len(trees) < len(wanted) else ()
+            self._by_plan(firsts if inside is None else firsts[inside]) if len(outside) < len(wanted) else ()
         ):
             plan = self.plans[number].plan
             if inside is not None:
@@ -331,14 +343,10 @@ class RowEngine(Engine):
             chosen = firsts if positions is None else firsts[positions]
             given_here = values if positions is None else part_of(values, positions)
             self._check_names(plan, int(wanted[0 if positions is None else positions[0]]), values)
-            changes.append(
-                (plan, chosen, check_columns(plan.filter, given_here, len(chosen), partial=True))
-            )
+            changes.append((plan, chosen, check_columns(plan.filter, given_here, len(chosen), partial=True)))
+        if self.beyond is not None:  # which changes nothing if something is wrong
+            self.beyond.update_many(wanted[outside], part_of(values, outside))
         self._collect_codes()
-        for subscription_id, (tree, complete) in trees.items():
-            fresh = make_tree(tree.filter, complete, tree.interface, self.columns)
-            release_tree(tree, self.columns)
-            self._trees[subscription_id] = fresh
         for plan, chosen, bound in changes:
             self._update_rows(plan, chosen, bound)
 
@@ -438,8 +446,6 @@ class RowEngine(Engine):
         is_string = np.zeros(len(self.columns), dtype=np.bool_)
         is_string[: len(self.event_type.kinds)] = [kind is Kind.STRING for kind in self.event_type.kinds]
         self.store.mark_codes(is_string, live)
-        for tree in self._trees.values():
-            live[tree.codes] = True
         strings.collect(live)
         self._collect_at = max(1024, strings.limit + 1, 2 * int(live.sum()))
 
@@ -451,9 +457,7 @@ class RowEngine(Engine):
         offsets, ids = self.store.match(keys, shared=self._sharing > 0, ordered=ordered)
         if len(doubtful) and self._extremes:
             offsets, ids = self._settle(batch, keys, doubtful, offsets, ids)
-        if self._trees and len(batch):
-            offsets, ids = self._add_trees(batch, keys, doubtful, offsets, ids)
-        return offsets, ids
+        return (offsets, ids) if self.beyond is None else _together((offsets, ids), self.beyond.match(batch))
 
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
         keys, doubtful = self.columns.encode(self._check(batch))
@@ -467,9 +471,9 @@ class RowEngine(Engine):
             bits[doubtful] = 0
             words = (interface >> np.uint64(6)).astype(np.int64)
             np.bitwise_or.at(bits, (event, words), np.uint64(1) << (interface & np.uint64(63)))
-        for tree in self._trees.values():
-            matched = self._tree_mask(tree, batch, keys, doubtful)
-            bits[matched, tree.interface // 64] |= np.uint64(1 << tree.interface % 64)
+        if self.beyond is not None:
+            more = self.beyond.match_interfaces(batch)
+            bits[:, : more.shape[1]] |= more
         return bits
 
     def _match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64]) -> None:
@@ -511,40 +515,18 @@ class RowEngine(Engine):
                 return True
         return False
 
-    def _tree_mask(
-        self, tree: Tree, batch: EventBatch, keys: Keys, doubtful: Numbers
-    ) -> npt.NDArray[np.bool_]:
-        mask = tree.evaluate(keys)
-        for event in doubtful.tolist():
-            mask[event] = tree.filter.matches(batch.slice(event, 1).to_pylist()[0], tree.values)
-        return mask
-
-    def _add_trees(
-        self, batch: EventBatch, keys: Keys, doubtful: Numbers, offsets: IdArray, ids: IdArray
-    ) -> tuple[IdArray, IdArray]:
-        events = [np.repeat(np.arange(len(batch), dtype=np.int64), np.diff(offsets))]
-        found = [ids]
-        for subscription_id, tree in self._trees.items():
-            matched = np.flatnonzero(self._tree_mask(tree, batch, keys, doubtful))
-            events.append(matched)
-            found.append(np.full(len(matched), subscription_id, dtype=np.int64))
-        event, subscription = np.concatenate(events), np.concatenate(found)
-        order = np.lexsort((subscription, event))
-        counts = np.bincount(event, minlength=len(batch))
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), subscription[order]
-
     # --- looking ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._ids) + len(self._trees)
+        return len(self._ids) + (0 if self.beyond is None else len(self.beyond))
 
     def __contains__(self, subscription_id: object) -> bool:
         if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
             return False
-        if int(subscription_id) in self._trees:
-            return True
         wanted = np.array([subscription_id], dtype=np.int64)
-        return bool(self._ids.find(self.store.arrays.ids, wanted)[0] >= 0)
+        return bool(self._ids.find(self.store.arrays.ids, wanted)[0] >= 0) or (
+            self.beyond is not None and subscription_id in self.beyond
+        )
 
     def memory_bytes(self) -> dict[str, int]:
         return {
@@ -552,23 +534,26 @@ class RowEngine(Engine):
             "rows": self.store.row_bytes(),
             "id map": self._ids.nbytes,
             "strings": self.columns.strings.memory_bytes(),
+            **({} if self.beyond is None else {"over the cap": sum(self.beyond.memory_bytes().values())}),
         }
 
     def render(self) -> str:
         lines = [f"{self.name}: {len(self)} subscriptions to {self.event_type.name}"]
         lines += [f"  {line}" for line in self.store.render(self.columns)]
-        if self._trees:
-            lines.append(f"  trees, over the cap of the normal form: {len(self._trees)}")
+        if self.beyond is not None:
+            lines += [
+                f"  over the cap of the normal form, in {line}"
+                for line in self.beyond.render().splitlines()[:1]
+            ]
         return "\n".join(lines)
 
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         first = int(self._find(np.array([subscription_id], dtype=np.int64))[0])
+        if first < 0 and self.beyond is not None:
+            return self.beyond.explain(event, subscription_id)
         batch = EventBatch.from_pylist(self.event_type, [event])
         matched = subscription_id in self.match(batch)[1].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
-        if first < 0:
-            tree = self._trees[subscription_id]
-            return f"{verdict}\n  {tree.filter.substitute(tree.values)}"
         plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
         keys, _ = self.columns.encode(batch)
         return "\n".join([verdict, *explain_rows(self.store, self.columns, plan, first, keys[0])])
@@ -582,3 +567,11 @@ def _check_distinct(ids: IdArray) -> None:
             raise SubscriptionError(
                 f"subscription {int(ordered[repeated[0]])}: given more than once, expected each id once"
             )
+
+
+def _together(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:
+    """Two answers to one batch in one, ids ascending within each event."""
+    events = [np.repeat(np.arange(len(o) - 1, dtype=np.int64), np.diff(o)) for o, _ in (answers, others)]
+    event, ids = np.concatenate(events), np.concatenate([answers[1], others[1]])
+    order = np.lexsort((ids, event))
+    return answers[0] + others[0], ids[order]

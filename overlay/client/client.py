@@ -149,6 +149,11 @@ class Client:
         return self._session is not None and self._session.connected
 
     @property
+    def dropped(self) -> int:
+        """Events for this client that its broker gave up, as `slow_consumer` has it or while it was away."""
+        return self._session.link.missed if self._session is not None else 0
+
+    @property
     def broker(self) -> str:
         """The name of the broker that this client is connected to, or was last."""
         return self._session.broker if self._session is not None else ""

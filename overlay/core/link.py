@@ -56,6 +56,7 @@ class Frame(Generic[M]):
     credit: int
     messages: tuple[M, ...] = ()
     probe: bool = False
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class Link:
         self.queued_events = 0
         self.retained_bytes = 0
         self.retained_events = 0
+        self.dropped = 0
         # Receiving.
         self.received = 0
         self._announced = 0
@@ -116,6 +118,8 @@ class Link:
         self._consumed = 0
         self._granted = 0
         self._hold = False
+        self._missed = 0
+        self._missed_before = 0
 
     # --- a connection opens -----------------------------------------------------------------------
 
@@ -163,6 +167,8 @@ class Link:
         self._ack_now = True  # The first frame grants credit, even when it has nothing else to say.
         self._probe = False
         self._gave_up = False
+        self._missed_before += self._missed
+        self._missed = self.dropped = 0
         self.peer_incarnation = peer_incarnation
 
     def give_up_control(self) -> bool:
@@ -303,7 +309,7 @@ class Link:
         self._frames_since_ack = 0
         self._ack_now = False
         probe, self._probe = self._probe, False
-        return replace(frame, received=self.received, credit=self._granted, probe=probe)
+        return replace(frame, received=self.received, credit=self._granted, probe=probe, dropped=self.dropped)
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -311,6 +317,7 @@ class Link:
         """The messages of a frame that arrived; none if it arrived before. Raises `LinkError` for a gap."""
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
+        self._missed = max(self._missed, frame.dropped)
         if frame.probe:
             self._ack_now = True
         if frame.sequence == 0:
@@ -340,6 +347,11 @@ class Link:
         self.acknowledged = max(self.acknowledged, received)
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()
+
+    @property
+    def missed(self) -> int:
+        """Events that the peer had for this end and gave up."""
+        return self._missed_before + self._missed
 
     def consume(self, size: int) -> None:
         """Event messages of this size (`size_of`) have been dealt with: the peer may send as much again."""

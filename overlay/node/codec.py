@@ -122,7 +122,13 @@ def encode_greeting(greeting: Greeting) -> bytes:
 
 def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
     """The bytes of a frame; `schemas` lets every subscription carry its event type (clients want that)."""
-    wire = pb.Frame(sequence=frame.sequence, received=frame.received, credit=frame.credit, probe=frame.probe)
+    wire = pb.Frame(
+        sequence=frame.sequence,
+        received=frame.received,
+        credit=frame.credit,
+        probe=frame.probe,
+        dropped=frame.dropped,
+    )
     for message in frame.messages:
         _ENCODERS[type(message)](wire.messages.add(), message)
         if schemas and isinstance(message, Subscribe):
@@ -143,7 +149,8 @@ def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     kind = packet.WhichOneof("kind")
     if kind == "frame":
         frame = packet.frame
-        return Frame(frame.sequence, frame.received, frame.credit, tuple(frame.messages), frame.probe)
+        head = (frame.sequence, frame.received, frame.credit)
+        return Frame(*head, tuple(frame.messages), frame.probe, frame.dropped)
     if kind == "hello":
         return _decode_greeting(packet.hello)
     if kind == "goodbye":

@@ -40,6 +40,8 @@ from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
 
 log = logging.getLogger("covey.broker")
 
+_FLOOD = 50_000
+
 
 class Node:
     """The state of one broker process: its core, and an outlet for every neighbour and every session."""
@@ -65,6 +67,7 @@ class Node:
         for neighbour in overlay.neighbours(name):
             interface = f"broker/{neighbour}"
             self.outlets[interface] = Outlet(interface, self._link(), changed=self._fullness_changed)
+        self._neighbours = list(self.outlets.values())
 
     def _link(self, **options: int) -> Link:
         limits = self.overlay.limits
@@ -151,6 +154,11 @@ class Node:
         if outlet.pump is not None:
             outlet.pump.close(status, f"the session ends: {why}")
         self._perform(self.core.handle(Disconnect(), outlet.interface, time.monotonic()))
+
+    def flooded(self) -> bool:
+        """Whether so much control waits for some neighbour that clients must not be listened to for a
+        while."""
+        return any(outlet.link.queued_control > _FLOOD and outlet.connected for outlet in self._neighbours)
 
     def dismiss(self) -> None:
         """End every connection, and say why."""

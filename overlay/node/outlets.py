@@ -94,7 +94,7 @@ class Outlet:
             return False
         if over and self.policy is SlowConsumer.DROP_NEWEST:
             room = 0 if self.max_events is None else max(0, self.max_events - link.backlog_events)
-            self.losses.add("queue full, newest dropped", events_in(message) - room)
+            self._lose("queue full, newest dropped", events_in(message) - room)
             if not room:
                 return True
             message = part(message, 0, room)
@@ -119,7 +119,11 @@ class Outlet:
             dropped = self.link.drop_oldest()
             if not dropped:
                 return
-            self.losses.add(reason, dropped)
+            self._lose(reason, dropped)
+
+    def _lose(self, reason: str, events: int) -> None:
+        self.losses.add(reason, events)
+        self.link.dropped += events
 
     def _set_full(self, full: bool) -> None:
         if self.full != full:

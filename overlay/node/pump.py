@@ -38,6 +38,7 @@ no better."""
 
 _LEARN_WHY_S = 1.0
 _GOODBYE_S = 1.0
+_BUSY_S = 0.005
 
 
 class Connection(Protocol):
@@ -66,7 +67,8 @@ class Pump:
     called before the link is asked for a frame: what was held back may then be queued; `sent` gets every
     frame that is written.
 
-    Once closed, a pump touches its link no more: another one may have taken it over.
+    Nothing is read while `busy` says so. Once closed, a pump touches its link no more: another one may have
+    taken it over.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Pump:
         schemas: bool = False,
         acknowledge_after_s: float = ACKNOWLEDGE_AFTER_S,
         await_end: bool = False,
+        busy: Callable[[], bool] | None = None,
     ) -> None:
         self._link = link
         self._connection = connection
@@ -92,6 +95,7 @@ class Pump:
         self._schemas = schemas
         self._acknowledge_after_s = acknowledge_after_s
         self._await_end = await_end
+        self._busy = busy
         self._work = asyncio.Event()
         self._work.set()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -147,6 +151,8 @@ class Pump:
 
     async def _read(self) -> None:
         while True:
+            while self._busy is not None and self._busy():
+                await asyncio.sleep(_BUSY_S)
             data = await self._connection.read()
             if data is grpc.aio.EOF:
                 return

@@ -145,6 +145,7 @@ class Service:
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
             schemas=outlet.is_broker,
+            busy=None if outlet.is_broker else node.flooded,
             acknowledge_after_s=ACKNOWLEDGE_AFTER_S if outlet.is_broker else ACCEPT_AFTER_S,
         )
         outlet.attach(pump)

@@ -26,14 +26,17 @@ def test_derived_columns_live_as_long_as_a_subscription_needs_them() -> None:
     assert engine.columns.derived == 0
 
 
-def test_trees_give_their_columns_back() -> None:
+def test_filters_over_the_cap_give_their_columns_back() -> None:
     engine = ClusterEngine(QUOTE)
     wide = parse(" and ".join(f"(volume == {i} or firm prefix $p)" for i in range(7)), QUOTE)
     engine.add(1, wide, {"p": "a"})
+    assert engine.beyond is not None
     engine.update(1, {"p": "b"})
-    assert engine.columns.derived == 1
+    assert engine.beyond.columns.derived == 1
+    assert "over the cap of the normal form, in noncanonical: 1 subscriptions" in engine.render()
+    assert "of these predicates" in engine.explain({"firm": "b"}, 1)
     engine.remove(1)
-    assert engine.columns.derived == 0
+    assert engine.beyond.columns.derived == len(engine) == 0
 
 
 def test_access_predicates_that_moved_away_leave_no_buckets() -> None:

@@ -320,6 +320,7 @@ async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> No
             assert got == sorted(got)
             assert (got[-1] == 49_999) == (policy == "drop_oldest")
             assert got[0] == 0
+            await until(lambda: slow.dropped == lost, "the client is told how many events it lost")
 
 
 @on_a_loop

@@ -1,0 +1,110 @@
+"""What a broker keeps for an interface, and what it gives up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.link import Link
+from covey.overlay.core.messages import Deliver, Publish, Unsubscribe
+from covey.overlay.core.size import events_in, size_of
+from covey.overlay.node.limits import SlowConsumer
+from covey.overlay.node.outlets import Outlet, part, pieces
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+
+
+def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
+    rows = [{"firm": firm, "price": float(first + i)} for i in range(count)]
+    batch = EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first)
+    return Deliver(batch, np.arange(count + 1) * 2, np.arange(2 * count), 1)
+
+
+def outlet(policy: SlowConsumer, **options: int) -> tuple[Outlet, list[bool]]:
+    heard: list[bool] = []
+    return Outlet(
+        "client/c", Link(1), changed=lambda o: heard.append(o.full), policy=policy, **options
+    ), heard
+
+
+def waiting(of: Outlet) -> list[int]:
+    return [s for m, _ in of.link._events for s in m.batch.sequences().tolist()]  # type: ignore[union-attr]
+
+
+def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
+    blocked, heard = outlet(SlowConsumer.BLOCK, max_events=10)
+    for first in (0, 5, 10):
+        assert blocked.send(deliver(first, 5))
+    assert (blocked.full, heard) == (True, [True])
+    blocked.link.drop_oldest()
+    blocked.progressed()
+    assert blocked.full
+    blocked.link.drop_oldest()
+    blocked.progressed()
+    assert (blocked.full, heard) == (False, [True, False])
+
+
+def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
+    newest, heard = outlet(SlowConsumer.DROP_NEWEST, max_events=7)
+    for first in (0, 5, 10):
+        assert newest.send(deliver(first, 5))
+    assert waiting(newest) == [0, 1, 2, 3, 4, 5, 6]
+    assert newest.losses.events == {"queue full, newest dropped": 8}
+    assert newest.link.dropped == 8
+    assert heard == []
+
+
+def test_dropping_the_oldest_keeps_the_newest() -> None:
+    oldest, _ = outlet(SlowConsumer.DROP_OLDEST, max_events=7)
+    for first in (0, 5, 10):
+        assert oldest.send(deliver(first, 5))
+    assert waiting(oldest) == [10, 11, 12, 13, 14]
+    assert oldest.losses.events == {"queue full, oldest dropped": 10}
+
+
+def test_disconnecting_says_so() -> None:
+    ended, _ = outlet(SlowConsumer.DISCONNECT, max_events=7)
+    assert ended.send(deliver(0, 5))
+    assert not ended.send(deliver(5, 5))
+
+
+def test_one_that_is_away_for_long_holds_back_nobody() -> None:
+    away, heard = outlet(SlowConsumer.BLOCK, max_events=10)
+    for first in (0, 5, 10):
+        away.send(deliver(first, 5))
+    away.lose_patience()
+    assert (away.full, heard) == (False, [True, False])
+    away.send(deliver(15, 5))
+    assert waiting(away) == list(range(10, 20))
+    assert away.losses.events == {"out of reach, oldest dropped": 10}
+    away.discard()
+    assert away.losses.events["session ended"] == 10
+
+
+def test_control_for_one_that_is_away_is_bounded() -> None:
+    link = Link(1, max_control=5)
+    away = Outlet("broker/b2", link, changed=lambda _: None)
+    for epoch in range(20):
+        away.send(Unsubscribe(epoch, epoch))
+    assert link.queued_control == 0
+    away.greeting = True  # a handshake is under way: it decides on what is known by now
+    away.send(Unsubscribe(21, 21))
+    assert link.peer_incarnation == 0
+
+
+def test_large_messages_are_cut_up_without_losing_whom_they_are_for() -> None:
+    whole = deliver(0, 50, firm="x" * 1_000)
+    cut = pieces(whole, 10_000)
+    assert len(cut) > 4
+    assert all(size_of(piece) <= 10_000 for piece in cut)
+    assert sum(events_in(piece) for piece in cut) == 50
+    seen = [
+        (int(piece.batch.sequences()[i]), piece.ids[piece.offsets[i] : piece.offsets[i + 1]].tolist())
+        for piece in cut
+        if isinstance(piece, Deliver)
+        for i in range(len(piece.batch))
+    ]
+    assert seen == [(i, [2 * i, 2 * i + 1]) for i in range(50)]
+    middle = part(Publish(whole.batch), 3, 5)
+    assert isinstance(middle, Publish)
+    assert middle.batch.sequences().tolist() == [3, 4]
