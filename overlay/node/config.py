@@ -40,7 +40,8 @@ class BrokerAddress:
 class Overlay:
     """All that an overlay file says. In a link, the second broker dials the first.
 
-    `delays_ms` are delays of links that the file names, for the simulator; real links are as they are.
+    `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
+    clients: an overlay on one machine then behaves like a wide one.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Overlay:
     limits: Limits
     sessions: SessionLimits
     delays_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    client_delay_ms: float = 0.0
 
     def delay_ms(self, a: str, b: str) -> float:
         """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
@@ -127,7 +129,7 @@ class _Reader:
         self.path = path
 
     def overlay(self, document: object) -> Overlay:
-        known = ["overlay", "routing", "event_types", "brokers", "links", "limits"]
+        known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -142,7 +144,8 @@ class _Reader:
         links, delays_ms = self.links(top.get("links") or [], brokers)
         event_types = self.event_types(top.get("event_types") or {})
         limits, sessions = self.limits(top.get("limits") or {})
-        return Overlay(name, routing, event_types, brokers, links, limits, sessions, delays_ms)
+        client_ms = self.delay(top.get("client_delay_ms", 0.0), "client_delay_ms")
+        return Overlay(name, routing, event_types, brokers, links, limits, sessions, delays_ms, client_ms)
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:
         found: dict[str, BrokerAddress] = {}
@@ -207,18 +210,17 @@ class _Reader:
             known = self.mapping(entry, field, ["ends", "delay_ms"])
             if "ends" not in known:
                 raise self.error(f"{field}.ends", "is missing")
-            entry, delay_ms = known["ends"], known.get("delay_ms")
-            if "delay_ms" in known and (
-                not isinstance(delay_ms, int | float)
-                or isinstance(delay_ms, bool)
-                or not 0 <= delay_ms <= 3_600_000
-            ):
-                raise self.error(
-                    f"{field}.delay_ms", f"is {delay_ms!r}: expected milliseconds, from 0 to an hour"
-                )
+            entry = known["ends"]
+            if "delay_ms" in known:
+                delay_ms = self.delay(known["delay_ms"], f"{field}.delay_ms")
         if not isinstance(entry, list) or len(entry) != 2:
             raise self.error(field, f"is {entry!r}: expected a pair of brokers")
-        return entry, None if delay_ms is None else float(delay_ms)
+        return entry, delay_ms
+
+    def delay(self, value: object, field: str) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 3_600_000:
+            raise self.error(field, f"is {value!r}: expected milliseconds, from 0 to an hour")
+        return float(value)
 
     def event_types(self, value: object) -> tuple[EventType, ...]:
         found = []

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from typing import Any
 
 import grpc.aio
 
 from covey.overlay.core.link import LinkError
 from covey.overlay.node.channel import CONNECT, open_channel, reason_of
 from covey.overlay.node.codec import Greeting, MalformedPacketError, decode_packet, encode_greeting
+from covey.overlay.node.delay import delayed
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import ClosedError, Pump
+from covey.overlay.node.pump import ClosedError, Connection, Pump
 from covey.overlay.node.service import check_neighbour
 
 log = logging.getLogger("covey.broker")
@@ -92,22 +94,28 @@ async def _connection(node: Node, outlet: Outlet, address: str) -> None:
             node.resume(outlet, greeting)
         finally:
             outlet.greeting = False
-        pump = Pump(
-            outlet.link,
-            call,
-            lambda messages: node.take(outlet, messages),
-            heard=outlet.hear,
-            schemas=True,  # a broker that starts does not know the type yet
-            await_end=True,
-        )
-        outlet.attach(pump)
-        why = "the connection broke"
-        try:
-            await pump.run()
-            why = await call.details() or "it ended the stream"
-        except (ClosedError, LinkError, MalformedPacketError) as error:
-            why = str(error)
-            raise
-        finally:
-            outlet.pump = None
-            node.lost(outlet, why)
+        sent_s, read_s = node.delays_s(outlet)
+        async with delayed(call, sent_s=sent_s, read_s=read_s) as connection:
+            await _pump(node, outlet, call, connection)
+
+
+async def _pump(node: Node, outlet: Outlet, call: Any, connection: Connection) -> None:
+    pump = Pump(
+        outlet.link,
+        connection,
+        lambda messages: node.take(outlet, messages),
+        heard=outlet.hear,
+        schemas=True,  # a broker that starts does not know the type yet
+        await_end=True,
+    )
+    outlet.attach(pump)
+    why = "the connection broke"
+    try:
+        await pump.run()
+        why = await call.details() or "it ended the stream"
+    except (ClosedError, LinkError, MalformedPacketError) as error:
+        why = str(error)
+        raise
+    finally:
+        outlet.pump = None
+        node.lost(outlet, why)

@@ -105,6 +105,14 @@ class Node:
             self._balance(outlet)
         return outlet
 
+    def delays_s(self, outlet: Outlet) -> tuple[float, float]:
+        """How long to hold back what is sent to an interface, and what is read from it: a neighbour holds
+        back what it sends by itself.
+        """
+        if outlet.is_broker:
+            return self.overlay.delay_ms(self.name, outlet.interface.removeprefix("broker/")) / 1e3, 0.0
+        return self.overlay.client_delay_ms / 1e3, self.overlay.client_delay_ms / 1e3
+
     def resume(self, outlet: Outlet, peer: Greeting) -> bool:
         """Take up the link with an interface whose connection has opened; False if it starts afresh."""
         resumed = outlet.link.resume(peer.hello)

@@ -33,6 +33,7 @@ from covey.overlay.node.codec import (
     encode_inspection,
 )
 from covey.overlay.node.config import BrokerAddress
+from covey.overlay.node.delay import delayed
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
 from covey.overlay.node.pump import (
@@ -40,6 +41,7 @@ from covey.overlay.node.pump import (
     ACKNOWLEDGE_AFTER_S,
     WRITE_ERRORS,
     ClosedError,
+    Connection,
     PeerClosedError,
     Pump,
     say_goodbye,
@@ -139,9 +141,19 @@ class Service:
         except LinkError as error:
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return
+        sent_s, read_s = node.delays_s(outlet)
+        ended: ClosedError | None = None
+        async with delayed(context, sent_s=sent_s, read_s=read_s) as connection:
+            ended = await self._pump(outlet, connection, answer)
+        if ended is not None:
+            await _abort(context, ended.status, str(ended))
+
+    async def _pump(self, outlet: Outlet, connection: Connection, answer: bytes) -> ClosedError | None:
+        """The life of a connection that has greeted; what to tell the peer of its end, if anything."""
+        node = self._node
         pump = Pump(
             outlet.link,
-            context,
+            connection,
             lambda messages: node.take(outlet, messages),
             heard=outlet.hear,
             schemas=outlet.is_broker,
@@ -153,7 +165,7 @@ class Service:
         ended: ClosedError | None = None
         left = False
         try:
-            await context.write(answer)
+            await connection.write(answer)
             await pump.run()
         except PeerClosedError as error:
             why, left = str(error), error.status == "OK"
@@ -162,7 +174,7 @@ class Service:
         except (LinkError, MalformedPacketError) as error:
             why, ended = str(error), ClosedError("INVALID_ARGUMENT", str(error))
             log.warning("%s broke the protocol: %s", outlet.interface, error)
-            await say_goodbye(context, ended.status, why)
+            await say_goodbye(connection, ended.status, why)
         except (grpc.RpcError, OSError, *WRITE_ERRORS):
             pass
         finally:
@@ -172,8 +184,7 @@ class Service:
                     node.end_session(outlet, why)
                 else:
                     node.lost(outlet, why)
-        if ended is not None:
-            await _abort(context, ended.status, str(ended))
+        return ended
 
     # --- Describe and Inspect ---------------------------------------------------------------------
 
