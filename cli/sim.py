@@ -175,7 +175,10 @@ def fuzz_command(
     ] = False,
     defect: Annotated[
         str | None,
-        typer.Option(help="Make brokers wrong: drop-update, keep-slot, swap-order or echo-event."),
+        typer.Option(
+            help="Make brokers wrong: drop-update, keep-slot, swap-order, echo-event, early-acknowledge, "
+            "claim-newest."
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
     json_output: Annotated[

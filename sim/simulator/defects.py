@@ -11,7 +11,17 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.messages import Action, Message, Publish, Send, Subscribe, Unsubscribe, Update
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    Deliver,
+    Message,
+    Publish,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
 
 if TYPE_CHECKING:
     from covey.overlay.core.broker import Broker
@@ -83,10 +93,38 @@ class EchoEvent(Defect):
         return actions
 
 
+class EarlyAcknowledge(Defect):
+    """A change is acknowledged as soon as it is known here, before those beyond have it."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        if not isinstance(message, Subscribe | Update):
+            return actions
+        answers = [a.message for a in actions if isinstance(a, Send) and a.interface == source]
+        if any(isinstance(answer, Acknowledge) for answer in answers):
+            return actions
+        self.fired += 1
+        return [*actions, Send(source, Acknowledge(message.epoch))]
+
+
+class ClaimNewest(Defect):
+    """Deliveries say that they were matched at the newest values: the client does not look again."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        done: list[Action] = []
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, Deliver):
+                self.fired += 1
+                action = Send(action.interface, replace(action.message, epoch=1 << 40))
+            done.append(action)
+        return done
+
+
 DEFECTS: dict[str, type[Defect]] = {
     "drop-update": DropUpdate,
     "keep-slot": KeepSlot,
     "swap-order": SwapOrder,
     "echo-event": EchoEvent,
+    "early-acknowledge": EarlyAcknowledge,
+    "claim-newest": ClaimNewest,
 }
 """The defects that `covey sim fuzz --defect` takes, by name."""

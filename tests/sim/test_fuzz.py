@@ -19,6 +19,8 @@ SEEN = {
     "drop-update": {"routing", "coverage"},
     "keep-slot": {"routing"},
     "echo-event": {"echo"},
+    "early-acknowledge": {"coverage"},
+    "claim-newest": {"strictness"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
