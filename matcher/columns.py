@@ -3,12 +3,13 @@
 What is no interval (prefix, contains, the order of strings ...) is a derived column: key 1 where it
 holds, 0 where not, MISSING where the attribute is missing. However many subscriptions share it, it is
 computed once per batch, on the distinct values of the attribute. Derived columns are counted: the last to
-release one frees its place.
+release one frees its place. An attribute is encoded from the first subscription on that tests it: a broker
+that passes events on by their price alone never looks at the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ class Columns:
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
         self._numbers: dict[Derived, int] = {}
+        self._tested: dict[int, Kind] = {}
 
     def __len__(self) -> int:
         return len(self.event_type.names) + len(self._derived)
@@ -56,6 +58,12 @@ class Columns:
     def derived(self) -> int:
         """How many derived columns are in use."""
         return len(self._numbers)
+
+    def test(self, columns: Iterable[int]) -> None:
+        """Encode these attributes from now on; that of a derived column is not needed."""
+        for number in columns:
+            if number not in self._tested:
+                self._tested[number] = self.event_type.kinds[number]
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
         """The number of a derived column, for so many more users of it."""
@@ -102,19 +110,20 @@ class Columns:
         return f"{self.event_type.names[attribute]} {operator} {text!r}"
 
     def encode(self, batch: EventBatch) -> tuple[Keys, npt.NDArray[np.int64]]:
-        """The key matrix of a batch, int64[n_events, n_columns], and the events with an int64 that shares
-        its key.
+        """The key matrix of a batch, int64[n_events, n_columns], 0 where nobody tests, and the events with
+        an int64 that shares its key.
         """
-        keys = np.empty((len(batch), len(self)), dtype=np.int64)
+        keys = np.zeros((len(batch), len(self)), dtype=np.int64)
         extremes = 0
         records = batch.record_batch
         if len(batch):
-            for number, kind in enumerate(self.event_type.kinds):
+            for number, kind in self._tested.items():
                 extremes += self._encode(records.column(number), number, kind, keys)
-            self._derive(records, keys)
+            if self._derived:
+                self._derive(records, keys)
         if not extremes:
             return keys, _NONE
-        integers = [i for i, kind in enumerate(self.event_type.kinds) if kind is Kind.INT64]
+        integers = [number for number, kind in self._tested.items() if kind is Kind.INT64]
         outermost = (keys[:, integers] == FIRST) | (keys[:, integers] == LAST)
         return keys, np.flatnonzero(outermost.any(axis=1))
 

@@ -187,6 +187,7 @@ class RowEngine(Engine):
         keys = np.empty((len(plan.access), len(rows)), dtype=np.int64)
         lows = np.empty((plan.size, len(rows)), dtype=np.int64)
         highs = np.empty((plan.size, len(rows)), dtype=np.int64)
+        self.columns.test(test.column for test in (*plan.access, *plan.tests))
         for a, test in enumerate(plan.access):
             keys[a] = access_keys(test, operands)
         for t, test in enumerate(plan.tests):

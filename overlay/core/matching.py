@@ -161,15 +161,17 @@ def split_by_session(
     if not len(uids):
         return []
     count = len(offsets) - 1
-    events = np.repeat(np.arange(count), np.diff(offsets))
     owners = owner[uids]
     ids = subscription[uids]
     if (owners == owners[0]).all():
-        bounds = np.zeros(0, np.int64)
-    else:
-        order = np.argsort(owners, kind="stable")
-        owners, events, ids = owners[order], events[order], ids[order]
-        bounds = np.flatnonzero(np.diff(owners)) + 1
+        matched = np.flatnonzero(offsets[1:] > offsets[:-1])
+        if len(matched) == count:
+            return [(int(owners[0]), None, offsets, ids)]
+        return [(int(owners[0]), matched, np.append(offsets[matched], len(ids)), ids)]
+    events = np.repeat(np.arange(count), np.diff(offsets))
+    order = np.argsort(owners, kind="stable")
+    owners, events, ids = owners[order], events[order], ids[order]
+    bounds = np.flatnonzero(np.diff(owners)) + 1
     edges = [0, *bounds.tolist(), len(ids)]
     shares: list[Share] = []
     for start, stop in pairwise(edges):

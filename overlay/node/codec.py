@@ -374,6 +374,10 @@ def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     count = len(m.batch)
     each = len(m.ids) // count if count else 0
     # Mostly every event has the same few ids: then they are written once.
+    if count == 1:
+        deliver.ids = m.ids.astype("<u4").tobytes()
+        deliver.epoch = m.epoch
+        return
     if count and each * count == len(m.ids) and np.array_equal(m.offsets, np.arange(count + 1) * each):
         rows = m.ids.reshape(count, each)
         if (rows == rows[0]).all():

@@ -166,6 +166,7 @@ def test_ids_are_sorted_whatever_their_order(size: int) -> None:
 def test_strings_of_equal_beginnings_and_lengths_have_their_own_codes() -> None:
     event_type = EventType("T", {"x": "string"})
     columns = Columns(event_type)
+    columns.test([0])
     texts = ["", *(prefix + c for prefix in ("", "a", "ab", "é") for c in "abcé")] + [
         f"{i:03}" for i in range(90)
     ]

@@ -37,7 +37,9 @@ numbers = st.one_of(integers, floats)
 
 def keys_of(kind: Kind, values: list[Any]) -> list[int]:
     event_type = EventType("T", {"x": kind})
-    keys, _ = Columns(event_type).encode(EventBatch.from_pylist(event_type, [{"x": v} for v in values]))
+    columns = Columns(event_type)
+    columns.test([0])
+    keys, _ = columns.encode(EventBatch.from_pylist(event_type, [{"x": v} for v in values]))
     return [int(key) for key in keys[:, 0]]
 
 
@@ -99,6 +101,7 @@ def test_nan_and_missing_lie_outside_every_bound() -> None:
 def test_strings_have_the_codes_of_constants_and_events_do_not_grow_them() -> None:
     event_type = EventType("T", {"x": "string"})
     columns = Columns(event_type)
+    columns.test([0])
     codes = {text: columns.strings.code(text) for text in ("", "a", "é", "ab")}
     assert len(set(codes.values())) == 4
     rows = [{"x": x} for x in ("a", "b", None, "", "é", "ab", "abc")]
@@ -142,11 +145,21 @@ def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is()
     assert len(columns) == 2
 
 
+def test_an_attribute_is_encoded_from_the_first_that_tests_it() -> None:
+    event_type = EventType("T", {"x": "int64", "y": "float64"})
+    columns = Columns(event_type)
+    batch = EventBatch.from_pylist(event_type, [{"x": 2**63 - 1, "y": 1.0}])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[0, 0]], []]
+    columns.test([0])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[LAST, 0]], [0]]
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_slices_and_nulls_are_read_where_they_lie(kind: Kind) -> None:
     values = EVENT_POOLS[kind] * 3
     event_type = EventType("T", {"x": kind})
     columns = Columns(event_type)
+    columns.test([0])
     batch = EventBatch.from_pylist(event_type, [{"x": v} for v in values])
     whole = columns.encode(batch)[0][:, 0].tolist()
     for start in range(len(values)):
