@@ -92,6 +92,7 @@ class Run:
         self._publishers: list[ClientProcess] = []
         self._subscribers: list[tuple[ClientProcess, int, Wish]] = []
         self._until_ns = 0
+        self._trace: Trace | None = None
 
     def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
         """Play it; `say` is told the phase and how much of it is done. `trace` is a Parquet file to write."""
@@ -107,24 +108,33 @@ class Run:
         with ExitStack() as stack:
             simulation.watchers += [self.judge, self.traffic]
             if trace is not None:
-                writer = stack.enter_context(Trace(trace, lambda: clock.now_ns))
-                simulation.watchers.append(writer)
+                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
+                stack.enter_context(self._trace)
+                simulation.watchers.insert(0, self._trace)
+                self.judge.watchers.append(self._trace)
             simulation.build(self.topology)
             self._advertise(say)
             self._subscribe(say)
             self._happen(say)
+            self._begins("resting")
             say("coming to rest", 0.0)
             simulation.run()
+            self._begins("quiet")
             say("checking", 0.0)
             self.judge.quiet()
             check_quiet(simulation, self.findings)
             checked = check_routes(simulation, self.findings, sample=_ROUTES_CHECKED, seed=self.scenario.seed)
-            if trace is not None:
-                self.report.trace_rows = writer.rows
+        if self._trace is not None:
+            self.report.trace_rows = self._trace.rows
         self._sum_up(time.perf_counter() - started, checked)
         return self.report
 
+    def _begins(self, phase: str) -> None:
+        if self._trace is not None:
+            self._trace.phase(phase, self.simulation.busy_ns)
+
     def _advertise(self, say: Say) -> None:
+        self._begins("advertising")
         say("advertising", 0.0)
         for number in range(self.scenario.publishers):
             broker, types = self.load.publisher(number)
@@ -135,6 +145,7 @@ class Run:
         self.simulation.run()
 
     def _subscribe(self, say: Say) -> None:
+        self._begins("subscribing")
         count = self.scenario.subscribers
         for number in range(count):
             wish = self.load.wish(number)
@@ -147,6 +158,7 @@ class Run:
         self.simulation.run()
 
     def _happen(self, say: Say) -> None:
+        self._begins("running")
         clock, scenario = self.simulation.clock, self.scenario
         begin_ns = clock.now_ns
         duration_ns = round(scenario.duration_s * NS_PER_S)

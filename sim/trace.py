@@ -1,21 +1,28 @@
 """The trace of a run: what happened, when and where, as one Parquet file that metrics are computed from.
 
-One row per event published, delivered or kept from a user, per change of a subscription, and per control
-message that arrived. The same run gives the same file, byte for byte: rows are in the order in which things
-happened, and nothing in the file depends on the machine.
+One row per event published, delivered or kept from a user, per change of a subscription, and per message
+that arrived. The same run gives the same file, byte for byte: rows are in the order in which things happened,
+and nothing in the file depends on the machine. A file without `ended` is that of a run that broke off.
 
+    row           the position of the row, from 0
     time_ns       virtual time
-    kind          published, delivered, spurious, control, advertised, unadvertised, subscribed, updated,
-                  cancelled, settled, dropped, refused, came, moved, left, crashed, restarted
+    kind          begun, phase, worked, ended: the run;
+                  came, moved, left: clients; advertised, unadvertised, subscribed, updated, cancelled,
+                  settled, refused: what they said and were told;
+                  published, delivered, spurious, answered: events;
+                  owed, excused: what the judge held to be owed to a subscription, and then no longer;
+                  control, carried: messages that arrived; dropped, crashed, restarted: brokers
     node, peer    where it happened, and the other end: the interfaces of a client and its broker, or of the
                   receiver and the sender of a message
-    name          the event type, the sort of a control message, or the reason of a drop
+    name          the event type, the sort of a control message, the reason of a drop, the name of a phase
     publisher, sequence   which event
     subscription  which of the client's subscriptions
-    count         how many events, where there may be several: spurious, dropped; the epoch of settled
-    only_new      delivered: whether the event matches the values of the newest change and not those before it
-    values        subscribed, updated: the newest values as JSON; subscribed: the filter follows in `text`
-    text          the filter of a subscription, the reason of a refusal
+    count         how many events, where there may be several: spurious, dropped, carried;
+                  subscribed, updated, answered: the number of the change (`sim/changes.py`); settled: the epoch;
+                  worked: how long the broker has been busy, in nanoseconds since the start
+    only_new      delivered: whether the event matches the newest values and not those before them
+    values        as JSON; published: the event; subscribed, updated: all values of the subscription
+    text          the filter of a subscription, the reason of a refusal; begun: the scenario as JSON
 """
 
 from __future__ import annotations
@@ -32,6 +39,7 @@ import pyarrow.parquet as pq
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.messages import Deliver, Publish
+from covey.sim.changes import Changes
 from covey.sim.simulator.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
 _WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
+        ("row", pa.int64()),
         ("time_ns", pa.int64()),
         ("kind", _WORD),
         ("node", _WORD),
@@ -67,18 +76,22 @@ class TraceError(CoveyError, OSError):
 
 
 class Trace(Watcher):
-    """Writes the trace of one run to `path`, in a `with` block; `now` says the virtual time."""
+    """Writes the trace of one run to `path`, in a `with` block; `now` says the virtual time, and `scenario`
+    is what the run was asked to do, as plain values."""
 
-    def __init__(self, path: str | Path, now: Callable[[], int]) -> None:
+    def __init__(
+        self, path: str | Path, now: Callable[[], int], scenario: Mapping[str, Any] | None = None
+    ) -> None:
         self.rows = 0
         self._now = now
-        self._before: dict[tuple[str, int], Mapping[str, Any]] = {}
-        """The values of a subscription before its newest change."""
+        self._changes: dict[tuple[str, int], Changes] = {}
+        """By client and subscription, from its first change on."""
         self._pending: list[tuple[Any, ...]] = []
         try:
             self._writer = pq.ParquetWriter(Path(path), SCHEMA, compression="zstd", store_schema=True)
         except OSError as error:
             raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
+        self._row("begun", text=json.dumps(dict(scenario or {})))
 
     def __enter__(self) -> Self:
         return self
@@ -86,17 +99,19 @@ class Trace(Watcher):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._row("ended")
         self.close()
 
     def close(self) -> None:
-        """Write what is left, and end the file."""
+        """Write what is left, and close the file."""
         self._flush()
         self._writer.close()
 
     def _row(
         self,
         kind: str,
-        node: str,
+        node: str | None = None,
         peer: str | None = None,
         name: str | None = None,
         publisher: str | None = None,
@@ -109,6 +124,7 @@ class Trace(Watcher):
     ) -> None:
         self._pending.append(
             (
+                self.rows,
                 self._now(),
                 kind,
                 node,
@@ -138,6 +154,15 @@ class Trace(Watcher):
         ]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
 
+    # --- the run --------------------------------------------------------------------------------------------
+
+    def phase(self, name: str, busy_ns: Mapping[str, int]) -> None:
+        """A phase begins: advertising, subscribing, running, resting or quiet; `busy_ns` says how long each
+        broker has worked until now. What is measured happens from `running` on."""
+        self._row("phase", name=name)
+        for broker, worked_ns in busy_ns.items():
+            self._row("worked", broker, count=worked_ns)
+
     # --- clients --------------------------------------------------------------------------------------------
 
     def came(self, client: ClientProcess) -> None:
@@ -163,23 +188,29 @@ class Trace(Watcher):
             client.broker,
             filter.event_type.name,
             subscription=subscription_id,
+            count=0,
             values=_json(client.session.values(subscription_id)),
             text=str(filter),
         )
 
     def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Any]) -> None:
-        self._before[client.name, subscription_id] = old
+        filter = client.subscriptions[subscription_id]
+        values = client.session.values(subscription_id)
+        changes = self._changes.get((client.name, subscription_id))
+        if changes is None:
+            changes = self._changes[client.name, subscription_id] = Changes(filter, old)
         self._row(
             "updated",
             client.name,
             client.broker,
-            client.subscriptions[subscription_id].event_type.name,
+            filter.event_type.name,
             subscription=subscription_id,
-            values=_json(client.session.values(subscription_id)),
+            count=changes.change(values),
+            values=_json(values),
         )
 
     def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
-        self._before.pop((client.name, subscription_id), None)
+        self._changes.pop((client.name, subscription_id), None)
         name = client.subscriptions[subscription_id].event_type.name
         self._row("cancelled", client.name, client.broker, name, subscription=subscription_id)
 
@@ -200,10 +231,22 @@ class Trace(Watcher):
     # --- events ---------------------------------------------------------------------------------------------
 
     def published(self, client: ClientProcess, batch: EventBatch) -> None:
-        for sequence in batch.sequences().tolist():
+        for event, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
             self._row(
-                "published", client.name, client.broker, batch.event_type.name, batch.publisher, sequence
+                "published",
+                client.name,
+                client.broker,
+                batch.event_type.name,
+                batch.publisher,
+                sequence,
+                values=_json(event),
             )
+
+    def owed(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        self._row("owed", client, None, None, publisher, sequence, subscription_id)
+
+    def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        self._row("excused", client, None, None, publisher, sequence, subscription_id)
 
     def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
         batch, subscription_id = action.batch, action.subscription_id
@@ -219,27 +262,22 @@ class Trace(Watcher):
             )
         if not len(batch):
             return
-        before = self._before.get((client.name, subscription_id))
-        filter = client.subscriptions.get(subscription_id)
-        rows = [] if before is None or filter is None else batch.to_pylist()
-        for place, sequence in enumerate(batch.sequences().tolist()):
-            only_new = bool(rows) and filter is not None and not filter.matches(rows[place], before)
-            self._row(
-                "delivered",
-                client.name,
-                client.broker,
-                name,
-                batch.publisher,
-                sequence,
-                subscription_id,
-                only_new=only_new,
-            )
+        changes = self._changes.get((client.name, subscription_id))
+        events = [{}] * len(batch) if changes is None else batch.to_pylist()
+        for event, sequence in zip(events, batch.sequences().tolist(), strict=True):
+            only_new, answered = (False, []) if changes is None else changes.deliver(event)
+            which = client.name, client.broker, name, batch.publisher, sequence, subscription_id
+            self._row("delivered", *which, only_new=only_new)
+            for number in answered:
+                self._row("answered", *which, count=number)
 
     # --- the overlay ----------------------------------------------------------------------------------------
 
     def passed(self, source: str, target: str, message: Message) -> None:
         if not isinstance(message, Publish | Deliver):
             self._row("control", target, source, type(message).__name__)
+        elif len(message.batch):
+            self._row("carried", target, source, message.batch.event_type.name, count=len(message.batch))
 
     def dropped(self, broker: str, action: Drop) -> None:
         self._row("dropped", broker, name=action.reason, count=action.events)

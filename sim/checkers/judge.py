@@ -9,12 +9,14 @@ nothing of routing.
 
 A broker that crashes may take events with it, so nothing is owed from then until all is quiet again. With
 `lossy` (the static baseline that unsubscribes first) a change may lose events, which is what it is measured
-for: an event that meets a change is not owed.
+for: an event that meets a change and is missed is counted, and no finding.
+
+Those who watch are told what is owed and what is no longer, so that what was missed can be told from a trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from covey.sim.checkers.columns import Columns
@@ -32,21 +34,45 @@ EventId = tuple[str, int]
 class _Wanted:
     """A subscription as the judge knows it."""
 
-    __slots__ = ("columns", "filter", "marks", "name", "owed", "row", "settled", "versions")
+    __slots__ = (
+        "client",
+        "columns",
+        "crossed",
+        "filter",
+        "marks",
+        "owed",
+        "row",
+        "settled",
+        "subscription_id",
+        "versions",
+    )
 
     def __init__(
-        self, name: str, filter: Filter, columns: Columns, epoch: int, values: dict[str, Any]
+        self,
+        client: str,
+        subscription_id: int,
+        filter: Filter,
+        columns: Columns,
+        epoch: int,
+        values: dict[str, Any],
     ) -> None:
-        self.name = name
+        self.client = client
+        self.subscription_id = subscription_id
         self.filter = filter
         self.columns = columns
         self.versions = [(epoch, values)]
         """The values from the last settled version on, or all, each with the epoch that carries it."""
         self.settled = False
         self.owed: dict[EventId, Mapping[str, Any]] = {}
+        self.crossed: set[EventId] = set()
+        """Of those, the ones that met a change on their way; kept where a change may lose events."""
         self.marks: dict[str, int] = {}
         """The highest sequence number delivered, by publisher."""
         self.row = columns.add(self, values)
+
+    @property
+    def name(self) -> str:
+        return f"{self.client}#{self.subscription_id}"
 
     @property
     def newest(self) -> dict[str, Any]:
@@ -54,12 +80,22 @@ class _Wanted:
 
 
 class Judge(Watcher):
-    """Judges one run; `now` says the virtual time."""
+    """Judges one run; `now` says the virtual time, and `watchers` are told what is owed."""
 
-    def __init__(self, findings: Findings, now: Callable[[], int], *, lossy: bool = False) -> None:
+    def __init__(
+        self,
+        findings: Findings,
+        now: Callable[[], int],
+        *,
+        lossy: bool = False,
+        watchers: Iterable[Watcher] = (),
+    ) -> None:
+        self.watchers = list(watchers)
         self.delivered_events = 0
         self.owed_events = 0
         """Deliveries that were owed, whether they came or not."""
+        self.lost_events = 0
+        """Deliveries that were owed, met a change and did not come, where a change may lose them."""
         self.excused_events = 0
         """Events published while nothing was owed."""
         self._findings = findings
@@ -83,19 +119,19 @@ class Judge(Watcher):
 
     def left(self, client: ClientProcess, vanished: bool) -> None:
         for wanted in self._subscriptions.pop(client.name).values():
+            self._excuse(wanted, list(wanted.owed))
             wanted.columns.discard(wanted.row)
         del self._unsettled[client.name], self._adverts[client.name]
         if vanished:  # with what it had published and not yet got rid of
             publisher = client.session.publisher
             for wanted in self._everything():
-                for event in [event for event in wanted.owed if event[0] == publisher]:
-                    del wanted.owed[event]
+                self._excuse(wanted, [event for event in wanted.owed if event[0] == publisher])
 
     def moved(self, client: ClientProcess, broker: str) -> None:
         """What was on its way to its old broker is lost; all has to settle again at the new one."""
         epoch = client.session.epoch + 1
         for subscription_id, wanted in self._subscriptions[client.name].items():
-            wanted.owed.clear()
+            self._excuse(wanted, list(wanted.owed))
             self._unsettle(client.name, subscription_id, wanted, epoch)
         for name in self._adverts[client.name]:
             self._adverts[client.name][name] = epoch
@@ -109,7 +145,15 @@ class Judge(Watcher):
     def crashed(self, broker: str) -> None:
         self._unsure = True
         for wanted in self._everything():
-            wanted.owed.clear()
+            self._excuse(wanted, list(wanted.owed))
+
+    def _excuse(self, wanted: _Wanted, events: list[EventId]) -> None:
+        """These are no longer owed."""
+        for event in events:
+            del wanted.owed[event]
+            for watcher in self.watchers:
+                watcher.excused(wanted.client, wanted.subscription_id, *event)
+        wanted.crossed.difference_update(events)
 
     def _everything(self) -> list[_Wanted]:
         return [wanted for mine in self._subscriptions.values() for wanted in mine.values()]
@@ -128,9 +172,8 @@ class Judge(Watcher):
         columns = by_filter.get(filter)
         if columns is None:
             columns = by_filter[filter] = Columns(filter)
-        name = f"{client.name}#{subscription_id}"
         values = client.session.values(subscription_id)
-        wanted = _Wanted(name, filter, columns, client.session.epoch, values)
+        wanted = _Wanted(client.name, subscription_id, filter, columns, client.session.epoch, values)
         self._subscriptions[client.name][subscription_id] = wanted
         self._unsettled[client.name][subscription_id] = wanted
 
@@ -140,15 +183,15 @@ class Judge(Watcher):
         wanted.versions.append((client.session.epoch, newest))
         wanted.columns.set(wanted.row, newest)
         self._unsettled[client.name][subscription_id] = wanted
+        unwanted = [event for event, row in wanted.owed.items() if not wanted.filter.matches(row, newest)]
+        self._excuse(wanted, unwanted)
         if self._lossy:
-            wanted.owed.clear()
-        for event, row in list(wanted.owed.items()):
-            if not wanted.filter.matches(row, newest):
-                del wanted.owed[event]
+            wanted.crossed.update(wanted.owed)
 
     def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
         wanted = self._subscriptions[client.name].pop(subscription_id)
         self._unsettled[client.name].pop(subscription_id, None)
+        self._excuse(wanted, list(wanted.owed))
         wanted.columns.discard(wanted.row)
 
     def settled(self, client: ClientProcess, epoch: int) -> None:
@@ -194,15 +237,15 @@ class Judge(Watcher):
             event = (batch.publisher, sequence)
             for columns in groups.values():
                 for wanted in columns.wanting(row, _newest):
-                    if len(wanted.versions) > 1 and not self._owed_throughout(wanted, row):
-                        continue
+                    if len(wanted.versions) > 1:
+                        if not all(wanted.filter.matches(row, values) for _, values in wanted.versions):
+                            continue
+                        if self._lossy:
+                            wanted.crossed.add(event)
                     wanted.owed[event] = row
                     self.owed_events += 1
-
-    def _owed_throughout(self, wanted: _Wanted, row: Mapping[str, Any]) -> bool:
-        if self._lossy:
-            return False
-        return all(wanted.filter.matches(row, values) for _, values in wanted.versions)
+                    for watcher in self.watchers:
+                        watcher.owed(wanted.client, wanted.subscription_id, *event)
 
     def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
         batch = action.batch
@@ -235,6 +278,7 @@ class Judge(Watcher):
                     f"{wanted.name} got {row}, but wants {wanted.filter} with {newest}",
                 )
             wanted.owed.pop((publisher, sequence), None)
+            wanted.crossed.discard((publisher, sequence))
         wanted.marks[publisher] = mark
 
     # --- the end --------------------------------------------------------------------------------------------
@@ -243,6 +287,9 @@ class Judge(Watcher):
         """All is quiet: what is still owed was missed. Afterwards everything is owed again."""
         for wanted in self._everything():
             for (publisher, sequence), row in wanted.owed.items():
+                if (publisher, sequence) in wanted.crossed:
+                    self.lost_events += 1
+                    continue
                 self._findings.add(
                     "coverage",
                     self._now(),
@@ -250,6 +297,7 @@ class Judge(Watcher):
                     f"of {publisher}, {row}",
                 )
             wanted.owed.clear()
+            wanted.crossed.clear()
         self._unsure = False
 
 

@@ -63,6 +63,13 @@ class Watcher:
     def dropped(self, broker: str, action: Drop) -> None:
         """A broker has dropped events."""
 
+    def owed(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        """The judge holds that this event, published now, must be delivered to this subscription."""
+
+    def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        """What the judge held to be owed is no longer: the subscription has changed or ended, or something
+        has crashed."""
+
     def crashed(self, broker: str) -> None:
         """A broker has lost its state."""
 
