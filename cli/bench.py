@@ -127,3 +127,32 @@ def match(
         print(markdown(results))
     if drawing is not None:
         draw(results, drawing)
+
+
+@bench.command("change")
+def change(
+    modes: Annotated[
+        str, typer.Option(help="Which: parametric, static, static-old-first; several with commas.")
+    ] = "parametric,static,static-old-first",
+    filters: Annotated[
+        str, typer.Option(help="Which: both, disjoint; several with commas.")
+    ] = "both,disjoint",
+    events: Annotated[str, typer.Option(help="Events per second; several with commas.")] = "200,2000",
+    changes: Annotated[str, typer.Option(help="Changes per second; several with commas.")] = "10,100,1000",
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each case takes.")] = 3.0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Change a subscription while events flow through three brokers, and count what is missed, repeated or
+    stale.
+
+    With the filter "both" every event matches before and after each change; with "disjoint" it is one or the
+    other. Old-first unsubscribes before it subscribes. An event is owed if it matches from the last change
+    that has taken effect, at the moment it is published, up to its delivery.
+
+    Example: covey bench change --modes parametric --changes 100,1000 --json
+    """
+    from covey.cli.bench_change import run
+
+    run(modes, filters, events, changes, seconds, json_output)

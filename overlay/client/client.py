@@ -309,6 +309,14 @@ class Client:
 
     # --- waiting ----------------------------------------------------------------------------------
 
+    async def settled(self, *, timeout: float | None = None) -> None:
+        """Wait until everything that this client has said so far has taken effect.
+
+        Raises `NotSettledError` after `timeout` seconds: then it still stands, and takes effect later.
+        """
+        self._check_open()
+        await self._settled(timeout, f"what client {self.name} has said")
+
     async def _settled(self, timeout: float | None, what: str) -> None:
         """Until everything said so far has taken effect."""
         future = self._waiters.wait(self._core.epoch)

@@ -1,0 +1,80 @@
+"""`covey bench change` for people: a progress bar on stderr, one table."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from covey.matcher.errors import CoveyError
+from covey.sim.bench.change import Plan, Result, measure
+
+
+def run(modes: str, filters: str, events: str, changes: str, seconds: float, as_json: bool) -> None:
+    """Measure, and print the results."""
+    try:
+        plan = Plan(
+            _words(modes), _words(filters), _rates("events", events), _rates("changes", changes), seconds
+        )
+    except ValueError as error:
+        raise CoveyError(str(error)) from None
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting three brokers in a row", total=1.0)
+
+        def say(words: str, share: float) -> None:
+            progress.update(task, description=words, completed=share)
+
+        results = asyncio.run(measure(plan, say))
+    if as_json:
+        print(json.dumps([result.as_json() for result in results], indent=2))
+    else:
+        Console().print(table(results))
+
+
+def table(results: list[Result]) -> Table:
+    """One line per case."""
+    made = Table(title="changing a subscription while events flow")
+    made.add_column("mode")
+    made.add_column("filters")
+    for name in ("events/s", "changes/s", "published", "owed", "missed", "duplicate", "stale", "spurious"):
+        made.add_column(name, justify="right")
+    made.add_column("change to first new event, p50 / p99 ms", justify="right")
+    for result in results:
+        times = "-"
+        if result.first_new_p50_ms is not None:
+            times = f"{result.first_new_p50_ms:.1f} / {result.first_new_p99_ms:.1f}"
+        numbers = (
+            result.published,
+            result.owed,
+            result.missed,
+            result.duplicate,
+            result.stale,
+            result.spurious,
+        )
+        made.add_row(
+            result.mode,
+            result.filter,
+            f"{result.events_per_s:,.0f}",
+            f"{result.changes_per_s:,.0f}",
+            *(f"{number:,}" for number in numbers),
+            times,
+        )
+    return made
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
+
+
+def _rates(name: str, text: str) -> tuple[int, ...]:
+    try:
+        rates = tuple(int(word) for word in _words(text))
+    except ValueError:
+        rates = ()
+    if not rates or min(rates) < 1:
+        raise CoveyError(f"{name} {text!r}: expected whole numbers from 1 up, with commas between")
+    return rates
