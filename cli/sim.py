@@ -60,7 +60,16 @@ def run(
     resubscribe: Annotated[
         str | None, typer.Option(help="Under static routing: new-first or old-first.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="The matching engine of brokers and clients.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="The matching engine of brokers and clients; poset to walk the poset.")
+    ] = None,
+    poset: Annotated[str | None, typer.Option(help="forest, naive or diagram.")] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(
+            help="A system to compare, such as siena-parametric: engine, poset, routing and order at once."
+        ),
+    ] = None,
     cpu: Annotated[
         str | None, typer.Option(help="What messages cost brokers: free, measured, or a calibration file.")
     ] = None,
@@ -89,9 +98,12 @@ def run(
     from covey.sim.scenario import Scenario, load_scenario
     from covey.sim.simulator import Measured
     from covey.sim.simulator.costs import fit
+    from covey.sim.systems import find_system
     from covey.sim.topology import of_overlay
 
     chosen = Scenario() if scenario is None else load_scenario(scenario)
+    if system is not None:
+        chosen = find_system(system).applied_to(chosen)
     given = {name: context.params[name] for name in Scenario.__dataclass_fields__ if name in context.params}
     given = {name: value for name, value in given.items() if value is not None}
     if resubscribe is not None:

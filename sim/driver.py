@@ -78,6 +78,7 @@ class Run:
             routing=scenario.routing,
             resubscribe=scenario.resubscribe,
             engine=scenario.engine,
+            poset=scenario.poset,
             costs=self.costs,
             wire=wire,
         )

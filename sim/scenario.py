@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
+from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
+from covey.overlay.core.poset_matching import POSET
 
 LOADS = ("trading", "highway", "quotes", "detectors")
 
@@ -27,8 +29,9 @@ class Scenario:
     """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
 
     `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
-    are how many brokers crash and links part, at drawn moments. `cpu` is "free", "measured" or a calibration
-    file. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
+    are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
+    match by walking the poset, which then is Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or
+    a calibration file. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
     """
 
     name: str = "scenario"
@@ -51,6 +54,7 @@ class Scenario:
     routing: str = "parametric"
     resubscribe: str = "new_first"
     engine: str = "naive"
+    poset: str = "forest"
     cpu: str = "free"
     speeds: str = ""
     sensors: str = ""
@@ -69,6 +73,8 @@ class Scenario:
             ("load", LOADS),
             ("routing", ("parametric", "static")),
             ("resubscribe", ("new_first", "old_first")),
+            ("poset", ("forest", "naive", "diagram")),
+            ("engine", (*engine_names(), POSET)),
         ):
             if getattr(self, name) not in known:
                 raise ScenarioError(f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}")

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from covey.matcher.errors import EventTypeError, FilterError
 from covey.overlay.core import invariants, views
 from covey.overlay.core.acks import HELD, Acks
+from covey.overlay.core.diagram import Diagram
 from covey.overlay.core.dispatch import dispatch
 from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.messages import (
@@ -48,6 +49,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.peers import BROKER, Peer, Peers
 from covey.overlay.core.poset import Forest, Poset
+from covey.overlay.core.poset_matching import POSET
 from covey.overlay.core.slots import SlotMessage, Slots
 from covey.overlay.core.type_state import TypeState, difference, group_of
 
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
     from covey.matcher.expression import Scalar
 
-_POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset}
+_POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset, "diagram": Diagram}
 _ROUTINGS = ("parametric", "static")
 
 
@@ -63,9 +65,10 @@ class Broker:
     """One broker. Give it an id, feed `handle`, and do what it says, in order.
 
     `routing` is "parametric" or "static" (the paper's baseline), `engine` names a matching engine, `poset` is
-    "forest" or "naive"; `event_types` are known from the start. `neighbours` are the ids of the brokers that
-    it will be linked to: one that knows them acknowledges, after a restart, only what has taken effect beyond
-    them as well. Raises `ValueError` for another routing or poset.
+    "forest", "naive" or "diagram" (Siena's, which the engine "poset" matches on); `event_types` are known
+    from the start. `neighbours` are the ids of the brokers that it will be linked to: one that knows them
+    acknowledges, after a restart, only what has taken effect beyond them as well. Raises `ValueError` for
+    another routing or poset.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Broker:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
         if poset not in _POSETS:
             raise ValueError(f"poset {poset!r}: expected one of {', '.join(_POSETS)}")
+        if engine == POSET and poset != "diagram":
+            raise ValueError(f"poset {poset!r}: expected diagram, which engine {POSET!r} walks")
         self.broker_id = broker_id
         self.routing = routing
         self.engine = engine

@@ -23,6 +23,7 @@ from covey.overlay.core.interest import Interest
 from covey.overlay.core.matching import Matching
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.poset import Poset, RootChange
+from covey.overlay.core.poset_matching import POSET, PosetMatching
 from covey.overlay.core.slots import Slot, SlotMessage, Slots
 
 if TYPE_CHECKING:
@@ -60,8 +61,14 @@ class TypeState:
         """Those among them from which a refusal came: they are told again when somebody else advertises."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
-        self.links = Matching(engine, event_type)
-        self.sessions = Matching(engine, event_type)
+        self.links: Matching | PosetMatching
+        self.sessions: Matching | PosetMatching
+        if engine == POSET:
+            self.links = PosetMatching(event_type, self.groups, CLIENTS, sessions=False)
+            self.sessions = PosetMatching(event_type, self.groups, CLIENTS, sessions=True)
+        else:
+            self.links = Matching(engine, event_type)
+            self.sessions = Matching(engine, event_type)
         self._new_poset = poset
 
     @property
@@ -69,7 +76,7 @@ class TypeState:
         """Nobody publishes or wants this type, and no configuration asks to keep it."""
         return not (self.pinned or self.publishers or self.groups)
 
-    def matching(self, interface: Interface) -> Matching:
+    def matching(self, interface: Interface) -> Matching | PosetMatching:
         """The engine that this interface's subscriptions belong to."""
         return self.links if interface.startswith("broker/") else self.sessions
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession
 from covey.overlay.core.link import Link
+from covey.overlay.core.poset_matching import POSET
 from covey.sim.simulator.broker import BrokerProcess
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S, Clock
@@ -34,7 +35,8 @@ LEASE_NS = 30 * NS_PER_S
 
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
-    holds options of `Link`, and `wire` is how wires are that no topology describes."""
+    holds options of `Link`, and `wire` is how wires are that no topology describes. The engine "poset", which
+    goes with the poset "diagram", is for brokers: clients have no poset."""
 
     def __init__(
         self,
@@ -52,7 +54,8 @@ class Simulation:
         lease_ns: int = LEASE_NS,
     ) -> None:
         self.clock = Clock()
-        self.routing, self.resubscribe, self.engine, self.poset = routing, resubscribe, engine, poset
+        self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
+        self.poset = "diagram" if engine == POSET else poset
         self.brokers: dict[str, BrokerProcess] = {}
         self.clients: dict[str, ClientProcess] = {}
         """The clients whose users are there."""
@@ -122,7 +125,7 @@ class Simulation:
             name.removeprefix("client/"),
             routing=self.routing,
             resubscribe=self.resubscribe,
-            engine=self.engine,
+            engine="naive" if self.engine == POSET else self.engine,
         )
         client = ClientProcess(name, broker, session, self._client_link(name), self.clock, self.watchers)
         self.clients[name] = self._connected[name] = client

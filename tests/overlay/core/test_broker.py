@@ -558,3 +558,5 @@ def test_an_unknown_routing_or_poset_is_an_error() -> None:
         Broker("x", routing="fast")
     with pytest.raises(ValueError, match="poset 'heap': expected one of forest, naive"):
         Broker("x", poset="heap")
+    with pytest.raises(ValueError, match="poset 'forest': expected diagram, which engine 'poset' walks"):
+        Broker("x", engine="poset")

@@ -81,7 +81,7 @@ async def test_an_update_and_an_event_take_as_long_as_their_way() -> None:
             started = time.monotonic()
             await cheap.update(limit=20.0)
             took_ms = 1e3 * (time.monotonic() - started)
-            assert 2 * (10 + 30 + 50) <= took_ms
+            assert took_ms >= 2 * (10 + 30 + 50)
             started = time.monotonic()
             publishing = [
                 asyncio.ensure_future(feed.publish("Quote", firm="IBM", price=1.0, volume=i))
@@ -89,7 +89,7 @@ async def test_an_update_and_an_event_take_as_long_as_their_way() -> None:
             ]
             first = await asyncio.wait_for(anext(cheap), 5)
             took_ms = 1e3 * (time.monotonic() - started)
-            assert 10 + 50 + 30 + 10 <= took_ms
+            assert took_ms >= 10 + 50 + 30 + 10
             rest = [await asyncio.wait_for(anext(cheap), 5) for _ in range(49)]
             assert [event["volume"] for event in (first, *rest)] == list(range(50))
             await asyncio.gather(*publishing)
