@@ -31,7 +31,8 @@ class Scenario:
     `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
     are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
     match by walking the poset, which then is Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or
-    a calibration file. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
+    a calibration file. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they
+    determine.
     """
 
     name: str = "scenario"
