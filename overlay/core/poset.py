@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.roots import Covers, Roots, ScannedRoots
+from covey.overlay.core.roots import IndexedRoots, Roots
 
 
 class Heir(NamedTuple):
@@ -80,11 +80,10 @@ class Poset(Protocol):
 
 
 class Forest:
-    """The poset that scales. `roots` holds its roots; by default they are scanned."""
+    """The poset that scales. `roots` holds its roots; by default they are indexed where they are many."""
 
-    def __init__(self, roots: Roots | None = None, covers: Covers = covers_region) -> None:
-        self._covers = covers
-        self._roots: Roots = ScannedRoots(covers) if roots is None else roots
+    def __init__(self, roots: Roots | None = None) -> None:
+        self._roots: Roots = IndexedRoots() if roots is None else roots
         self._nodes: dict[int, Interest] = {}
         self._witness: dict[int, int] = {}
         self._witnessed: dict[int, dict[int, None]] = {}
@@ -108,6 +107,9 @@ class Forest:
             self._was_root[node.uid] = (node, False)
             self._settle(node)
         for node in moved:
+            if node.uid in self._roots:
+                self._roots.move(node)
+        for node in moved:
             self._reorder(node)
         if left:
             self._delete(left)
@@ -121,7 +123,7 @@ class Forest:
         uid = node.uid
         witness = self._witness.get(uid)
         if witness is not None:
-            if node.gains and not self._covers(self._nodes[witness].region, node.region):
+            if node.gains and not covers_region(self._nodes[witness].region, node.region):
                 self._unlink(uid)
                 self._settle(node)
         else:
@@ -134,7 +136,7 @@ class Forest:
                     self._demote(root, node)
         if node.loses:
             for child in [self._nodes[c] for c in self._witnessed.get(uid, ())]:
-                if not self._covers(node.region, child.region):
+                if not covers_region(node.region, child.region):
                     self._unlink(child.uid)
                     self._settle(child)
 
@@ -155,7 +157,7 @@ class Forest:
         for uid in orphans:
             node = self._nodes[uid]
             above = self._surviving(uid)
-            if above is not None and self._covers(above.region, node.region):
+            if above is not None and covers_region(above.region, node.region):
                 self._link(node, above)
             else:
                 self._settle(node)

@@ -1,8 +1,9 @@
 """The roots of a covering forest, and the two questions that a change asks of them.
 
 `find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Nothing
-else about the roots is searched, so an index may stand here without its callers knowing. The answers are
-deterministic: they depend on the history of `add` and `discard` alone.
+else about the roots is searched. Few roots are scanned (`ScannedRoots`); many are kept in an index of their
+regions as well (`IndexedRoots`, `matcher/region_index.py`), which names the few that are worth comparing. The
+answers are deterministic: they depend on the history of `add`, `move` and `discard` alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from covey.matcher.covering import Region, covers_region
+from covey.matcher.region_index import RegionIndex
 from covey.overlay.core.interest import Interest
 
 Covers = Callable[[Region, Region], bool]
@@ -24,8 +26,12 @@ class Roots(Protocol):
 
     def discard(self, node: Interest) -> None: ...
 
+    def move(self, node: Interest) -> None:
+        """A root has another region now, and is a root still."""
+        ...
+
     def find_cover(self, node: Interest) -> Interest | None:
-        """The first root, other than the node itself, that covers it."""
+        """A root, other than the node itself, that covers it."""
         ...
 
     def covered_by(self, node: Interest) -> list[Interest]:
@@ -54,6 +60,9 @@ class ScannedRoots:
     def discard(self, node: Interest) -> None:
         del self._nodes[node.uid]
 
+    def move(self, node: Interest) -> None:
+        """Nothing depends on where a root lies."""
+
     def find_cover(self, node: Interest) -> Interest | None:
         covers, region = self._covers, node.region
         for root in self._nodes.values():
@@ -73,3 +82,65 @@ class ScannedRoots:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+
+FEW = 16
+"""Up to so many roots are compared one by one: cheaper than an index, and no kernel has to be there."""
+
+
+class IndexedRoots(ScannedRoots):
+    """Roots with an index of their regions, as soon as they are more than `few`."""
+
+    def __init__(self, few: int = FEW) -> None:
+        super().__init__()
+        self._few = few
+        self._index: RegionIndex | None = None
+        self._entry: dict[int, int] = {}
+        self._entries = 0
+
+    def add(self, node: Interest) -> None:
+        super().add(node)
+        self._entries += 1
+        self._entry[node.uid] = self._entries
+        if self._index is not None:
+            self._index.put(node.uid, node.region)
+        elif len(self._nodes) > self._few:
+            self._index = RegionIndex()
+            for root in self._nodes.values():
+                self._index.put(root.uid, root.region)
+
+    def discard(self, node: Interest) -> None:
+        super().discard(node)
+        del self._entry[node.uid]
+        if self._index is not None:
+            self._index.take(node.uid)
+            if len(self._nodes) <= self._few // 2:
+                self._index = None
+
+    def move(self, node: Interest) -> None:
+        if self._index is not None:
+            self._index.put(node.uid, node.region)
+
+    def find_cover(self, node: Interest) -> Interest | None:
+        if self._index is None:
+            return super().find_cover(node)
+        covers, region, uid = self._covers, node.region, node.uid
+        for candidate in self._index.may_cover(region):
+            if candidate != uid:
+                root = self._nodes[candidate]
+                if covers(root.region, region):
+                    return root
+        return None
+
+    def covered_by(self, node: Interest) -> list[Interest]:
+        if self._index is None:
+            return super().covered_by(node)
+        covers, region, uid, nodes = self._covers, node.region, node.uid, self._nodes
+        found = [
+            nodes[candidate]
+            for candidate in self._index.may_be_covered(region)
+            if candidate != uid and covers(region, nodes[candidate].region)
+        ]
+        if len(found) > 1:
+            found.sort(key=lambda root: self._entry[root.uid])
+        return found

@@ -37,7 +37,7 @@ def test_parsing_and_publishing_do_without_numba() -> None:
 def test_kernels_hold_uncompiled_too() -> None:
     here = Path(__file__).parent
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
-    files = [str(here / name) for name in ("test_kernels.py", "test_rival_stores.py")]
+    files = [str(here / name) for name in ("test_kernels.py", "test_rival_stores.py", "test_region_index.py")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -4,7 +4,7 @@ DELETE, and 4.3, UPDATE)."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -16,6 +16,7 @@ from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.invariants import check_poset
 from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.poset import Forest, Heir, Poset
+from covey.overlay.core.roots import IndexedRoots, Roots, ScannedRoots
 
 POINT = EventType("Point", {"x": "int64", "y": "int64"})
 
@@ -151,9 +152,13 @@ SHAPES = (
 )
 
 
-@pytest.mark.parametrize("made", [Forest, Diagram])
+@pytest.mark.parametrize(
+    "made",
+    [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram],
+    ids=["scanned", "indexed", "diagram"],
+)
 @pytest.mark.parametrize("seed", range(30))
-def test_random_changes_keep_the_invariants(seed: int, made: type[Forest | Diagram]) -> None:
+def test_random_changes_keep_the_invariants(seed: int, made: Callable[[], Poset]) -> None:
     """After every change the roots are the maximal elements, and the change says how they came about."""
     draw = random.Random(seed)
     registry = Registry()
@@ -166,12 +171,12 @@ def test_random_changes_keep_the_invariants(seed: int, made: type[Forest | Diagr
         if kind == "enter" or not live:
             entered = [fresh(registry, draw, step)]
         elif kind == "move":
-            node = draw.choice(live)
-            was = node.region
-            if node.filter.variables and node.move(values(node, draw)):
-                moved = [node]
-                assert node.gains == (not covers_region(was, node.region))
-                assert node.loses == (not covers_region(node.region, was))
+            for node in draw.sample(live, min(len(live), draw.choice((1, 1, 3)))):
+                was = node.region
+                if node.filter.variables and node.move(values(node, draw)):
+                    moved.append(node)
+                    assert node.gains == (not covers_region(was, node.region))
+                    assert node.loses == (not covers_region(node.region, was))
         elif kind == "leave":
             left = [draw.choice(live)]
         else:

@@ -1,0 +1,312 @@
+"""An index of regions by covering: which of many regions may cover a given one, and which may it cover?
+
+A region that restricts an attribute has a *hull* there, the smallest interval of cuts that holds the
+attribute of all its events; a region covers another only if each of its hulls holds the other's. So each
+region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`, which
+falls as the cut grows), or the least number twice where it does not restrict the attribute. *To cover is then
+to be nowhere greater.* A string has two further columns: a checksum and its complement where the region names
+a single string. Cuts that are no int64 are rounded, always in the same direction for all; so the answers are
+candidates, and the caller asks `covers_region`.
+
+The vectors lie in blocks of at most `BLOCK`, near ones together: a block that overflows is cut in two at the
+median of the column in which it spreads most (a k-d tree). Answering looks at every block's zone, some
+nanoseconds each, and at the vectors of those blocks that can hold an answer.
+
+Invariant: every id that was put and not taken is in one block, under the vector of its region; regions without
+vectors (those that accept nothing, and trees over the cap of the normal form) are in `plain` and are
+candidates always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.compiling import compile_kernels
+from covey.matcher.event_type import EventType, Kind
+from covey.matcher.intervals import LINES, Cut, only_string
+from covey.matcher.region import Region
+from covey.matcher.values import INT64_MAX, INT64_MIN
+
+BLOCK = 64
+
+_Vector = npt.NDArray[np.int64]
+
+
+class _Leaf:
+    __slots__ = ("block", "parent")
+
+    def __init__(self, block: int, parent: _Fork | None) -> None:
+        self.block = block
+        self.parent = parent
+
+
+class _Fork:
+    """Vectors less than `threshold` in `column` lie below, the others above."""
+
+    __slots__ = ("above", "below", "column", "parent", "threshold")
+
+    def __init__(
+        self, column: int, threshold: int, below: _Leaf | _Fork, above: _Leaf | _Fork, parent: _Fork | None
+    ) -> None:
+        self.column = column
+        self.threshold = threshold
+        self.below = below
+        self.above = above
+        self.parent = parent
+
+
+class RegionIndex:
+    """Regions of one event type under int64 ids."""
+
+    def __init__(self) -> None:
+        from covey.matcher import region_kernels  # Numba is loaded only where there is much to search
+
+        compile_kernels()
+        self._kernels = region_kernels
+        self._regions: dict[int, Region] = {}
+        self._plain: dict[int, None] = {}
+        self._reset({})
+
+    def _reset(self, columns: dict[str, int]) -> None:
+        """No vectors, and these columns: the first of each attribute."""
+        self._columns = columns
+        self._width = 0
+        if columns:
+            event_type = next(iter(self._regions.values())).event_type
+            self._width = sum(_width(event_type, attribute) for attribute in columns)
+        self._zones = np.zeros((4, 1 + 2 * self._width), np.int64)
+        self._rows = np.zeros((4, BLOCK, 1 + self._width), np.int64)
+        self._blocks = 0
+        self._free: list[int] = []
+        self._leaves: dict[int, _Leaf] = {}
+        self._root: _Leaf | _Fork | None = None
+        self._vector: _Vector = np.zeros(self._width, np.int64)
+        self._of: Region | None = None
+        self._out: _Vector = np.zeros(BLOCK, np.int64)
+
+    # --- changes --------------------------------------------------------------------------------------------
+
+    def put(self, identity: int, region: Region) -> None:
+        """Add a region, or give an id another one. A few microseconds."""
+        self._regions[identity] = region
+        if not region.conjunctions:
+            self._withdraw(identity)
+            self._plain[identity] = None
+            return
+        self._plain.pop(identity, None)
+        if not self._know(region):
+            return  # everything was put anew
+        self._place(identity, self._vector_of(region))
+
+    def take(self, identity: int) -> None:
+        """Remove an id that is there."""
+        del self._regions[identity]
+        self._withdraw(identity)
+        self._plain.pop(identity, None)
+        if not self._regions:
+            self._reset({})
+
+    def _withdraw(self, identity: int) -> None:
+        leaf = self._leaves.pop(identity, None)
+        if leaf is not None and not self._kernels.take(self._zones, self._rows, leaf.block, identity):
+            self._drop(leaf)
+
+    def _know(self, region: Region) -> bool:
+        """Have columns for all that a region restricts; false when that meant to begin anew."""
+        new = [attribute for attribute in _hulls(region) if attribute not in self._columns]
+        if not new:
+            return True
+        columns, width = dict(self._columns), self._width
+        for attribute in new:
+            columns[attribute] = width
+            width += _width(region.event_type, attribute)
+        self._reset(columns)
+        for identity, known in self._regions.items():
+            if identity not in self._plain:
+                self._place(identity, self._vector_of(known))
+        return False
+
+    def _place(self, identity: int, vector: _Vector) -> None:
+        here = self._root
+        if here is None:
+            here = self._root = _Leaf(self._new_block(), None)
+        while here.__class__ is _Fork:
+            here = here.below if vector[here.column] < here.threshold else here.above
+        assert isinstance(here, _Leaf)
+        before = self._leaves.get(identity)
+        if before is not here:
+            if before is not None:
+                self._withdraw(identity)  # the way to this leaf may become shorter by that, not another
+            if self._zones[here.block, 0] == BLOCK:
+                self._split(here)
+                self._place(identity, vector)
+                return
+            self._leaves[identity] = here
+        self._kernels.put(self._zones, self._rows, here.block, identity, vector)
+
+    # --- the tree -------------------------------------------------------------------------------------------
+
+    def _new_block(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._blocks == len(self._zones):
+            self._zones = np.concatenate([self._zones, np.zeros_like(self._zones)])
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._blocks += 1
+        return self._blocks - 1
+
+    def _split(self, leaf: _Leaf) -> None:
+        """Cut a full block in two."""
+        vectors = self._rows[leaf.block, :, 1:].astype(np.float64)
+        width = self._width
+        zones = self._zones[: self._blocks].astype(np.float64)
+        whole = zones[:, 1 + width :].max(axis=0) - zones[:, 1 : 1 + width].min(axis=0)
+        spread = vectors.max(axis=0) - vectors.min(axis=0)
+        column = int(np.argmax(spread / np.maximum(whole, 1.0)))
+        values = np.sort(self._rows[leaf.block, :, 1 + column])
+        distinct = np.flatnonzero(values[1:] > values[:-1]) + 1
+        if len(distinct):
+            cut = int(distinct[np.argmin(np.abs(distinct - BLOCK // 2))])
+        else:
+            cut = BLOCK  # all are equal: what comes goes elsewhere
+        threshold = int(values[cut]) if cut < BLOCK else int(values[0])
+        above = _Leaf(self._new_block(), None)
+        fork = _Fork(column, threshold, leaf, above, leaf.parent)
+        self._replace(leaf, fork)
+        leaf.parent = above.parent = fork
+        if cut == BLOCK:
+            return
+        for row in self._rows[leaf.block].copy():
+            if row[1 + column] >= threshold:
+                identity = int(row[0])
+                self._kernels.take(self._zones, self._rows, leaf.block, identity)
+                self._kernels.put(self._zones, self._rows, above.block, identity, row[1:].copy())
+                self._leaves[identity] = above
+
+    def _replace(self, old: _Leaf | _Fork, new: _Leaf | _Fork) -> None:
+        parent = old.parent
+        new.parent = parent
+        if parent is None:
+            self._root = new
+        elif parent.below is old:
+            parent.below = new
+        else:
+            parent.above = new
+
+    def _drop(self, leaf: _Leaf) -> None:
+        """A leaf is empty: its sibling takes their parent's place."""
+        self._free.append(leaf.block)
+        if leaf.parent is None:
+            self._root = None
+        else:
+            self._replace(leaf.parent, leaf.parent.above if leaf.parent.below is leaf else leaf.parent.below)
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def may_cover(self, region: Region) -> Iterable[int]:
+        """The ids of regions that may cover this one, itself among them if it is there.
+
+        In an order that the history alone decides. All of them, for a region without a vector.
+        """
+        if not region.conjunctions:
+            return list(self._regions)
+        return self._ask(self._kernels.not_above, region)
+
+    def may_be_covered(self, region: Region) -> Iterable[int]:
+        """The ids of regions that this one may cover, itself among them if it is there."""
+        if region.conjunctions is None:
+            return list(self._regions)
+        if not region.conjunctions:
+            return list(self._plain)
+        if any(attribute not in self._columns for attribute in _hulls(region)):
+            return list(self._plain)
+        return self._ask(self._kernels.not_below, region)
+
+    def _ask(self, kernel: object, region: Region) -> list[int]:
+        if len(self._out) < len(self._regions):
+            self._out = np.zeros(2 * len(self._regions), np.int64)
+        found = kernel(self._zones, self._rows, self._blocks, self._vector_of(region), self._out)  # type: ignore[operator]
+        answer: list[int] = self._out[:found].tolist()
+        if self._plain:
+            answer += self._plain
+        return answer
+
+    def _vector_of(self, region: Region) -> _Vector:
+        """The vector, in a buffer that the next call writes anew."""
+        if region is self._of:
+            return self._vector
+        hulls = _hulls(region)
+        attributes = region.event_type.attributes
+        numbers: list[int] = []
+        for attribute in self._columns:
+            text = attributes[attribute] is Kind.STRING
+            hull = hulls.get(attribute)
+            if hull is None:
+                numbers += (INT64_MIN,) * (4 if text else 2)
+            elif text:
+                numbers += _text_columns(*hull)
+            else:
+                low, high = hull
+                numbers.append(low if INT64_MIN <= low <= INT64_MAX else _clamped(low))
+                numbers.append(~high if INT64_MIN <= high <= INT64_MAX else ~_clamped(high))
+        self._vector[:] = numbers
+        self._of = region
+        return self._vector
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks hold vectors."""
+        return self._blocks - len(self._free)
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._regions
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._regions)
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+
+def _width(event_type: EventType, attribute: str) -> int:
+    return 4 if event_type.attributes[attribute] is Kind.STRING else 2
+
+
+def _hulls(region: Region) -> dict[str, tuple[Cut, Cut]]:
+    """What every conjunction restricts, from the lowest cut to the highest."""
+    found = region.conjunctions
+    assert found
+    if len(found) == 1:
+        return {attribute: (cuts[0], cuts[-1]) for attribute, cuts in found[0].cuts.items()}
+    hulls: dict[str, tuple[Cut, Cut]] = {}
+    for attribute in found[0].cuts:
+        box = region.box_of(attribute)
+        if box is not None:
+            hulls[attribute] = box
+    return hulls
+
+
+def _clamped(cut: int) -> int:
+    return max(INT64_MIN, min(cut, INT64_MAX))
+
+
+_NO_STRING = LINES[Kind.STRING].missing
+
+
+def _text_columns(low: str, high: str) -> tuple[int, int, int, int]:
+    only = only_string((low, high), 0)
+    checksum = INT64_MIN if only is None else crc32(only.encode("utf-8", "surrogatepass"))
+    complement = INT64_MIN if only is None else ~checksum
+    return _text_number(low), ~_text_number(high), checksum, complement
+
+
+def _text_number(cut: str) -> int:
+    """The first characters of a cut as a number: greater cuts never have smaller numbers."""
+    if cut == _NO_STRING:
+        return -1
+    head = cut[:8].encode("utf-8", "surrogatepass")[:7]
+    return int.from_bytes(head.ljust(7, b"\0"), "big")
