@@ -248,7 +248,17 @@ def _getter(operand: Operand, kind: Kind) -> Callable[[Values], Scalar]:
     if operand.scale == 1 and operand.offset == 0:
         return itemgetter(operand.name)
     variable, name = operand, operand.name
-    return lambda values: normal(kind, affine(variable, values[name]))
+    if kind is not Kind.FLOAT64:
+        return lambda values: normal(kind, affine(variable, values[name]))
+    scale, offset = float(operand.scale), float(operand.offset)
+
+    def of_float(values: Values) -> Scalar:
+        value = values[name]
+        if value.__class__ is float:  # by far the most usual: in one step what the others come to
+            return scale * value + offset
+        return normal(kind, affine(variable, value))
+
+    return of_float
 
 
 def _cuts_of(predicate: Predicate, kind: Kind) -> Callable[[Values], Cuts]:

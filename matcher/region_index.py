@@ -10,16 +10,17 @@ candidates, and the caller asks `covers_region`.
 
 The vectors lie in blocks of at most `BLOCK`, near ones together: a block that overflows is cut in two at the
 median of the column in which it spreads most (a k-d tree). Answering looks at every block's zone, some
-nanoseconds each, and at the vectors of those blocks that can hold an answer.
+nanoseconds each, and at the vectors of those blocks that can hold an answer. Measured with boxes of a city of
+which none covers another: 3 µs per question among 1,000, 15 µs among 100,000.
 
-Invariant: every id that was put and not taken is in one block, under the vector of its region; regions without
-vectors (those that accept nothing, and trees over the cap of the normal form) are in `plain` and are
-candidates always.
+Invariant: every id that was put and not taken is in one block, under the vector of its region. Regions
+without vectors, those that accept nothing and trees over the cap of the normal form, are candidates always.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
 import numpy as np
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from covey.matcher.compiling import compile_kernels
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.intervals import LINES, Cut, only_string
+from covey.matcher.intervals import LINES, Cuts, only_string
 from covey.matcher.region import Region
 from covey.matcher.values import INT64_MAX, INT64_MIN
 
@@ -74,17 +75,24 @@ class RegionIndex:
     def _reset(self, columns: dict[str, int]) -> None:
         """No vectors, and these columns: the first of each attribute."""
         self._columns = columns
+        self._layout: list[tuple[str, bool]] = []
         self._width = 0
         if columns:
             event_type = next(iter(self._regions.values())).event_type
+            kinds = event_type.attributes
+            self._layout = [(attribute, kinds[attribute] is Kind.STRING) for attribute in columns]
             self._width = sum(_width(event_type, attribute) for attribute in columns)
         self._zones = np.zeros((4, 1 + 2 * self._width), np.int64)
-        self._rows = np.zeros((4, BLOCK, 1 + self._width), np.int64)
+        self._ids = np.zeros((4, BLOCK), np.int64)
+        self._rows = np.zeros((4, BLOCK, self._width), np.int64)
         self._blocks = 0
         self._free: list[int] = []
         self._leaves: dict[int, _Leaf] = {}
         self._root: _Leaf | _Fork | None = None
         self._vector: _Vector = np.zeros(self._width, np.int64)
+        self._bytes = self._vector.view(np.uint8).data
+        self._numbers: list[int] = []
+        self._pack = struct.Struct(f"{self._width}q").pack_into
         self._of: Region | None = None
         self._out: _Vector = np.zeros(BLOCK, np.int64)
 
@@ -100,7 +108,8 @@ class RegionIndex:
         self._plain.pop(identity, None)
         if not self._know(region):
             return  # everything was put anew
-        self._place(identity, self._vector_of(region))
+        self._vector_of(region)
+        self._place(identity)
 
     def take(self, identity: int) -> None:
         """Remove an id that is there."""
@@ -112,7 +121,9 @@ class RegionIndex:
 
     def _withdraw(self, identity: int) -> None:
         leaf = self._leaves.pop(identity, None)
-        if leaf is not None and not self._kernels.take(self._zones, self._rows, leaf.block, identity):
+        if leaf is None:
+            return
+        if not self._kernels.take(self._zones, self._ids, self._rows, leaf.block, identity):
             self._drop(leaf)
 
     def _know(self, region: Region) -> bool:
@@ -127,15 +138,18 @@ class RegionIndex:
         self._reset(columns)
         for identity, known in self._regions.items():
             if identity not in self._plain:
-                self._place(identity, self._vector_of(known))
+                self._vector_of(known)
+                self._place(identity)
         return False
 
-    def _place(self, identity: int, vector: _Vector) -> None:
+    def _place(self, identity: int) -> None:
+        """Put an id where the vector that was computed last belongs."""
+        numbers = self._numbers
         here = self._root
         if here is None:
             here = self._root = _Leaf(self._new_block(), None)
         while here.__class__ is _Fork:
-            here = here.below if vector[here.column] < here.threshold else here.above
+            here = here.below if numbers[here.column] < here.threshold else here.above
         assert isinstance(here, _Leaf)
         before = self._leaves.get(identity)
         if before is not here:
@@ -143,10 +157,10 @@ class RegionIndex:
                 self._withdraw(identity)  # the way to this leaf may become shorter by that, not another
             if self._zones[here.block, 0] == BLOCK:
                 self._split(here)
-                self._place(identity, vector)
+                self._place(identity)
                 return
             self._leaves[identity] = here
-        self._kernels.put(self._zones, self._rows, here.block, identity, vector)
+        self._kernels.put(self._zones, self._ids, self._rows, here.block, identity, self._vector)
 
     # --- the tree -------------------------------------------------------------------------------------------
 
@@ -155,24 +169,18 @@ class RegionIndex:
             return self._free.pop()
         if self._blocks == len(self._zones):
             self._zones = np.concatenate([self._zones, np.zeros_like(self._zones)])
+            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         self._blocks += 1
         return self._blocks - 1
 
     def _split(self, leaf: _Leaf) -> None:
         """Cut a full block in two."""
-        vectors = self._rows[leaf.block, :, 1:].astype(np.float64)
-        width = self._width
-        zones = self._zones[: self._blocks].astype(np.float64)
-        whole = zones[:, 1 + width :].max(axis=0) - zones[:, 1 : 1 + width].min(axis=0)
-        spread = vectors.max(axis=0) - vectors.min(axis=0)
-        column = int(np.argmax(spread / np.maximum(whole, 1.0)))
-        values = np.sort(self._rows[leaf.block, :, 1 + column])
+        column = self._widest(leaf.block)
+        values = np.sort(self._rows[leaf.block, :, column])
         distinct = np.flatnonzero(values[1:] > values[:-1]) + 1
-        if len(distinct):
-            cut = int(distinct[np.argmin(np.abs(distinct - BLOCK // 2))])
-        else:
-            cut = BLOCK  # all are equal: what comes goes elsewhere
+        # Where all are equal, what comes goes elsewhere.
+        cut = int(distinct[np.argmin(np.abs(distinct - BLOCK // 2))]) if len(distinct) else BLOCK
         threshold = int(values[cut]) if cut < BLOCK else int(values[0])
         above = _Leaf(self._new_block(), None)
         fork = _Fork(column, threshold, leaf, above, leaf.parent)
@@ -180,12 +188,27 @@ class RegionIndex:
         leaf.parent = above.parent = fork
         if cut == BLOCK:
             return
-        for row in self._rows[leaf.block].copy():
-            if row[1 + column] >= threshold:
-                identity = int(row[0])
-                self._kernels.take(self._zones, self._rows, leaf.block, identity)
-                self._kernels.put(self._zones, self._rows, above.block, identity, row[1:].copy())
+        rows = self._rows[leaf.block].copy()
+        for place, identity in enumerate(self._ids[leaf.block].tolist()):
+            row = rows[place]
+            if row[column] >= threshold:
+                self._kernels.take(self._zones, self._ids, self._rows, leaf.block, identity)
+                self._kernels.put(self._zones, self._ids, self._rows, above.block, identity, row)
                 self._leaves[identity] = above
+
+    def _widest(self, block: int) -> int:
+        """The column in which a block spreads most, measured by all blocks.
+
+        A column whose partner is the same for all, one end of one-sided intervals, counts a quarter: half of
+        all questions lie on either side of a cut there.
+        """
+        width = self._width
+        zones = self._zones[: self._blocks].astype(np.float64)
+        whole = zones[:, 1 + width :].max(axis=0) - zones[:, 1 : 1 + width].min(axis=0)
+        spread = zones[block, 1 + width :] - zones[block, 1 : 1 + width]
+        share = spread / np.maximum(whole, 1.0)
+        partner = share.reshape(-1, 2)[:, ::-1].ravel()
+        return int(np.argmax(np.where(partner > 0.0, share, share / 4)))
 
     def _replace(self, old: _Leaf | _Fork, new: _Leaf | _Fork) -> None:
         parent = old.parent
@@ -229,7 +252,7 @@ class RegionIndex:
     def _ask(self, kernel: object, region: Region) -> list[int]:
         if len(self._out) < len(self._regions):
             self._out = np.zeros(2 * len(self._regions), np.int64)
-        found = kernel(self._zones, self._rows, self._blocks, self._vector_of(region), self._out)  # type: ignore[operator]
+        found = kernel(self._zones, self._ids, self._rows, self._blocks, self._vector_of(region), self._out)  # type: ignore[operator]
         answer: list[int] = self._out[:found].tolist()
         if self._plain:
             answer += self._plain
@@ -240,20 +263,21 @@ class RegionIndex:
         if region is self._of:
             return self._vector
         hulls = _hulls(region)
-        attributes = region.event_type.attributes
         numbers: list[int] = []
-        for attribute in self._columns:
-            text = attributes[attribute] is Kind.STRING
+        for attribute, text in self._layout:
             hull = hulls.get(attribute)
             if hull is None:
-                numbers += (INT64_MIN,) * (4 if text else 2)
+                numbers += _UNRESTRICTED_TEXT if text else _UNRESTRICTED
             elif text:
-                numbers += _text_columns(*hull)
+                numbers += _text_columns(hull[0], hull[-1])
             else:
-                low, high = hull
-                numbers.append(low if INT64_MIN <= low <= INT64_MAX else _clamped(low))
-                numbers.append(~high if INT64_MIN <= high <= INT64_MAX else ~_clamped(high))
-        self._vector[:] = numbers
+                numbers += (hull[0], ~hull[-1])
+        try:
+            self._pack(self._bytes, 0, *numbers)
+        except struct.error:  # cuts beyond int64
+            numbers = [max(INT64_MIN, min(number, INT64_MAX)) for number in numbers]
+            self._pack(self._bytes, 0, *numbers)
+        self._numbers = numbers
         self._of = region
         return self._vector
 
@@ -276,13 +300,15 @@ def _width(event_type: EventType, attribute: str) -> int:
     return 4 if event_type.attributes[attribute] is Kind.STRING else 2
 
 
-def _hulls(region: Region) -> dict[str, tuple[Cut, Cut]]:
-    """What every conjunction restricts, from the lowest cut to the highest."""
+def _hulls(region: Region) -> Mapping[str, Cuts]:
+    """For each attribute that every conjunction restricts, cuts of which the first is lowest, the last
+    highest.
+    """
     found = region.conjunctions
     assert found
     if len(found) == 1:
-        return {attribute: (cuts[0], cuts[-1]) for attribute, cuts in found[0].cuts.items()}
-    hulls: dict[str, tuple[Cut, Cut]] = {}
+        return found[0].cuts
+    hulls: dict[str, Cuts] = {}
     for attribute in found[0].cuts:
         box = region.box_of(attribute)
         if box is not None:
@@ -290,10 +316,8 @@ def _hulls(region: Region) -> dict[str, tuple[Cut, Cut]]:
     return hulls
 
 
-def _clamped(cut: int) -> int:
-    return max(INT64_MIN, min(cut, INT64_MAX))
-
-
+_UNRESTRICTED = (INT64_MIN, INT64_MIN)
+_UNRESTRICTED_TEXT = (INT64_MIN,) * 4
 _NO_STRING = LINES[Kind.STRING].missing
 
 

@@ -101,7 +101,9 @@ class Forest:
         left: Iterable[Interest] = (),
     ) -> RootChange:
         """See `Poset.change`. Inserting comes first, so that what leaves passes its nodes on only once."""
-        moved, left = list(moved), list(left)
+        entered, moved, left = list(entered), list(moved), list(left)
+        if len(moved) == 1 and not entered and not left and self._stays_below(moved[0]):
+            return RootChange()
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
@@ -119,6 +121,13 @@ class Forest:
         self._absorber.clear()
         return change
 
+    def _stays_below(self, node: Interest) -> bool:
+        """Whether a node that moved is still below its witness and above those that it witnesses."""
+        witness = self._witness.get(node.uid)
+        if witness is None or (node.gains and not covers_region(self._nodes[witness].region, node.region)):
+            return False
+        return not node.loses or node.uid not in self._witnessed
+
     def _reorder(self, node: Interest) -> None:
         uid = node.uid
         witness = self._witness.get(uid)
@@ -128,7 +137,7 @@ class Forest:
                 self._settle(node)
         else:
             self._was_root.setdefault(uid, (node, True))
-            cover = self._roots.find_cover(node)
+            cover = self._roots.find_cover(node) if node.loses else None
             if cover is not None:
                 self._demote(node, cover)
             elif node.gains:
@@ -219,6 +228,10 @@ class Forest:
 
     def _summary(self, moved: list[Interest]) -> RootChange:
         change = RootChange()
+        if len(moved) == len(self._was_root) == 1 and moved[0].uid in self._roots:
+            node = moved[0]
+            (change.moved if self._was_root[node.uid][1] else change.entered).append(node)
+            return change
         for uid, (node, before) in self._was_root.items():
             now = uid in self._roots
             if now and not before:
