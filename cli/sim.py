@@ -182,6 +182,7 @@ def fuzz_command(
     engine: Annotated[str, typer.Option(help="The matching engine of brokers and clients.")] = "naive",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a history.")] = 60,
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
+    gapless: Annotated[bool, typer.Option(help="Make half of the updates without gaps.")] = False,
     operators: Annotated[
         bool, typer.Option(help="Filters with or, !=, prefix and the like as well.")
     ] = False,
@@ -189,7 +190,7 @@ def fuzz_command(
         str | None,
         typer.Option(
             help="Make brokers wrong: drop-update, keep-slot, swap-order, echo-event, early-acknowledge, "
-            "claim-newest."
+            "claim-newest, no-replay."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
@@ -215,6 +216,7 @@ def fuzz_command(
         steps=steps,
         crashes=crashes,
         operators=operators,
+        gapless=gapless,
         defect=defect,
     )
     if seed is not None:

@@ -213,7 +213,7 @@ class Unsubscribe(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ...) -> None: ...
 
 class Update(_message.Message):
-    __slots__ = ("epoch", "subscription_id", "values")
+    __slots__ = ("epoch", "subscription_id", "values", "since_ns")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -224,10 +224,12 @@ class Update(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_NS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     subscription_id: int
     values: _containers.MessageMap[str, Value]
-    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ...) -> None: ...
+    since_ns: int
+    def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ...) -> None: ...
 
 class Acknowledge(_message.Message):
     __slots__ = ("epoch",)
@@ -264,22 +266,26 @@ class Events(_message.Message):
     def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ...) -> None: ...
 
 class Publish(_message.Message):
-    __slots__ = ("events",)
+    __slots__ = ("events", "replayed")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     events: Events
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class Deliver(_message.Message):
-    __slots__ = ("events", "offsets", "ids", "epoch")
+    __slots__ = ("events", "offsets", "ids", "epoch", "replayed")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     events: Events
     offsets: bytes
     ids: bytes
     epoch: int
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class Refuse(_message.Message):
     __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")

@@ -63,8 +63,8 @@ _LIVELOCK_STEPS = 200_000
 class Options:
     """What all histories of a fuzzing run have in common.
 
-    `operators` adds filters that are no conjunctions of intervals, of which `covers` may know less than there
-    is to know. `defect` names one of `defects.DEFECTS`.
+    With `gapless` half of the updates are without gaps. `operators` adds filters that are no conjunctions of
+    intervals, of which `covers` may know less than there is to know. `defect` names one of `defects.DEFECTS`.
     """
 
     routing: str = "parametric"
@@ -72,6 +72,7 @@ class Options:
     engine: str = "naive"
     steps: int = 60
     crashes: bool = True
+    gapless: bool = False
     operators: bool = False
     defect: str | None = None
 
@@ -149,6 +150,7 @@ class History:
                 loss=draw.choice((0.0, 0.0, 0.1)),
             ),
             lease_ns=500 * NS_PER_MS,
+            replay_events=10_000 if options.gapless else 0,
         )
         clock = self.simulation.clock
         lossy = options.routing == "static" and options.resubscribe == "old_first"
@@ -294,7 +296,9 @@ class History:
         if chosen is not None:
             client, subscription_id = chosen
             values = self._values(client.subscriptions[subscription_id])
-            client.update(subscription_id, {n: v for n, v in values.items() if self._random.random() < 0.8})
+            values = {name: value for name, value in values.items() if self._random.random() < 0.8}
+            gapless = self.options.gapless and self._random.random() < 0.5
+            client.update(subscription_id, values, gapless=gapless)
 
     def _cancel(self) -> None:
         chosen = self._some_subscription()

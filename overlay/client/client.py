@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -293,9 +294,10 @@ class Client:
         self._check_open()
         return await inspect_broker(self.address)
 
-    def _update(self, subscription: Subscription, values: Mapping[str, object]) -> None:
+    def _update(self, subscription: Subscription, values: Mapping[str, object], gapless: bool) -> None:
         self._check_open()
-        messages = self._core.update(subscription.id, values)
+        since_ns = time.time_ns() if gapless else 0
+        messages = self._core.update(subscription.id, values, since_ns=since_ns)
         if messages:
             subscription._moved(self._core.values(subscription.id))
             self._transmit(messages)

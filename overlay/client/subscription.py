@@ -76,22 +76,31 @@ class Subscription:
     # --- moving it --------------------------------------------------------------------------------
 
     async def update(
-        self, *, values: Mapping[str, object] | None = None, timeout: float | None = None, **variables: object
+        self,
+        *,
+        values: Mapping[str, object] | None = None,
+        gapless: bool = False,
+        timeout: float | None = None,
+        **variables: object,
     ) -> None:
         """Give variables new values, all at once; returns when every broker that had to know has applied
         them.
 
-        `values` is for variables whose names are no Python names or clash with a parameter. Raises
+        `values` is for variables whose names are no Python names or clash with a parameter. `gapless` also
+        brings what was published since the call and only the new values match, out of order, as far back as
+        brokers keep events (`replay_events` of the overlay) and clocks agree. Raises
         `VariableError` at once for values that do not fit, `SubscriptionError` after `unsubscribe`, and
         `NotSettledError` after `timeout` seconds: then the new values stand and take effect when the broker
         that is missing answers.
         """
-        self._change({**(values or {}), **variables})
+        self._change({**(values or {}), **variables}, gapless)
         await self._client._settled(timeout, f"the update of subscription {self.id}")
 
-    def update_nowait(self, *, values: Mapping[str, object] | None = None, **variables: object) -> None:
+    def update_nowait(
+        self, *, values: Mapping[str, object] | None = None, gapless: bool = False, **variables: object
+    ) -> None:
         """As `update`, without waiting: the new values are in force here, and under way."""
-        self._change({**(values or {}), **variables})
+        self._change({**(values or {}), **variables}, gapless)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Cancel the subscription: nothing more is handed out, iteration ends."""
@@ -99,8 +108,8 @@ class Subscription:
         self._end(None)
         await self._client._settled(timeout, f"the end of subscription {self.id}")
 
-    def _change(self, values: Mapping[str, object]) -> None:
-        self._client._update(self, values)
+    def _change(self, values: Mapping[str, object], gapless: bool) -> None:
+        self._client._update(self, values, gapless)
 
     def _moved(self, values: Mapping[str, Scalar]) -> None:
         self._values = values

@@ -25,7 +25,7 @@ from covey.matcher.errors import EventTypeError, FilterError
 from covey.overlay.core import invariants, views
 from covey.overlay.core.acks import HELD, Acks
 from covey.overlay.core.diagram import Diagram
-from covey.overlay.core.dispatch import dispatch
+from covey.overlay.core.dispatch import dispatch, replay
 from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -50,6 +50,7 @@ from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.peers import BROKER, Peer, Peers
 from covey.overlay.core.poset import Forest, Poset
 from covey.overlay.core.poset_matching import POSET
+from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import SlotMessage, Slots
 from covey.overlay.core.type_state import TypeState, difference, group_of
 
@@ -67,8 +68,8 @@ class Broker:
     `routing` is "parametric" or "static" (the paper's baseline), `engine` names a matching engine, `poset` is
     "forest", "naive" or "diagram" (Siena's, which the engine "poset" matches on); `event_types` are known
     from the start. `neighbours` are the ids of the brokers that it will be linked to: one that knows them
-    acknowledges, after a restart, only what has taken effect beyond them as well. Raises `ValueError` for
-    another routing or poset.
+    acknowledges, after a restart, only what has taken effect beyond them as well. `replay_events` of each
+    type are kept for updates without gaps. Raises `ValueError` for another routing or poset.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Broker:
         event_types: Iterable[EventType] = (),
         poset: str = "forest",
         neighbours: Iterable[str] = (),
+        replay_events: int = 0,
     ) -> None:
         if routing not in _ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
@@ -94,6 +96,7 @@ class Broker:
         self.registry = Registry()
         self.acks = Acks()
         self.types: dict[str, TypeState] = {}
+        self.replay_events = replay_events
         self._poset = _POSETS[poset]
         self._maybe_idle: dict[str, None] = {}
         self._unheard: dict[Interface, None] = dict.fromkeys(BROKER + name for name in neighbours)
@@ -312,6 +315,18 @@ class Broker:
             )
             return
         self._move(peer, interest, values)
+        if message.since_ns:
+            self._reach_back(peer, peer.subscriptions[message.subscription_id], message.since_ns)
+
+    def _reach_back(self, peer: Peer, interest: Interest, since_ns: int) -> None:
+        """An update without gaps: replay what is here, and have those beyond replay what they have."""
+        state = self.types[interest.filter.event_type.name]
+        for neighbour, slot in list(state.covering_slots(interest)):
+            slot.epoch = self._next_epoch(self.peers[neighbour])
+            self._control(self.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, since_ns))
+        for replayed in replay(interest, peer, state, since_ns):
+            peer.counters.events_sent += len(replayed.batch)
+            self._send(peer, replayed)
 
     def _move(self, peer: Peer, interest: Interest, values: Mapping[str, Scalar]) -> None:
         """New values for a subscription: an update, or in the static mode a new subscription for the old
@@ -460,7 +475,7 @@ class Broker:
             return
         if not count:
             return
-        for target, event_message in dispatch(batch, peer, state, self.peers, self.registry):
+        for target, event_message in dispatch(message, peer, state, self.peers, self.registry):
             target.counters.events_sent += len(event_message.batch)
             self._send(target, event_message)
 
@@ -585,6 +600,8 @@ class Broker:
         state = self.types.get(event_type.name)
         if state is None:
             state = TypeState(event_type, engine=self.engine, poset=self._poset)
+            if self.replay_events:
+                state.ring = Ring(self.replay_events)
             self.types[event_type.name] = state
         return state
 

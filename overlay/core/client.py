@@ -11,7 +11,9 @@ whole batch by an engine of the client's own. Events that fail are counted as *s
 newer filter asks for already is delivered.
 
 An event is never delivered twice: each publisher's events of one type arrive in order, so the highest
-sequence number seen is enough (kept for the `WATERMARKS` publishers heard of last in each type).
+sequence number seen is enough (kept for the `WATERMARKS` publishers heard of last in each type). A
+subscription that was updated without gaps gets replays as well, out of order: it remembers what it had
+(`recent.py`), and replays are for such subscriptions alone.
 
 In the static mode (`routing="static"`, the paper's baseline) no variables travel: an update is a new
 subscription for the old one, in the order that `resubscribe` names. The id that a user knows stays; the ids
@@ -46,6 +48,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.recent import Recent
 
 if TYPE_CHECKING:
     from covey.matcher.event_type import EventType
@@ -69,12 +72,13 @@ class DeliverTo:
     """Events for one subscription, none of them delivered before; of those that came, `spurious` were
     filtered out.
 
-    The batch is empty where all were.
+    The batch is empty where all were. What is `replayed` is not in the order of its publisher.
     """
 
     subscription_id: int
     batch: EventBatch
     spurious: int
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Matches:
     rows: Int64s
     ids: Int64s
     spurious: Mapping[int, int]
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,8 @@ class ClientSession:
         for them.
         """
         self._views: dict[str, _TypeView] = {}
+        self._recent: dict[int, Recent] = {}
+        """What those subscriptions have had that were updated without gaps."""
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -262,8 +269,13 @@ class ClientSession:
         view.newest = self.epoch
         return subscription.uid, [message]
 
-    def update(self, subscription_id: int, values: Mapping[str, object]) -> list[Message]:
+    def update(
+        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0
+    ) -> list[Message]:
         """New values for some variables, in force here from now on; nothing to send if none of them differs.
+
+        With `since_ns`, the time by the clock that stamps events, the update is without gaps: what has
+        entered the overlay since and only the new values match comes as well, as far as brokers have it.
 
         Raises `SubscriptionError` for an unknown or cancelled subscription, `VariableError` for values that
         do not fit.
@@ -279,8 +291,12 @@ class ClientSession:
         messages: list[Message]
         if self.routing == "static":
             messages = self._resubscription(subscription)
+            if since_ns:
+                messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
         else:
-            messages = [Update(self._next_epoch(), subscription_id, changed)]
+            messages = [Update(self._next_epoch(), subscription_id, changed, since_ns)]
+        if since_ns and subscription_id not in self._recent:
+            self._recent[subscription_id] = Recent()
         view.newest = self.epoch
         return messages
 
@@ -328,6 +344,7 @@ class ClientSession:
 
     def _forget(self, subscription: _Subscription) -> None:
         del self._subscriptions[subscription.uid], self._by_wire[subscription.wire_id]
+        self._recent.pop(subscription.uid, None)
         self._publics = None
         for wire in [w for w in self._retired if self._by_wire[w] == subscription.uid]:
             del self._retired[wire], self._by_wire[wire]
@@ -406,10 +423,12 @@ class ClientSession:
         view = self._views.get(batch.event_type.name)
         if view is None or view.event_type != batch.event_type:
             return []  # cancelled meanwhile
-        fresh = view.fresh(batch)
+        fresh = None if message.replayed else view.fresh(batch)
         ids = message.ids
         if (
             fresh is None
+            and not self._recent
+            and not message.replayed
             and message.epoch >= view.newest
             and 0 < len(ids) == len(batch)
             and (ids == ids[0]).all()
@@ -425,7 +444,8 @@ class ClientSession:
         view = self._views.get(message.batch.event_type.name)
         if view is None or view.event_type != message.batch.event_type:
             return None
-        return self._evaluate(message, view, view.fresh(message.batch))
+        fresh = None if message.replayed else view.fresh(message.batch)
+        return self._evaluate(message, view, fresh)
 
     def _evaluate(self, message: Deliver, view: _TypeView, fresh: npt.NDArray[np.bool_] | None) -> Matches:
         batch = message.batch
@@ -434,6 +454,9 @@ class ClientSession:
             new = fresh[rows]
             rows, subscriptions = rows[new], subscriptions[new]
         spurious: dict[int, int] = {}
+        if message.replayed:
+            gapless = np.isin(subscriptions, np.fromiter(self._recent, np.int64, len(self._recent)))
+            rows, subscriptions = rows[gapless], subscriptions[gapless]
         if message.epoch < view.newest:
             offsets, matching = view.matching.flush().match(batch)
             now = np.repeat(np.arange(len(batch)), np.diff(offsets))
@@ -443,8 +466,29 @@ class ClientSession:
             gone = np.setdiff1d(_keys(rows, subscriptions), _keys(now, matching))
             found, counts = np.unique(gone & _ID_MASK, return_counts=True)
             spurious = dict(zip(found.tolist(), counts.tolist(), strict=True))
-            rows, subscriptions = now, matching
-        return Matches(batch, rows, subscriptions, spurious)
+            if message.replayed:
+                kept = np.isin(_keys(rows, subscriptions), _keys(now, matching))
+                rows, subscriptions = rows[kept], subscriptions[kept]
+            else:
+                rows, subscriptions = now, matching
+        if self._recent:
+            rows, subscriptions = self._once(batch, rows, subscriptions)
+        return Matches(batch, rows, subscriptions, spurious, message.replayed)
+
+    def _once(self, batch: EventBatch, rows: Int64s, subscriptions: Int64s) -> tuple[Int64s, Int64s]:
+        """The pairs that are not handed out already. A pass for each subscription among them that was updated
+        without gaps.
+        """
+        if not batch.publisher:
+            return rows, subscriptions
+        sequences = batch.sequences()
+        keep = np.ones(len(rows), np.bool_)
+        for subscription_id in np.unique(subscriptions).tolist():
+            recent = self._recent.get(subscription_id)
+            if recent is not None:
+                mine = np.flatnonzero(subscriptions == subscription_id)
+                keep[mine] = recent.fresh(batch.publisher, sequences[rows[mine]])
+        return rows[keep], subscriptions[keep]
 
     def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
         """The (event, subscription) pairs of a Deliver, under the ids users know; cancelled ones are left
@@ -481,7 +525,9 @@ class ClientSession:
             for start, stop in pairwise(edges):
                 shares[int(subscriptions[start])] = batch.take(rows[start:stop])
         return [
-            DeliverTo(public, shares.get(public, batch.slice(0, 0)), spurious.get(public, 0))
+            DeliverTo(
+                public, shares.get(public, batch.slice(0, 0)), spurious.get(public, 0), matches.replayed
+            )
             for public in sorted(shares.keys() | spurious.keys())
         ]
 

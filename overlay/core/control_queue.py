@@ -73,11 +73,13 @@ class ControlQueue:
         old = earlier.message
         assert isinstance(old, Update)
         values = {**old.values, **update.values}
+        # Of two updates without gaps the earlier call reaches further back.
+        since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
         if self._waiting[-1] is earlier and self._last_epoch is None:
-            earlier.message = replace(update, values=values)
+            earlier.message = replace(update, values=values, since_ns=since_ns)
         else:
-            earlier.message = replace(old, values=values)
-            self._last_epoch = replace(update, values={})
+            earlier.message = replace(old, values=values, since_ns=since_ns)
+            self._last_epoch = replace(update, values={}, since_ns=0)
         earlier.size = size_of(earlier.message)
 
     def _append_acknowledge(self, message: Acknowledge) -> None:

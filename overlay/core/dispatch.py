@@ -2,37 +2,67 @@
 
 To each neighbour with a slot that matches, but never back where the batch came from; then to each session,
 once, with the ids of all its subscriptions that match. No Python statement per event: the engines answer for
-the whole batch, and what all of it goes to gets the very same batch, whose bytes exist already.
+the whole batch, and what all of it goes to gets the very same batch, whose bytes exist already. Where the
+event type has a ring (`replay.py`), it notes who got what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from covey.overlay.core.interest import Registry
-from covey.overlay.core.matching import split_by_link, split_by_session
+import numpy as np
+import numpy.typing as npt
+
+from covey.overlay.core.interest import Interest, Registry
+from covey.overlay.core.matching import Share, split_by_link, split_by_session
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.peers import Peer, Peers
 from covey.overlay.core.type_state import TypeState
 
-if TYPE_CHECKING:
-    from covey.matcher.batch import EventBatch
-
 
 def dispatch(
-    batch: EventBatch, source: Peer, state: TypeState, peers: Peers, registry: Registry
+    message: Publish, source: Peer, state: TypeState, peers: Peers, registry: Registry
 ) -> Iterator[tuple[Peer, Publish | Deliver]]:
     """Who gets which events of a batch of at least one: neighbours first, both in order of their numbers."""
+    batch, replayed = message.batch, message.replayed
+    links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
+    shares: list[tuple[Peer, Share]] = []
     own = state.groups.get(source.name)
     if len(state.links) > (0 if own is None else len(own)):
         bits = state.links.flush().match_interfaces(batch)
         numbers = sorted(peer.number for peer in peers.neighbours() if peer is not source)
-        for number, mask in split_by_link(bits, numbers):
-            yield peers.link(number), Publish(batch if mask is None else batch.filter(mask))
+        links = [(peers.link(number), mask) for number, mask in split_by_link(bits, numbers)]
+        for link, mask in links:
+            yield link, Publish(batch if mask is None else batch.filter(mask), replayed)
     if len(state.sessions):
         offsets, uids = state.sessions.flush().match(batch)
-        shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
-        for number, rows, ends, ids in shares:
-            session = peers.session(number)
-            yield session, Deliver(batch if rows is None else batch.take(rows), ends, ids, session.received)
+        found = split_by_session(offsets, uids, registry.owner, registry.subscription)
+        shares = [(peers.session(share[0]), share) for share in found]
+        for session, (_, rows, ends, ids) in shares:
+            part = batch if rows is None else batch.take(rows)
+            yield session, Deliver(part, ends, ids, session.received, replayed)
+    if state.ring is not None:
+        state.ring.record(
+            batch,
+            source.life,
+            [(link.life, mask) for link, mask in links],
+            [(session.life, share) for session, share in shares],
+        )
+
+
+def replay(interest: Interest, peer: Peer, state: TypeState, since_ns: int) -> Iterator[Publish | Deliver]:
+    """What an interface asks for, has entered the overlay since a time, and has not been sent to it."""
+    ring = state.ring
+    if ring is None:
+        return
+    if peer.is_broker:
+        if peer.name not in state.told:
+            return  # the advertisement was taken back: events would find no interest there
+        for batch in ring.to_link(peer.life, peer.number, since_ns, state.links.flush()):
+            yield Publish(batch, True)
+        return
+    subscription_id = interest.subscription_id
+    engine = state.sessions.flush()
+    for batch in ring.to_session(peer.life, interest.uid, subscription_id, since_ns, engine):
+        ids = np.full(len(batch), subscription_id, np.int64)
+        yield Deliver(batch, np.arange(len(batch) + 1), ids, peer.received, True)

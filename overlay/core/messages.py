@@ -75,11 +75,16 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """UPD: new values for some of the variables of a subscription; they take effect together."""
+    """UPD: new values for some of the variables of a subscription; they take effect together.
+
+    A *gapless* one says in `since_ns` when it was called: what has entered the overlay since, matches and was
+    not sent is replayed (`replay.py`). It may carry no values: only the replay is asked for then.
+    """
 
     epoch: int
     subscription_id: int
     values: Mapping[str, Scalar]
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +111,12 @@ class SyncEnd:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """PUB: a batch of events of one type from one publisher."""
+    """PUB: a batch of events of one type from one publisher. A replay is not in the order of its
+    publisher.
+    """
 
     batch: EventBatch
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Deliver:
     offsets: np.ndarray
     ids: np.ndarray
     epoch: int
+    replayed: bool = False
 
 
 # --- refusals and life of interfaces ------------------------------------------------------------------------

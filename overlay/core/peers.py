@@ -41,6 +41,8 @@ class Peer:
 
     name: Interface
     number: int
+    life: int = 0
+    """Like the number, but never given again."""
     received: int = 0
     """The newest control epoch received; the one that a Deliver carries."""
     answered: int = 0
@@ -78,6 +80,7 @@ class Peers:
         self._sessions: dict[int, Peer] = {}
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
         self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
+        self._lives = 0
 
     def add(self, name: Interface) -> Peer:
         """A new interface; `ValueError` for a name that is neither a broker's nor a client's."""
@@ -90,7 +93,8 @@ class Peers:
         else:
             number = self._next[sort]
             self._next[sort] += 1
-        peer = self._by_name[name] = Peer(name, number)
+        self._lives += 1
+        peer = self._by_name[name] = Peer(name, number, self._lives)
         (self._links if peer.is_broker else self._sessions)[number] = peer
         return peer
 

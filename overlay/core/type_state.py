@@ -24,6 +24,7 @@ from covey.overlay.core.matching import Matching
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.poset import Poset, RootChange
 from covey.overlay.core.poset_matching import POSET, PosetMatching
+from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import Slot, SlotMessage, Slots
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class TypeState:
         else:
             self.links = Matching(engine, event_type)
             self.sessions = Matching(engine, event_type)
+        self.ring: Ring | None = None
+        """Its recent events, where updates without gaps are provided for."""
         self._new_poset = poset
 
     @property

@@ -101,6 +101,7 @@ def _inspect_type(state: TypeState) -> dict[str, Any]:
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
         "publishers": list(state.publishers),
         "advertised_to": list(state.told),
+        "replay": {} if state.ring is None else state.ring.inspect(),
         "interest": interest,
         "slots": {
             neighbour: {str(slot.slot_id): slot_text(slot) for slot in outgoing.slots}

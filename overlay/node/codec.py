@@ -349,6 +349,7 @@ def _encode_unsubscribe(wire: pb.Message, m: Unsubscribe) -> None:
 def _encode_update(wire: pb.Message, m: Update) -> None:
     wire.update.epoch = m.epoch
     wire.update.subscription_id = m.subscription_id
+    wire.update.since_ns = m.since_ns
     _fill_values(wire.update.values, m.values)
 
 
@@ -366,11 +367,13 @@ def _encode_sync_end(wire: pb.Message, m: SyncEnd) -> None:
 
 def _encode_publish(wire: pb.Message, m: Publish) -> None:
     _fill_events(wire.publish.events, m.batch)
+    wire.publish.replayed = m.replayed
 
 
 def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver = wire.deliver
     _fill_events(deliver.events, m.batch)
+    deliver.replayed = m.replayed
     count = len(m.batch)
     each = len(m.ids) // count if count else 0
     # Mostly every event has the same few ids: then they are written once.
@@ -440,7 +443,7 @@ def _decode_deliver(wire: pb.Message, lookup: TypeLookup) -> Deliver:
     else:
         offsets = np.arange(len(batch) + 1, dtype=np.int64) * len(ids)
         ids = np.tile(ids, len(batch))
-    return Deliver(batch, offsets, ids, deliver.epoch)
+    return Deliver(batch, offsets, ids, deliver.epoch, deliver.replayed)
 
 
 _ENCODERS: dict[type, Callable[..., None]] = {
@@ -462,7 +465,9 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "unadvertise": lambda w, _: Unadvertise(w.unadvertise.epoch, w.unadvertise.type_name),
     "subscribe": _decode_subscribe,
     "unsubscribe": lambda w, _: Unsubscribe(w.unsubscribe.epoch, w.unsubscribe.subscription_id),
-    "update": lambda w, _: Update(w.update.epoch, w.update.subscription_id, _decode_values(w.update.values)),
+    "update": lambda w, _: Update(
+        w.update.epoch, w.update.subscription_id, _decode_values(w.update.values), w.update.since_ns
+    ),
     "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
@@ -480,7 +485,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
 
 
 def _decode_publish(wire: pb.Message, lookup: TypeLookup, *, checked: bool) -> Publish:
-    return Publish(_decode_events(wire.publish.events, lookup, checked=checked))
+    return Publish(_decode_events(wire.publish.events, lookup, checked=checked), wire.publish.replayed)
 
 
 def decode_message(wire: pb.Message, lookup: TypeLookup, *, from_broker: bool = False) -> Message:

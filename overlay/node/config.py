@@ -21,6 +21,7 @@ from covey.matcher.event_type import EventType
 from covey.overlay.node.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
+REPLAY_EVENTS = 10_000
 
 
 class ConfigError(CoveyError, ValueError):
@@ -41,7 +42,8 @@ class Overlay:
     """All that an overlay file says. In a link, the second broker dials the first.
 
     `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
-    clients: an overlay on one machine then behaves like a wide one.
+    clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
+    `replay_events` events of each type for updates without gaps; 0 for none.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Overlay:
     sessions: SessionLimits
     delays_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     client_delay_ms: float = 0.0
+    replay_events: int = REPLAY_EVENTS
 
     def delay_ms(self, a: str, b: str) -> float:
         """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
@@ -130,6 +133,7 @@ class _Reader:
 
     def overlay(self, document: object) -> Overlay:
         known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
+        known += ["replay_events"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -145,7 +149,12 @@ class _Reader:
         event_types = self.event_types(top.get("event_types") or {})
         limits, sessions = self.limits(top.get("limits") or {})
         client_ms = self.delay(top.get("client_delay_ms", 0.0), "client_delay_ms")
-        return Overlay(name, routing, event_types, brokers, links, limits, sessions, delays_ms, client_ms)
+        replay = top.get("replay_events", REPLAY_EVENTS)
+        if not isinstance(replay, int) or isinstance(replay, bool) or replay < 0:
+            raise self.error("replay_events", f"is {replay!r}: expected a whole number from 0 up")
+        return Overlay(
+            name, routing, event_types, brokers, links, limits, sessions, delays_ms, client_ms, replay
+        )
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:
         found: dict[str, BrokerAddress] = {}

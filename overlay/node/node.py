@@ -57,6 +57,7 @@ class Node:
             engine=engine,
             event_types=overlay.event_types,
             neighbours=overlay.neighbours(name),
+            replay_events=overlay.replay_events,
         )
         self.outlets: dict[Interface, Outlet] = {}
         self.draining = False

@@ -188,9 +188,10 @@ def part(message: Message, start: int, stop: int) -> Message:
     assert isinstance(message, Publish | Deliver)
     batch = message.batch.slice(start, stop - start)
     if isinstance(message, Publish):
-        return Publish(batch)
+        return Publish(batch, message.replayed)
     first, last = int(message.offsets[start]), int(message.offsets[stop])
-    return Deliver(batch, message.offsets[start : stop + 1] - first, message.ids[first:last], message.epoch)
+    offsets = message.offsets[start : stop + 1] - first
+    return Deliver(batch, offsets, message.ids[first:last], message.epoch, message.replayed)
 
 
 def pieces(message: Message, max_bytes: int) -> list[Message]:

@@ -4,8 +4,9 @@ nothing of routing.
 - STRICTNESS: an event that is delivered matches the values that are newest at that moment.
 - COVERAGE: an event is owed to a subscription if, when it is published, the advertisement of its publisher
   and the subscription have taken effect, and it matches every version of the subscription from the last
-  settled one on, up to its delivery. What is owed and has not come when all is quiet was missed.
-- No event twice for one subscription, and the events of one publisher in order.
+  settled one on, up to its delivery. What is owed and has not come when all is quiet was missed. An update
+  without gaps counts as settled from the moment of its call.
+- No event twice for one subscription, and the events of one publisher in order, replays apart.
 
 A broker that crashes may take events with it, so nothing is owed from then until all is quiet again. With
 `lossy` (the static baseline that unsubscribes first) a change may lose events, which is what it is measured
@@ -42,6 +43,7 @@ class _Wanted:
         "marks",
         "owed",
         "row",
+        "seen",
         "settled",
         "subscription_id",
         "versions",
@@ -66,6 +68,8 @@ class _Wanted:
         self.owed: dict[EventId, Mapping[str, Any]] = {}
         self.crossed: set[EventId] = set()
         """Of those, the ones that met a change on their way; kept where a change may lose events."""
+        self.seen: set[EventId] | None = None
+        """All that was delivered since the first update without gaps, if there was one."""
         self.marks: dict[str, int] = {}
         """The highest sequence number delivered, by publisher."""
         self.row = columns.add(self, values)
@@ -188,6 +192,12 @@ class Judge(Watcher):
         if self._lossy:
             wanted.crossed.update(wanted.owed)
 
+    def reached_back(self, client: ClientProcess, subscription_id: int) -> None:
+        wanted = self._subscriptions[client.name][subscription_id]
+        del wanted.versions[:-1]
+        if wanted.seen is None:
+            wanted.seen = set()
+
     def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
         wanted = self._subscriptions[client.name].pop(subscription_id)
         self._unsettled[client.name].pop(subscription_id, None)
@@ -264,21 +274,26 @@ class Judge(Watcher):
         publisher, newest = batch.publisher, wanted.newest
         mark = wanted.marks.get(publisher, -1)
         for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
-            if sequence <= mark:
+            event = (publisher, sequence)
+            again = wanted.seen is not None and event in wanted.seen
+            if wanted.seen is not None:
+                wanted.seen.add(event)
+            if again or (sequence <= mark and not action.replayed):
                 self._findings.add(
                     "duplicate",
                     self._now(),
                     f"{wanted.name} got event {sequence} of {publisher} after {mark}",
                 )
-            mark = max(mark, sequence)
+            if not action.replayed:
+                mark = max(mark, sequence)
             if not wanted.filter.matches(row, newest):
                 self._findings.add(
                     "strictness",
                     self._now(),
                     f"{wanted.name} got {row}, but wants {wanted.filter} with {newest}",
                 )
-            wanted.owed.pop((publisher, sequence), None)
-            wanted.crossed.discard((publisher, sequence))
+            wanted.owed.pop(event, None)
+            wanted.crossed.discard(event)
         wanted.marks[publisher] = mark
 
     # --- the end --------------------------------------------------------------------------------------------

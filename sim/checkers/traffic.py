@@ -1,8 +1,9 @@
 """The judge of traffic: an event crosses a link at most once, and never goes back where it came from.
 
 In a tree an event of one publisher reaches a broker over one interface, and events of one publisher and type
-keep their order; so the highest sequence number that has crossed in each direction is enough to know. After a
-crash a neighbour may send again what it cannot know to have arrived, in the same direction.
+keep their order; so the highest sequence number that has crossed in each direction is enough to know. Events
+that are replayed for an update without gaps are out of order; of those the numbers themselves are kept. After
+a crash a neighbour may send again what it cannot know to have arrived, in the same direction.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Traffic(Watcher):
         self._findings = findings
         self._now = now
         self._marks: dict[tuple[str, str, str, str], int] = {}
+        self._replayed: set[tuple[str, str, str, str, int]] = set()
         self._crashes = False
 
     def passed(self, source: str, target: str, message: Message) -> None:
@@ -36,6 +38,12 @@ class Traffic(Watcher):
         key = (source, target, batch.publisher, name)
         if first <= self._marks.get((target, source, batch.publisher, name), -1):
             self._say("echo", f"{source} sent event {first} of {batch.publisher} back to {target}")
+        if message.replayed:
+            for sequence in sequences.tolist():
+                if (*key, sequence) in self._replayed and not self._crashes:
+                    self._say("repetition", f"{source} replayed event {sequence} to {target} twice")
+                self._replayed.add((*key, sequence))
+            return
         if first <= self._marks.get(key, -1) and not self._crashes:
             self._say("repetition", f"{source} sent event {first} of {batch.publisher} to {target} twice")
         self._marks[key] = max(last, self._marks.get(key, -1))

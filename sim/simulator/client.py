@@ -86,12 +86,15 @@ class ClientProcess:
         self.send(messages)
         return subscription_id
 
-    def update(self, subscription_id: int, values: Mapping[str, object]) -> None:
+    def update(self, subscription_id: int, values: Mapping[str, object], *, gapless: bool = False) -> None:
         old = self.session.values(subscription_id)
-        messages = self.session.update(subscription_id, values)
+        since_ns = max(1, self.clock.now_ns) if gapless else 0
+        messages = self.session.update(subscription_id, values, since_ns=since_ns)
         if messages:
             for watcher in self._watchers:
                 watcher.updated(self, subscription_id, old)
+                if gapless:
+                    watcher.reached_back(self, subscription_id)
         self.send(messages)
 
     def unsubscribe(self, subscription_id: int) -> None:

@@ -119,6 +119,20 @@ class ClaimNewest(Defect):
         return done
 
 
+class NoReplay(Defect):
+    """Nothing is replayed for an update without gaps."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        done: list[Action] = []
+        for action in actions:
+            sent = action.message if isinstance(action, Send) else None
+            if isinstance(sent, Publish | Deliver) and sent.replayed:
+                self.fired += 1
+            else:
+                done.append(action)
+        return done
+
+
 DEFECTS: dict[str, type[Defect]] = {
     "drop-update": DropUpdate,
     "keep-slot": KeepSlot,
@@ -126,5 +140,6 @@ DEFECTS: dict[str, type[Defect]] = {
     "echo-event": EchoEvent,
     "early-acknowledge": EarlyAcknowledge,
     "claim-newest": ClaimNewest,
+    "no-replay": NoReplay,
 }
 """The defects that `covey sim fuzz --defect` takes, by name."""

@@ -52,6 +52,7 @@ class Simulation:
         link: Mapping[str, int] | None = None,
         wire: WireOptions | None = None,
         lease_ns: int = LEASE_NS,
+        replay_events: int = 0,
     ) -> None:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
@@ -70,6 +71,7 @@ class Simulation:
         self._link_options = dict(link or {})
         self._wire = wire or WireOptions()
         self._lease_ns = lease_ns
+        self._replay_events = replay_events
 
     # --- shape ----------------------------------------------------------------------------------------------
 
@@ -100,6 +102,7 @@ class Simulation:
                 poset=self.poset,
                 event_types=types,
                 neighbours=beside,
+                replay_events=self._replay_events,
             )
 
         made = BrokerProcess(name, self.clock, core, self._link, self._costs, self.watchers, self._defect)

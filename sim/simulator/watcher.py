@@ -42,6 +42,9 @@ class Watcher:
     def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Scalar]) -> None:
         """A client has given new values to variables of a subscription; `old` are all its values before."""
 
+    def reached_back(self, client: ClientProcess, subscription_id: int) -> None:
+        """The update just told of is without gaps: what is published from now on counts for it at once."""
+
     def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
         """A client has cancelled a subscription."""
 

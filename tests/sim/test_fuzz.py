@@ -21,13 +21,16 @@ SEEN = {
     "echo-event": {"echo"},
     "early-acknowledge": {"coverage"},
     "claim-newest": {"strictness"},
+    "no-replay": {"coverage"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
 
 @pytest.mark.parametrize("defect", SEEN)
 def test_every_seeded_defect_is_seen(defect: str) -> None:
-    outcomes = [play(seed, Options(steps=120, defect=defect)) for seed in range(15)]
+    outcomes = [
+        play(seed, Options(steps=120, defect=defect, gapless=defect == "no-replay")) for seed in range(15)
+    ]
     assert not [outcome.error for outcome in outcomes if outcome.error]
     found = {outcome.findings[0].what for outcome in outcomes if outcome.failed}
     assert found
@@ -78,11 +81,23 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     [
         Options(operators=True),
         Options(engine="cluster"),
+        Options(gapless=True, crashes=False),
+        Options(gapless=True, engine="cluster", steps=250),
+        Options(gapless=True, routing="static"),
         Options(routing="static", resubscribe="old_first"),
         Options(routing="static", operators=True),
         Options(steps=250),
     ],
-    ids=["operators", "cluster", "old-first", "static-operators", "long"],
+    ids=[
+        "operators",
+        "cluster",
+        "gapless",
+        "gapless-long",
+        "gapless-static",
+        "old-first",
+        "static-operators",
+        "long",
+    ],
 )
 def test_other_histories(options: Options) -> None:
     for seed in range(60 if options.steps == 60 else 15):

@@ -18,7 +18,7 @@ from covey.sim.checkers import Findings, Judge, check_quiet
 from covey.sim.simulator import Simulation, Watcher, WireOptions
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS
-from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, SwapOrder
+from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, NoReplay, SwapOrder
 from covey.sim.topology import Joint, Topology
 
 TICK = EventType("Tick", {"x": "int64"})
@@ -49,6 +49,7 @@ class Schedule:
             engine="naive",
             routing=routing,
             defect=defect,
+            replay_events=1000,
             link={"max_frame_bytes": draw.choice((1, 4 << 20)), "frames_in_flight": draw.choice((2, 1000))},
             wire=WireOptions(jitter_ns=draw.choice((10, 40)) * NS_PER_MS, loss=draw.choice((0.0, 0.1))),
         )
@@ -117,6 +118,27 @@ def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
                 schedule.wait(2)
             schedule.publish(moment)
             schedule.wait(60)
+        assert schedule.judge.owed_events
+        found |= schedule.rest()
+    assert found.keys() == (set() if defect is None else {"coverage"})
+
+
+@pytest.mark.parametrize("defect", [None, NoReplay], ids=["kept", "off"])
+def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[Defect] | None) -> None:
+    """Brokers replay what has passed them since the call; off: they do not."""
+    found: dict[str, int] = {}
+    for seed in SEEDS:
+        schedule = Schedule(seed, defect() if defect else None)
+        subscription = schedule.subscribe("x == $a", a=0)
+        schedule.subscribe("x == $a and x < 5", a=-1)
+        for moment in range(1, 20):
+            schedule.subscriber.update(subscription, {"a": moment}, gapless=True)
+            published = [schedule.publish(moment) for _ in range(2)]
+            schedule.wait(5)
+            published += [schedule.publish(moment, moment + 1)[:1] for _ in range(3)]
+            if moment % 4:
+                schedule.simulation.run()
+                assert defect or schedule.seen.events[subscription] >= {n for each in published for n in each}
         assert schedule.judge.owed_events
         found |= schedule.rest()
     assert found.keys() == (set() if defect is None else {"coverage"})

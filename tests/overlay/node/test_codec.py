@@ -72,16 +72,19 @@ MESSAGES: list[Message] = [
     Unsubscribe(2**63, 2**32 - 1),
     Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
     Update(5, 6, {}),
+    Update(5, 6, {}, 1_700_000_000_000_000_000),
     Acknowledge(7),
     SyncBegin(),
     SyncEnd(8),
     Publish(BATCH),
+    Publish(BATCH, True),
     Publish(BATCH.filter(np.array([True, False, True]))),
     Publish(EventBatch.from_pylist(QUOTE, [])),
     Refuse(9, "NOT_FOUND", "event type 'x' is not known", 3, "x", 40, 2),
 ]
 DELIVERIES = [
     Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4),
+    Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4, True),
     Deliver(BATCH, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
     Deliver(BATCH, np.array([0, 1, 3, 4]), np.array([5, 5, 6, 2**32 - 1]), 4),
     Deliver(BATCH, np.array([0, 0, 0, 0]), np.array([], dtype=np.int64), 4),
@@ -109,7 +112,7 @@ def test_round_trip_of_deliveries(message: Deliver) -> None:
     assert again.batch == message.batch
     assert again.offsets.tolist() == message.offsets.tolist()
     assert again.ids.tolist() == message.ids.tolist()
-    assert again.epoch == message.epoch
+    assert (again.epoch, again.replayed) == (message.epoch, message.replayed)
 
 
 def test_every_message_that_travels_has_a_round_trip_here() -> None:
