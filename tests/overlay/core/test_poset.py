@@ -16,7 +16,7 @@ from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.invariants import check_poset
 from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.poset import Forest, Heir, Poset
-from covey.overlay.core.roots import IndexedRoots, Roots, ScannedRoots
+from covey.overlay.core.roots import IndexedRoots, ScannedRoots
 
 POINT = EventType("Point", {"x": "int64", "y": "int64"})
 
