@@ -156,3 +156,37 @@ def change(
     from covey.cli.bench_change import run
 
     run(modes, filters, events, changes, seconds, json_output)
+
+
+@bench.command("routing")
+def routing(
+    workload: Annotated[str, typer.Option(help="Which: AT, HTM and others; several with commas.")] = "AT,HTM",
+    filters: Annotated[str, typer.Option(help="Subscriptions; several with commas.")] = "1000,10000,100000",
+    posets: Annotated[
+        str, typer.Option(help="Which: forest, naive, diagram; several with commas.")
+    ] = "forest,naive",
+    updates: Annotated[int, typer.Option(min=1, help="Updates per case.")] = 5_000,
+    scan_limit: Annotated[
+        int, typer.Option(min=0, help="Posets that compare all filters are left out beyond so many.")
+    ] = 1_000,
+    grpc: Annotated[
+        bool, typer.Option("--grpc", help="Measure awaited updates through three broker processes, too.")
+    ] = False,
+    concurrent: Annotated[int, typer.Option(min=1, help="Updates awaited at a time over gRPC.")] = 512,
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Measure what SUB, UPD and USUB cost a broker at the edge that holds many subscriptions.
+
+    A broker core in process, with subscriptions of a workload that move as it says, and one neighbour that
+    publishes. The poset "naive" compares each filter with every other.
+
+    Example: covey bench routing --workload HTM --filters 1000,100000 --grpc --json
+    """
+    from covey.cli.bench_routing import counts_of, run
+    from covey.sim.bench.routing import GrpcPlan, Plan
+
+    plan = Plan(tuple(posets.split(",")), counts_of(filters), updates, scan_limit=scan_limit, seed=seed)
+    run(workload, plan, GrpcPlan(concurrent=concurrent) if grpc else None, json_output)

@@ -1,0 +1,45 @@
+"""`covey bench routing`: what it measures is what the broker did, and both posets send the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from covey.cli.main import main
+from covey.sim.bench.routing import GrpcPlan, Plan, measure, measure_grpc
+from covey.sim.workloads import WORKLOADS
+
+
+@pytest.mark.parametrize("name", ["AT", "HTM"])
+def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name: str) -> None:
+    plan = Plan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
+    found = {(result.poset, result.filters): result for result in measure(WORKLOADS[name], plan)}
+    assert len(found) == 6
+    forest = found["forest", 60]
+    assert 0 < (forest.roots or 0) <= 60
+    assert min(forest.sub_us or 0, forest.upd_us or 0, forest.usub_us or 0) > 0
+    for poset in ("naive", "diagram"):
+        assert found[poset, 60].roots == forest.roots
+        assert found[poset, 120].upd_us is None
+    assert (found["forest", 120].roots or 0) >= (forest.roots or 0)
+
+
+def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
+    result = asyncio.run(measure_grpc(GrpcPlan(updates=40, concurrent=8, repetitions=2)))
+    assert len(result.runs) == 2
+    assert result.updates_per_s > 0
+    assert result.upd_ms > 0
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "routing", "--workload", "HTM", "--filters", "50,100", "--updates", "60", "--json"])
+    assert ended.value.code == 0
+    cases = json.loads(capsys.readouterr().out)["routing"]
+    assert [case["filters"] for case in cases] == [50, 50, 100, 100]
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "routing", "--filters", "many"])
+    assert ended.value.code != 0
+    assert "filters 'many': expected numbers from 1 up" in capsys.readouterr().err
