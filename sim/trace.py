@@ -18,7 +18,8 @@ and nothing in the file depends on the machine. A file without `ended` is that o
     publisher, sequence   which event
     subscription  which of the client's subscriptions
     count         how many events, where there may be several: spurious, dropped, carried;
-                  subscribed, updated, answered: the number of the change (`sim/changes.py`); settled: epoch;
+                  subscribed, updated, answered: the number of the change (`sim/changes.py`);
+                  settled: the epoch;
                   worked: how long the broker has been busy, in nanoseconds since the start
     only_new      delivered: whether the event matches the newest values and not those before them
     values        as JSON; published: the event; subscribed, updated: all values of the subscription

@@ -1,0 +1,74 @@
+"""What a run was, and how it went: its scenario, how long was measured, whether it came to its end."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from covey.sim.metrics import columns as c
+
+
+def courses(rows: DataFrame) -> DataFrame:
+    """One row per run: its scenario as JSON, whether it is complete, the time measured, and how often the
+    clock had been put back.
+
+    Measured is from the beginning of `running` to that of `resting`, or to the last row of a run that broke
+    off; a run without phases is measured from its first row to its last.
+    """
+    measured = f.col(c.MEASURED)
+    ends = f.coalesce(_start(c.RESTING), f.max(f.when(measured, f.col(c.TIME_NS))))
+    begins = f.coalesce(_start(c.RUNNING), f.min(f.when(measured, f.col(c.TIME_NS))))
+    return (
+        rows.groupBy(c.RUN)
+        .agg(
+            f.max(f.when(f.col(c.KIND) == c.BEGUN, f.col(c.TEXT))).alias(c.SCENARIO),
+            f.max(f.col(c.KIND) == c.ENDED).alias(c.COMPLETE),
+            (ends - begins).alias(c.DURATION_NS),
+            f.count_if(f.col(c.STEPPED)).alias(c.CLOCK_STEPS),
+        )
+        .select(c.RUN, c.SCENARIO, c.COMPLETE, c.DURATION_NS, c.CLOCK_STEPS)
+    )
+
+
+def _start(phase: str) -> Column:
+    here = (f.col(c.KIND) == c.PHASE) & (f.col(c.NAME) == phase)
+    return f.min(f.when(here, f.col(c.TIME_NS)))
+
+
+def counts(rows: DataFrame) -> DataFrame:
+    """One row per run: events published, delivered, spurious and dropped, changes of subscriptions, and
+    subscribers, all while it was measured or on their way then.
+
+    Spurious are the events that reached a client for the sake of values that it had changed by then, and
+    that its own evaluation kept from the user (Jayaram et al., section 5.2).
+    """
+
+    def total(kind: str) -> Column:
+        return f.coalesce(f.sum(f.when(f.col(c.KIND) == kind, f.col(c.COUNT))), f.lit(0)).cast("long")
+
+    def number(kind: str) -> Column:
+        return f.count_if(f.col(c.KIND) == kind)
+
+    subscriber = f.when(f.col(c.KIND) == c.SUBSCRIBED, f.col(c.NODE))
+    return (
+        rows.groupBy(c.RUN)
+        .agg(
+            number(c.PUBLISHED).alias("published"),
+            number(c.DELIVERED).alias("delivered"),
+            f.count_if((f.col(c.KIND) == c.DELIVERED) & f.col(c.MEASURED)).alias("delivered_measured"),
+            number(c.UPDATED).alias("changes"),
+            total(c.SPURIOUS).alias("spurious"),
+            total(c.DROPPED).alias("dropped"),
+            f.count_distinct(subscriber).alias("subscribers"),
+        )
+        .select(
+            c.RUN,
+            "published",
+            "delivered",
+            "delivered_measured",
+            "changes",
+            "spurious",
+            "dropped",
+            "subscribers",
+        )
+    )

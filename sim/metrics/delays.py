@@ -1,0 +1,24 @@
+"""Delay: how long it takes until a subscriber feels its change (Jayaram et al., section 5.2)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from covey.sim.metrics import columns as c
+
+
+def delays(rows: DataFrame) -> DataFrame:
+    """One row per change that was answered: the nanoseconds from a client's change of a subscription to the
+    first delivered event that matches the new values and not the old ones."""
+
+    def when(kind: str) -> Column:
+        return f.min(f.when(f.col(c.KIND) == kind, f.col(c.TIME_NS)))
+
+    return (
+        rows.where(f.col(c.KIND).isin(c.UPDATED, c.ANSWERED))
+        .groupBy(*c.CHANGE)
+        .agg((when(c.ANSWERED) - when(c.UPDATED)).alias(c.DELAY_NS))
+        .where(f.col(c.DELAY_NS).isNotNull())
+        .select(*c.CHANGE, c.DELAY_NS)
+    )

@@ -1,0 +1,97 @@
+"""The Spark session that metrics and sweeps run in: one per process, quiet, and small where it is local."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from covey.matcher.errors import CoveyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA = "Spark needs Java 17: install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
+
+
+class SparkError(CoveyError, RuntimeError):
+    """Spark cannot be started, or its master cannot be reached."""
+
+
+def spark_session(master: str = "local[*]") -> SparkSession:
+    """The session of this process, started at the first call, which takes seconds; `SparkError` where Java,
+    Spark or the master is missing, or where the process already has a session at another master.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of which versions of pandas Spark knows
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError:
+            raise SparkError("metrics and sweeps need Spark: install covey[sim]") from None
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        if running.sparkContext.master != master:
+            raise SparkError(
+                f"master is {master!r}, but this process has a Spark session at "
+                f"{running.sparkContext.master!r}: expected the same"
+            )
+        return running
+    if not _has_java():
+        raise SparkError(_JAVA)
+    settings = {
+        "spark.app.name": "covey",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        # The names of runs are names, even where they look like numbers.
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    }
+    if master.startswith("local"):
+        # The workers of a local session are this interpreter; those of a cluster have their own.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Small and many steps: what replanning between them costs is more than it gains.
+        settings |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 1, 16)),
+        }
+    builder = SparkSession.Builder().master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _stderr_to_file() as said:
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            if "UnsupportedClassVersionError" in said.read():
+                raise SparkError(_JAVA) from None
+            reason = str(error).strip().partition("\n")[0]
+            raise SparkError(f"Spark does not start at master {master!r}: {reason}") from None
+
+
+def _has_java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return (home is not None and (Path(home) / "bin" / "java").exists()) or shutil.which("java") is not None
+
+
+@contextmanager
+def _stderr_to_file() -> Iterator[IO[str]]:
+    """What is written to stderr meanwhile, and by the processes that are started meanwhile from then on, goes
+    to a file: Java and Spark greet at length, and a failure comes as an exception as well."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield file
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

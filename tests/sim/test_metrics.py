@@ -1,0 +1,181 @@
+"""Metrics: Spark agrees exactly with a computation that shares nothing with it; traces that are empty, broken
+off, or whose clock was put back; the command. One Spark session serves all of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cross_check
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from covey.matcher import EventType
+from covey.sim.driver import Run
+from covey.sim.load import HighwayLoad
+from covey.sim.metrics import RunsError, find_runs, spark_session, summarise
+from covey.sim.scenario import Scenario
+from covey.sim.trace import SCHEMA
+
+SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
+SCENARIOS = {
+    "at": SMALL.having(update_rate=4.0, batch=2),
+    "static": SMALL.having(update_rate=20.0, routing="static", resubscribe="old_first", event_rate=80.0),
+    "faults": SMALL.having(crashes=1, parts=2, loss=0.02, jitter_ms=5.0, seed=3),
+    "htm": SMALL.having(load="highway", publishers=16, update_rate=6.0),
+    "nobody": SMALL.having(subscribers=0, update_rate=0.0),
+}
+TYPES = {f"Trade{i:03d}": EventType(f"Trade{i:03d}", {"price": "int64", "volume": "int64"}) for i in range(4)}
+TYPES["Traffic"] = HighwayLoad.TRAFFIC
+MS = 1_000_000
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A trace by hand: a row is what it says, in the order given."""
+    full = [dict.fromkeys(SCHEMA.names) | {"row": number} | row for number, row in enumerate(rows)]
+    columns = {name: [row[name] for row in full] for name in SCHEMA.names}
+    arrays = [
+        pa.array(columns[field.name], pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(columns[field.name], field.type)
+        for field in SCHEMA
+    ]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), path)
+
+
+def row(kind: str, ms: int, **others: Any) -> dict[str, Any]:
+    return {"kind": kind, "time_ns": ms * MS, **others}
+
+
+EVENT = {"publisher": "p", "sequence": 1}
+MINE = {"node": "client/s", "subscription": 1}
+BROKEN_OFF = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    row("worked", 0, node="broker/b", count=5),
+    row("published", 100, node="client/p", **EVENT),
+    row("owed", 100, **MINE, **EVENT),
+    row("carried", 400, node="broker/b", peer="client/p", count=1),
+]
+CLOCK_STEPS = [
+    row("begun", 0, text="{}"),
+    row("phase", 1_000, name="running"),
+    row("updated", 1_100, **MINE, count=1),
+    row("published", 1_200, node="client/p", **EVENT),
+    row("delivered", 300, **MINE, **EVENT, only_new=True),
+    row("answered", 400, **MINE, **EVENT, count=1),
+    row("updated", 1_500, **MINE, count=2),
+    row("published", 1_600, node="client/p", publisher="p", sequence=2),
+    row("delivered", 1_450, **MINE, publisher="p", sequence=2),
+    row("delivered", 1_640, **MINE, publisher="p", sequence=2),
+    row("answered", 1_640, **MINE, count=2),
+    row("phase", 2_000, name="resting"),
+    row("ended", 2_000),
+]
+MISSED = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    *(row("owed", 1, **MINE, publisher="p", sequence=sequence) for sequence in range(5)),
+    *(row("excused", 2, **MINE, publisher="p", sequence=sequence) for sequence in (0, 1)),
+    row("published", 2, node="client/p", publisher="p", sequence=2),
+    row("delivered", 3, **MINE, publisher="p", sequence=2),
+    row("delivered", 3, node="client/s", subscription=2, publisher="p", sequence=3),
+    row("phase", 10, name="resting"),
+    row("ended", 10),
+]
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs of a + b")
+    for name, scenario in SCENARIOS.items():
+        Run(scenario).play(folder / f"{name}.parquet")
+    for name, rows in {"broken off": BROKEN_OFF, "steps": CLOCK_STEPS, "missed": MISSED, "empty": []}.items():
+        write(folder / f"{name}.parquet", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(traces: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    yield {each["run"]: each for each in summarise([traces])}
+    spark_session().stop()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_spark_and_pandas_agree_exactly(name: str, found: dict[str, Any], traces: Path) -> None:
+    assert found[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
+    if name != "nobody":
+        assert found[name]["delay_ms"]["count"] > 2
+        assert found[name]["owed"] > 20
+        assert found[name]["changes"] > 20
+    assert found[name]["latency_ms"]["count"] == found[name]["delivered"]
+
+
+def test_a_change_under_the_static_baseline_costs_more_messages(found: dict[str, Any]) -> None:
+    assert found["static"]["control_per_change"] > found["at"]["control_per_change"] > 0
+    assert set(found["static"]["control_by_sort"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
+    assert "Update" in found["at"]["control_by_sort"]
+
+
+def test_what_was_owed_and_neither_came_nor_was_excused_was_missed(found: dict[str, Any]) -> None:
+    run = found["missed"]
+    assert (run["owed"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
+
+
+def test_a_run_that_broke_off_is_marked_and_nothing_of_it_counts_as_missed(found: dict[str, Any]) -> None:
+    run = found["broken off"]
+    assert (run["complete"], run["missed"], run["owed"]) == (False, None, 1)
+    assert run["duration_s"] == 0.4
+    assert run["brokers"] == {"b": {"events": 1, "control_messages": 0, "busy_share": None}}
+
+
+def test_an_empty_trace_has_counts_of_nought_and_no_rates(found: dict[str, Any]) -> None:
+    run = found["empty"]
+    assert (run["complete"], run["delivered"], run["duration_s"]) == (False, 0, None)
+    assert run["throughput_events_per_s"] is None
+    assert run["delay_ms"] == {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
+
+
+def test_where_the_clock_was_put_back_time_stands_still_until_it_has_caught_up(found: dict[str, Any]) -> None:
+    run = found["steps"]
+    assert run["clock_steps"] == 2
+    assert run["duration_s"] == 1.0
+    assert (run["delay_ms"]["p50"], run["delay_ms"]["max"]) == (100.0, 140.0)
+    assert (run["latency_ms"]["p50"], run["latency_ms"]["max"]) == (0.0, 0.0)
+    assert run["duplicate"] == 1
+
+
+def test_files_that_are_no_traces_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "good.parquet", MISSED)
+    whole = (tmp_path / "good.parquet").read_bytes()
+    (tmp_path / "killed.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    runs = find_runs([tmp_path])
+    assert list(runs.files) == ["good"]
+    assert (
+        "killed.parquet: it is no complete Parquet file: the run that wrote it was killed"
+        in runs.broken["killed"]
+    )
+    assert "other.parquet: it is no trace of this version: it has no column row" in runs.broken["other"]
+
+
+def test_runs_are_named_by_their_folders_and_names_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("sweep/run=7", "sweep/run=8", "other/run=7"):
+        (tmp_path / folder).mkdir(parents=True)
+        write(tmp_path / folder / "trace.parquet", MISSED)
+    assert list(find_runs([tmp_path / "sweep"]).files) == ["7", "8"]
+    assert list(find_runs([tmp_path / "sweep", tmp_path / "other"]).files) == ["7", "8", "7~2"]
+    assert list(find_runs([tmp_path / "other" / "run=7" / "trace.parquet"]).files) == ["7"]
+
+
+def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunsError, match="no such file or folder: expected a trace"):
+        find_runs([tmp_path / "absent"])
+    with pytest.raises(RunsError, match="no traces in it"):
+        find_runs([tmp_path])
+    (tmp_path / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunsError, match="no complete Parquet file"):
+        find_runs([tmp_path])
