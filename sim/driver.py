@@ -7,13 +7,14 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.history import Changed, Published, history
 from covey.sim.load import HighwayLoad, Load, TradingLoad, Wish
 from covey.sim.real_loads import DetectorLoad, QuotesLoad, detector_topology
 from covey.sim.scenario import Scenario
@@ -92,7 +93,6 @@ class Run:
         self.report = Report(scenario, len(self.topology.brokers))
         self._publishers: list[ClientProcess] = []
         self._subscribers: list[tuple[ClientProcess, int, Wish]] = []
-        self._until_ns = 0
         self._trace: Trace | None = None
 
     def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
@@ -163,9 +163,13 @@ class Run:
         clock, scenario = self.simulation.clock, self.scenario
         begin_ns = clock.now_ns
         duration_ns = round(scenario.duration_s * NS_PER_S)
-        self._until_ns = begin_ns + duration_ns
-        self._begin(scenario.event_rate / scenario.batch * len(self._publishers), self._publish)
-        self._begin(scenario.update_rate * len(self._subscribers), self._update)
+        steps = history(scenario, self.load, [wish for _, _, wish in self._subscribers])
+        if scenario.pace == "orderly":
+            for step in steps:
+                self._do(step)
+                self.simulation.run()
+            return
+        self._next(steps, begin_ns)
         for _ in range(scenario.crashes):
             clock.after(self._random.randrange(duration_ns or 1), self._crash)
         for _ in range(scenario.parts):
@@ -176,36 +180,29 @@ class Run:
 
     # --- what happens ---------------------------------------------------------------------------------------
 
-    def _begin(self, rate: float, what: Callable[[], None]) -> None:
-        if rate > 0:
-            self._later(rate, what)
+    def _next(self, steps: Iterator[Published | Changed], begin_ns: int) -> None:
+        """Have the next step of the history happen when it is due, and the one after it afterwards."""
+        step = next(steps, None)
+        if step is not None:
+            self.simulation.clock.at(begin_ns + step.after_ns, self._do_and_go_on, step, steps, begin_ns)
 
-    def _again(self, rate: float, what: Callable[[], None]) -> None:
-        if self.simulation.clock.now_ns < self._until_ns:
-            what()
-            self._later(rate, what)
+    def _do_and_go_on(
+        self, step: Published | Changed, steps: Iterator[Published | Changed], begin_ns: int
+    ) -> None:
+        self._do(step)
+        self._next(steps, begin_ns)
 
-    def _later(self, rate: float, what: Callable[[], None]) -> None:
-        """At a rate, at moments that know nothing of each other (a Poisson process)."""
-        pause_ns = round(self._random.expovariate(rate) * NS_PER_S)
-        self.simulation.clock.after(pause_ns, self._again, rate, what)
-
-    def _publish(self) -> None:
-        number = self._random.randrange(len(self._publishers))
-        batch = self.load.events(number, self.scenario.batch)
-        self._publishers[number].publish(batch)
-        self.report.published += len(batch)
-
-    def _update(self) -> None:
-        number = self._random.randrange(len(self._subscribers))
-        client, subscription_id, wish = self._subscribers[number]
-        values, broker = self.load.move(number, wish)
-        wish.values |= values
-        client.update(subscription_id, values)
+    def _do(self, step: Published | Changed) -> None:
+        if isinstance(step, Published):
+            self._publishers[step.publisher].publish(step.batch)
+            self.report.published += len(step.batch)
+            return
+        client, subscription_id, wish = self._subscribers[step.subscriber]
+        client.update(subscription_id, step.values)
         self.report.updates += 1
-        if broker != wish.broker and not client.moving:
-            wish.broker = broker
-            self.simulation.move(client.name, f"broker/{broker}")
+        if step.broker != wish.broker and not client.moving:
+            wish.broker = step.broker
+            self.simulation.move(client.name, f"broker/{step.broker}")
 
     def _crash(self) -> None:
         self.simulation.crash(f"broker/{self._random.choice(self.topology.brokers)}", 200 * NS_PER_MS)

@@ -28,6 +28,7 @@ class ScenarioError(CoveyError, ValueError):
 class Scenario:
     """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
 
+    `pace` is "timed", or "orderly" to let each thing take effect everywhere before the next happens.
     `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
     are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
     match by walking the poset, which then is Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or
@@ -47,6 +48,7 @@ class Scenario:
     event_rate: float = 10.0
     batch: int = 1
     update_rate: float = 1.0
+    pace: str = "timed"
     delay_ms: float = 10.0
     jitter_ms: float = 0.0
     loss: float = 0.0
@@ -74,6 +76,7 @@ class Scenario:
             ("load", LOADS),
             ("routing", ("parametric", "static")),
             ("resubscribe", ("new_first", "old_first")),
+            ("pace", ("timed", "orderly")),
             ("poset", ("forest", "naive", "diagram")),
             ("engine", (*engine_names(), POSET)),
         ):
