@@ -58,6 +58,50 @@ def chain(
         )
 
 
+@bench.command("scenario")
+def scenario(
+    file: Annotated[Path, typer.Argument(help="A scenario file (YAML), as `covey sim --scenario` takes.")],
+    system: Annotated[
+        str | None, typer.Option(help="A system to compare, such as covey-parametric or siena-parametric.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace to write (Parquet).")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Play a scenario over real brokers and clients on this machine, link delays included.
+
+    History, checkers and trace are those of `covey sim`, so that simulated and real runs can be compared.
+    Ends with 1 if a checker found something wrong.
+
+    Example: covey bench scenario mine.yaml --system covey-parametric --trace real.parquet
+    """
+    from covey.cli.progress import progress
+    from covey.sim.bench.scenario import RealRun
+    from covey.sim.scenario import load_scenario
+    from covey.sim.systems import find_system
+
+    chosen = load_scenario(file)
+    if system is not None:
+        chosen = find_system(system).applied_to(chosen)
+    with progress() as say:
+        report = RealRun(chosen).play(trace, say)
+    if json_output:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        verdict = ", ".join(f"{n} of {what}" for what, n in report.counts.items()) or "no violation"
+        print(f"{chosen.load} over {report.brokers} broker processes, {report.virtual_s:.1f} s")
+        print(
+            f"  {report.published:,} published, {report.delivered:,} delivered, "
+            f"{report.crossings:,} crossings of links, {report.updates:,} updates"
+        )
+        print(f"  the busiest broker worked {report.busiest_share:.1%} of the time")
+        print(f"  checkers: {verdict} ({report.owed:,} deliveries were owed)")
+        for finding in report.findings[:5]:
+            print(f"    {finding}")
+    raise typer.Exit(1 if report.counts else 0)
+
+
 @bench.command("match")
 def match(
     workload: Annotated[

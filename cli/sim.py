@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,6 +91,7 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
+    from covey.cli.progress import progress
     from covey.overlay.node.config import load_overlay
     from covey.sim.driver import Run
     from covey.sim.scenario import Scenario, load_scenario
@@ -112,7 +111,7 @@ def run(
     if calibrate is not None and chosen.cpu != "measured":
         raise typer.BadParameter("a calibration needs --cpu measured", param_hint="--calibrate")
     made = Run(chosen, topology=None if overlay is None else of_overlay(load_overlay(overlay, {})))
-    with _progress() as say:
+    with progress() as say:
         report = made.play(trace, say)
     if calibrate is not None and isinstance(made.costs, Measured):
         fit(made.costs.samples).save(calibrate)
@@ -121,20 +120,6 @@ def run(
     else:
         _say(report)
     raise typer.Exit(1 if report.counts else 0)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A progress bar where a person looks on."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    if not sys.stderr.isatty():
-        yield lambda phase, share: None
-        return
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda phase, share: progress.update(task, description=phase, completed=share)
 
 
 def _say(report: Report) -> None:

@@ -33,7 +33,10 @@ def chain(length: int) -> tuple[tuple[str, str], ...]:
 
 
 class LocalOverlay:
-    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen."""
+    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
+
+    Delays are those that the brokers add, by link and for clients.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,12 @@ class LocalOverlay:
         routing: str = "parametric",
         event_types: Sequence[EventType] = (),
         limits: Mapping[str, int] | None = None,
+        delays_ms: Mapping[tuple[str, str], float] | None = None,
+        client_delay_ms: float = 0.0,
+        engine: str = "cluster",
+        poset: str = "forest",
     ) -> None:
+        delays = delays_ms or {}
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
         self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
@@ -51,7 +59,10 @@ class LocalOverlay:
             "routing": routing,
             "event_types": {t.name: {a: str(k) for a, k in t.attributes.items()} for t in event_types},
             "brokers": {broker: {"address": address} for broker, address in self.addresses.items()},
-            "links": [list(link) for link in links],
+            "links": [{"ends": list(link), "delay_ms": delays.get(link, 0.0)} for link in links],
+            "client_delay_ms": client_delay_ms,
+            "engine": engine,
+            "poset": poset,
         }
         if limits:
             self._configuration["limits"] = dict(limits)

@@ -15,6 +15,7 @@ import yaml
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
+from covey.overlay.core.broker import POSETS
 from covey.overlay.core.poset_matching import POSET
 
 LOADS = ("trading", "highway", "quotes", "detectors")
@@ -77,7 +78,7 @@ class Scenario:
             ("routing", ("parametric", "static")),
             ("resubscribe", ("new_first", "old_first")),
             ("pace", ("timed", "orderly")),
-            ("poset", ("forest", "naive", "diagram")),
+            ("poset", POSETS),
             ("engine", (*engine_names(), POSET)),
         ):
             if getattr(self, name) not in known:

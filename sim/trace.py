@@ -280,6 +280,11 @@ class Trace(Watcher):
         elif len(message.batch):
             self._row("carried", target, source, message.batch.event_type.name, count=len(message.batch))
 
+    def counted(self, source: str, target: str, sort: str, count: int) -> None:
+        """So many control messages of a sort have arrived, by the count of a broker that nobody watched."""
+        for _ in range(count):
+            self._row("control", target, source, sort)
+
     def dropped(self, broker: str, action: Drop) -> None:
         self._row("dropped", broker, name=action.reason, count=action.events)
 

@@ -59,6 +59,7 @@ class Client:
     "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("new_first" or
     "old_first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in
     seconds; a lost one is opened again without a bound, and `on_state(connected, reason)` hears of both.
+    `session` is a state machine of the protocol to use, in place of one of its own, for who wants to watch.
 
     Entering the context raises `ConnectError` if no broker answers or the broker will not have this client.
     """
@@ -74,6 +75,7 @@ class Client:
         resubscribe: str = "new_first",
         connect_timeout: float = 10.0,
         on_state: Callable[[bool, str], None] | None = None,
+        session: ClientSession | None = None,
     ) -> None:
         policies = [policy.value for policy in SlowConsumer]
         if slow_consumer not in policies:
@@ -85,7 +87,7 @@ class Client:
         self._connect_timeout = connect_timeout
         self._on_state = on_state
         publisher = f"{self.name}/{secrets.token_hex(6)}"
-        self._core = ClientSession(publisher, routing=routing, resubscribe=resubscribe)
+        self._core = session or ClientSession(publisher, routing=routing, resubscribe=resubscribe)
         self._outbox = Outbox(self._core.publish)
         self._types: dict[str, EventType] = {}
         self._advertised: dict[str, EventType] = {}
@@ -144,6 +146,11 @@ class Client:
             task.cancel()
             await asyncio.wait(late)
         self._end(ClosedError(f"client {self.name} is closed"), None)
+
+    @property
+    def session(self) -> ClientSession:
+        """The state machine of the protocol."""
+        return self._core
 
     @property
     def connected(self) -> bool:

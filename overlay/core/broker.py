@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from covey.matcher.expression import Scalar
 
 _POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset, "diagram": Diagram}
+POSETS = tuple(_POSETS)
 _ROUTINGS = ("parametric", "static")
 
 

@@ -16,8 +16,11 @@ from typing import Any
 
 import yaml
 
+from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
 from covey.matcher.event_type import EventType
+from covey.overlay.core.broker import POSETS
+from covey.overlay.core.poset_matching import POSET
 from covey.overlay.node.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
@@ -39,7 +42,8 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """All that an overlay file says. In a link, the second broker dials the first.
+    """All that an overlay file says. In a link, the second broker dials the first. `engine` and `poset` are
+    those of the brokers' cores.
 
     `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
     clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
@@ -56,6 +60,8 @@ class Overlay:
     delays_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     client_delay_ms: float = 0.0
     replay_events: int = REPLAY_EVENTS
+    engine: str = "cluster"
+    poset: str = "forest"
 
     def delay_ms(self, a: str, b: str) -> float:
         """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
@@ -133,7 +139,7 @@ class _Reader:
 
     def overlay(self, document: object) -> Overlay:
         known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
-        known += ["replay_events"]
+        known += ["replay_events", "engine", "poset"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -152,8 +158,23 @@ class _Reader:
         replay = top.get("replay_events", REPLAY_EVENTS)
         if not isinstance(replay, int) or isinstance(replay, bool) or replay < 0:
             raise self.error("replay_events", f"is {replay!r}: expected a whole number from 0 up")
+        engine = self.choice(top.get("engine", "cluster"), "engine", (*engine_names(), POSET))
+        poset = self.choice(top.get("poset", "diagram" if engine == POSET else "forest"), "poset", POSETS)
+        if engine == POSET and poset != "diagram":
+            raise self.error("poset", f"is {poset!r}: expected diagram, which engine {POSET!r} walks")
         return Overlay(
-            name, routing, event_types, brokers, links, limits, sessions, delays_ms, client_ms, replay
+            name,
+            routing,
+            event_types,
+            brokers,
+            links,
+            limits,
+            sessions,
+            delays_ms,
+            client_ms,
+            replay,
+            engine,
+            poset,
         )
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:
@@ -225,6 +246,11 @@ class _Reader:
         if not isinstance(entry, list) or len(entry) != 2:
             raise self.error(field, f"is {entry!r}: expected a pair of brokers")
         return entry, delay_ms
+
+    def choice(self, value: object, field: str, known: tuple[str, ...]) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise self.error(field, f"is {value!r}: expected one of {', '.join(known)}")
+        return value
 
     def delay(self, value: object, field: str) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 3_600_000:

@@ -46,7 +46,7 @@ _FLOOD = 50_000
 class Node:
     """The state of one broker process: its core, and an outlet for every neighbour and every session."""
 
-    def __init__(self, overlay: Overlay, name: str, *, engine: str = "cluster") -> None:
+    def __init__(self, overlay: Overlay, name: str) -> None:
         self.overlay = overlay
         self.name = name
         self.incarnation = secrets.randbits(63) | 1
@@ -54,7 +54,8 @@ class Node:
         self.core = Broker(
             name,
             routing=overlay.routing,
-            engine=engine,
+            engine=overlay.engine,
+            poset=overlay.poset,
             event_types=overlay.event_types,
             neighbours=overlay.neighbours(name),
             replay_events=overlay.replay_events,

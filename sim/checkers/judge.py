@@ -296,6 +296,11 @@ class Judge(Watcher):
             wanted.crossed.discard(event)
         wanted.marks[publisher] = mark
 
+    @property
+    def owing(self) -> bool:
+        """Whether something that is owed has not come yet."""
+        return any(wanted.owed for wanted in self._everything())
+
     # --- the end --------------------------------------------------------------------------------------------
 
     def quiet(self) -> None:
