@@ -69,9 +69,11 @@ class WatchedSession(ClientSession):
             watcher.subscribed(self._self, subscription_id)
         return subscription_id, messages
 
-    def update(self, subscription_id: int, values: Mapping[str, object]) -> list[Message]:
+    def update(
+        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0
+    ) -> list[Message]:
         old = self.values(subscription_id)
-        messages = super().update(subscription_id, values)
+        messages = super().update(subscription_id, values, since_ns=since_ns)
         if messages:
             for watcher in self._watchers:
                 watcher.updated(self._self, subscription_id, old)
