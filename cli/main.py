@@ -28,6 +28,12 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
     ("topology", "covey.cli.topology", "topology", "Make, check, draw and export overlay topologies."),
     ("bench", "covey.cli.bench", "bench", "Measure how fast Covey is on this machine."),
+    (
+        "reproduce",
+        "covey.cli.reproduce",
+        "reproduce",
+        "Measure what a paper's figures show, beside its claims.",
+    ),
 )
 """Name, module, function or typer app in it, and one line of help: to add a subcommand, add a row."""
 

@@ -60,6 +60,7 @@ class Plan:
     load_limit_s: float = 120.0
     threads: int = 1
     seed: int = 0
+    updates: bool = True
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class Result:
     matches_per_event: float = 0.0
     load_s: float = 0.0
     bytes_per_subscription: float = 0.0
+    memory: dict[str, int] = field(default_factory=dict)
     update_us: float = 0.0
     update_many_us: float = 0.0
 
@@ -163,7 +165,7 @@ def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progre
         _measure_matching(contenders, events, plan, progress)
         _compare_counts(contenders)
         moves = _Moves.of(workload, groups, plan.seed)
-        for at, contender in enumerate(contenders):
+        for at, contender in enumerate(contenders if plan.updates else []):
             progress(f"updating {contender.result.engine}", 0.9 + 0.1 * at / len(contenders))
             _measure_updates(contender, moves, events)
     finally:
@@ -193,7 +195,8 @@ def _load(
             return
     engine.match(events.slice(0, 1))
     result.load_s = perf_counter() - start
-    result.bytes_per_subscription = sum(engine.memory_bytes().values()) / max(result.subscriptions, 1)
+    result.memory = engine.memory_bytes()
+    result.bytes_per_subscription = sum(result.memory.values()) / max(result.subscriptions, 1)
 
 
 # --- matching ------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Workloads for benchmarks and the simulator: Fabret's generator, algorithmic trading, highway traffic,
-ranges.
+ranges, filters with alternations.
 """
 
+from covey.sim.workloads.boolean import Boolean, Shape
 from covey.sim.workloads.fabret import W0, W2, Domain, Fabret
 from covey.sim.workloads.highway import HTM, Highway
 from covey.sim.workloads.ranges import BOX, Ranges
@@ -13,10 +14,12 @@ WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, AT, AT_SEL, HTM, B
 
 __all__ = [
     "WORKLOADS",
+    "Boolean",
     "Domain",
     "Fabret",
     "Highway",
     "Ranges",
+    "Shape",
     "SubscriptionGroup",
     "Trading",
     "Workload",

@@ -1,0 +1,123 @@
+"""`covey reproduce`: a paper's figures, measured here, beside what the paper says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from covey.sim.reproduce import Finding, Report
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Which: aguilera, bittner or fabret.")],
+    quick: Annotated[bool, typer.Option("--quick", help="At a size that takes a few minutes.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write the report and its plots (PNG) into.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the findings as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Measure what a paper's figures show, and print each beside the paper's claim and a verdict.
+
+    Figures are in the paper's order; those whose parts are missing say so. Rates depend on the machine and on
+    what else it does: compare the engines of one run.
+
+    Example: covey reproduce bittner --quick --out bittner/
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from covey.matcher import compile_kernels, kernels_cached
+    from covey.sim.reproduce import PAPERS, Plan
+    from covey.sim.reproduce import reproduce as run
+
+    messages = Console(stderr=True)
+    if paper in PAPERS and not kernels_cached():
+        messages.print("compiling the matcher's kernels (once; about half a minute)")
+        compile_kernels()
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=messages, transient=True) as progress:
+        task = progress.add_task(paper, total=1.0)
+        report = run(
+            paper,
+            Plan("quick" if quick else "full", seed),
+            lambda words, done: progress.update(task, description=words, completed=done),
+        )
+    if out is not None:
+        write(report, out)
+    if json_output:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        show(report, Console())
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report for people: a table for each finding, the claim above it and the verdict below."""
+    console.print(f"[bold]{report.citation}[/bold] ({report.size})", highlight=False)
+    for finding in report.findings:
+        console.print(f"\n[bold]{finding.figure}[/bold]  {finding.title}", highlight=False)
+        console.print(f"paper: {finding.claim}", highlight=False)
+        if finding.rows:
+            console.print(_table(finding))
+        mark = {True: "[green]holds[/green]", False: "[red]differs[/red]", None: "not measured"}
+        console.print(f"here:  {mark[finding.holds]}: {finding.verdict}", highlight=False)
+    for note in report.notes:
+        console.print(f"\nnote: {note}", highlight=False)
+
+
+def _table(finding: Finding) -> object:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for key in finding.rows[0]:
+        words = any(isinstance(row[key], str) for row in finding.rows)
+        table.add_column(key, justify="left" if words else "right")
+    for row in finding.rows:
+        table.add_row(*[cell_text(cell) for cell in row.values()])
+    return table
+
+
+def cell_text(cell: float | int | str | None) -> str:
+    """A cell of a table: numbers with three digits that count, nothing for None."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int) or abs(cell) >= 100:
+        return f"{cell:,.0f}"
+    return f"{cell:.3g}"
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write `report.json` and a PNG per plot, named after paper and figure.
+
+    Raises `CoveyError` for a folder that cannot be written.
+    """
+    from covey.matcher import CoveyError
+    from covey.sim.reproduce.drawing import png
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
+        for finding in report.findings:
+            picture = png(finding)
+            if picture is not None:
+                (folder / picture_name(report, finding)).write_bytes(picture)
+    except OSError as error:
+        raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
+
+
+def picture_name(report: Report, finding: Finding) -> str:
+    """The file of a finding's plot: `fabret-fig-3a.png`."""
+    slug = re.sub(r"[^a-z0-9]+", "-", finding.figure.lower().replace("(", "")).strip("-")
+    return f"{report.paper}-{slug}.png"

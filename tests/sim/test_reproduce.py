@@ -1,0 +1,137 @@
+"""`covey reproduce`: every paper at its smallest, reports with rows behind their verdicts, mistakes told.
+
+Never a number of seconds, and never that a claim about speed holds: at this size none would mean anything.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from covey.cli.main import main
+from covey.matcher import CoveyError
+from covey.sim.reproduce import PAPERS, Curves, Finding, Plan, Report, reproduce
+from covey.sim.reproduce.bittner import crossing, theory
+from covey.sim.reproduce.drawing import png
+from covey.sim.reproduce.measuring import find_engines, growth
+from covey.sim.workloads import Boolean, Shape
+from covey.sim.workloads.boolean import branching, pairs
+
+PNG = b"\x89PNG"
+
+
+def quietly(words: str, done: float) -> None:
+    assert words
+    assert 0.0 <= done <= 1.0 + 1e-9
+
+
+@pytest.fixture(scope="module", params=["bittner"])
+def report(request: pytest.FixtureRequest) -> Report:
+    return reproduce(request.param, Plan("tiny"), quietly)
+
+
+def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: Report) -> None:
+    assert report.findings
+    assert len({finding.figure for finding in report.findings}) == len(report.findings)
+    for finding in report.findings:
+        assert finding.claim.endswith(".")
+        assert finding.verdict.endswith(".")
+        assert len({tuple(row) for row in finding.rows}) <= 1
+        if finding.holds is not None:
+            assert len(finding.rows) >= 2
+            assert finding.plot is not None
+            assert all(len(points) >= 2 for points in finding.plot.series.values())
+        else:
+            assert "not" in finding.verdict
+
+
+def test_a_report_is_json_and_pictures(report: Report) -> None:
+    read = json.loads(json.dumps(report.as_json()))
+    assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
+    assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
+    pictures = [png(finding) for finding in report.findings]
+    assert any(pictures)
+    assert all(picture is None or picture.startswith(PNG) for picture in pictures)
+
+
+def test_the_command_prints_json_and_writes_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
+    finding = Finding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], plot)
+    made = Report("fabret", "Fabret et al.", "quick", [finding], ["a note"])
+    plans: list[Plan] = []
+
+    def run(paper: str, plan: Plan, say: object) -> Report:
+        plans.append(plan)
+        return made
+
+    monkeypatch.setattr("covey.sim.reproduce.reproduce", run)
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")])
+    assert end.value.code == 0
+    assert plans == [Plan("quick", 7)]
+    assert json.loads(capsys.readouterr().out) == made.as_json()
+    assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
+    assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
+    with pytest.raises(SystemExit):
+        main(["reproduce", "fabret"])
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
+    assert plans[1] == Plan("full", 0)
+
+
+def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", "knuth"])
+    assert end.value.code == 1
+    complaint = capsys.readouterr().err.strip().splitlines()
+    assert complaint[-1] == f"covey: paper 'knuth': expected one of {', '.join(PAPERS)}"
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    from covey.cli.reproduce import write
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoveyError, match=r"--out .*file: "):
+        write(Report("fabret", "", "quick", []), tmp_path / "file")
+
+
+def test_engines_that_are_missing_are_left_out() -> None:
+    wanted = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
+    assert find_engines(wanted, Boolean()) == {"a": "scan", "c": "counting"}
+
+
+def test_growth_is_the_exponent_of_a_power() -> None:
+    assert growth([(x, 3 * x**0.5) for x in (1, 10, 50, 1000)]) == pytest.approx(0.5)
+
+
+def test_shapes_fall_into_the_conjunctions_they_say() -> None:
+    """Numbers of Boolean filters against the normal form that the matcher makes of them."""
+    shapes = Shape(5), branching(12, 4, 0.3), branching(12, 4, 0.7), pairs(10, 3), Shape(0, ((2, 1), (1, 1)))
+    for shape in shapes:
+        (group,) = Boolean(shape=shape).subscriptions(3)
+        boxes = group.filter.boxes()
+        assert boxes is not None
+        assert len(boxes) == shape.conjunctions
+        assert sum(len(box) for box in boxes) == pytest.approx(shape.shared * shape.predicates)
+
+
+def test_bittners_turning_points() -> None:
+    """Section 5.1: the canonical engines take more than the tree from the S_s of inequality 12 on."""
+    for p in (10, 30, 50):
+        for s in (1, 2, 3, 4, 5, 8):
+            shape = branching(p, s, 0.7)
+            relative = shape.shared / shape.conjunctions
+            turning = (p * (2 * shape.operators / p + 9) + 6) / (2 + 8 * relative * p)
+            expected = theory(shape)
+            assert (expected["counting"] > expected["noncanonical"]) == (shape.conjunctions > turning)
+
+
+def test_crossings_lie_between_points() -> None:
+    level = [(1.0, 10.0), (2.0, 10.0), (4.0, 10.0)]
+    assert crossing([(1.0, 5.0), (2.0, 8.0), (4.0, 16.0)], level) == pytest.approx(2.5)
+    assert crossing([(1.0, 11.0), (2.0, 12.0), (4.0, 13.0)], level) == 1.0
+    assert crossing([(1.0, 5.0), (2.0, 6.0), (4.0, 7.0)], level) is None
