@@ -34,6 +34,7 @@ def spark_session(master: str = "local[*]") -> SparkSession:
             from pyspark.sql import SparkSession
         except ImportError:
             raise SparkError("metrics and sweeps need Spark: install covey[sim]") from None
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     running = SparkSession.getActiveSession()
     if running is not None:
         if running.sparkContext.master != master:

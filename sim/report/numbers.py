@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits that matter, thousands set apart, a dash for what is not known."""
+"""Numbers as people read them: three digits that matter, thousands set apart, a dash for what is unknown."""
 
 from __future__ import annotations
 

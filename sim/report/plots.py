@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#6a4c93", "#5f6b73", "#8c564b", "#17a2a2")
 _SIZE = (6.4, 3.6)
 _DPI = 120
+_ACROSS, _NAME = 60, 36
+"""Characters that fit below a plot, and beside it."""
 
 
 def lines(
@@ -53,30 +55,39 @@ def lines(
 def bars(
     groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, y: str, x: str = ""
 ) -> bytes:
-    """A PNG of bars: for each group one bar per series, side by side; None is left out.
+    """A PNG of bars: for each group one bar per series, side by side; None is left out. Groups with long
+    names are drawn below each other, their bars to the right.
 
     `CoveyError` where matplotlib is missing. The same data gives the same bytes.
     """
-    figure, axes = _axes(x, y)
+    lying = sum(len(group) for group in groups) > _ACROSS
+    height = max(_SIZE[1], 0.8 + 0.22 * len(groups) * len(series)) if lying else _SIZE[1]
+    figure, axes = _axes(y, x, height) if lying else _axes(x, y)
     width = 0.8 / max(len(series), 1)
     for place, (label, values) in enumerate(series.items()):
         at = [group - 0.4 + width * (place + 0.5) for group in range(len(groups))]
-        heights = [0.0 if value is None else value for value in values]
-        axes.bar(at, heights, width * 0.92, color=_COLOURS[place % len(_COLOURS)], label=label)
-    crowded = sum(len(group) for group in groups) > 60
-    axes.set_xticks(
-        range(len(groups)), groups, rotation=60 if crowded else 0, ha="right" if crowded else "center"
-    )
-    axes.grid(alpha=0.25, axis="y")
+        sizes = [0.0 if value is None else value for value in values]
+        draw = axes.barh if lying else axes.bar
+        draw(at, sizes, width * 0.92, color=_COLOURS[place % len(_COLOURS)], label=label)
+    if lying:
+        axes.set_yticks(range(len(groups)), [_short(group) for group in groups])
+        axes.invert_yaxis()
+    else:
+        axes.set_xticks(range(len(groups)), groups)
+    axes.grid(alpha=0.25, axis="x" if lying else "y")
     return _png(figure, axes, len(series))
 
 
-def _axes(x: str, y: str) -> tuple[Any, Axes]:
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+
+
+def _axes(x: str, y: str, height: float = _SIZE[1]) -> tuple[Any, Axes]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise CoveyError("plots need matplotlib: install covey[sim]") from None
-    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(_SIZE[0], height), dpi=_DPI, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x, ylabel=y)
     axes.set_axisbelow(True)

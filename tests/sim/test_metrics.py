@@ -4,6 +4,8 @@ off, or whose clock was put back; the command. One Spark session serves all of t
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from covey.cli.main import main
 from covey.matcher import EventType
 from covey.sim.driver import Run
 from covey.sim.load import HighwayLoad
-from covey.sim.metrics import RunsError, find_runs, spark_session, summarise
+from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
 from covey.sim.scenario import Scenario
 from covey.sim.trace import SCHEMA
 
@@ -179,3 +182,69 @@ def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
     (tmp_path / "half.parquet").write_bytes(b"PAR1")
     with pytest.raises(RunsError, match="no complete Parquet file"):
         find_runs([tmp_path])
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_setting(found: dict[str, Any]) -> None:
+    runs = []
+    for seed, routing, missed in ((1, "static", 3), (2, "static", 5), (1, "parametric", 0)):
+        scenario = found["at"]["scenario"] | {"seed": seed, "routing": routing}
+        runs.append(found["at"] | {"run": f"{routing}{seed}", "scenario": scenario, "missed": missed})
+    static, parametric = compare(runs)
+    assert (static.parameters, static.runs) == ({"routing": "static"}, 2)
+    assert (static.metrics["missed"], static.least["missed"], static.most["missed"]) == (4.0, 3.0, 5.0)
+    assert (parametric.parameters, parametric.metrics["missed"]) == ({"routing": "parametric"}, 0.0)
+    assert parametric.metrics["delay_ms_p50"] == found["at"]["delay_ms"]["p50"]
+
+
+def test_a_second_session_at_another_master_is_refused(found: dict[str, Any]) -> None:
+    with pytest.raises(SparkError, match="master is 'local', but this process has a Spark session"):
+        spark_session("local")
+
+
+def test_without_java_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
+) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkError, match="Spark needs Java 17: install a Java runtime"):
+        spark_session()
+
+
+def test_the_command_prints_tables_and_writes_reports(
+    traces: Path, found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html, table, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "plots"
+    killed = tmp_path / "killed.parquet"
+    killed.write_bytes(b"PAR1")
+    paths = [str(traces / f"{name}.parquet") for name in ("at", "static", "broken off")]
+    outputs = ["--html", str(html), "--csv", str(table), "--plots", str(plots)]
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics", *paths, str(killed), *outputs])
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    assert "left out" in said.err
+    assert said.err.count("\n") == 1
+    assert "broken off (broke off)" in said.out
+    assert "control per change" in said.out
+    rows = {row["run"]: row for row in csv.DictReader(table.open())}
+    assert rows["at"]["scenario.routing"] == "parametric"
+    assert float(rows["static"]["delay_ms_p50"]) == found["static"]["delay_ms"]["p50"]
+    assert rows["broken off"]["missed"] == ""
+    assert {path.name for path in plots.iterdir()} >= {"throughput_events_per_s.png", "delay_ms_p50.png"}
+    text = html.read_text()
+    for word in ("How it behaves", "Broke off before their end: broken off", "Left out: ", "data:image/png"):
+        assert word in text
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics", paths[0], "--json"])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out) == [found["at"]]
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics", str(tmp_path / "absent")])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such file or folder")

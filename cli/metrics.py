@@ -1,0 +1,122 @@
+"""`covey metrics`: what runs were like, from their traces."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from covey.sim.metrics import Group
+
+_SHOWN = 40
+_SIDE_BY_SIDE = 4
+
+
+def metrics(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUNS...", help="Traces (Parquet), folders of them, folders of sweeps."),
+    ],
+    master: Annotated[str, typer.Option(help="Where Spark computes.")] = "local[*]",
+    csv: Annotated[Path | None, typer.Option(help="CSV file to write, a line for each run.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Report to write: one HTML file.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder to write the plots to (PNG).")] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the metrics as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Compute delay, throughput, spurious, missed and duplicate events, control messages and broker load.
+
+    Everything is computed from traces, by Spark: on this machine, or on a cluster that can read them. Runs of
+    a sweep are compared by the parameters in which they differ. A trace that cannot be read is named, the
+    others are computed, and the command ends with 1. docs/metrics.md says what each number means.
+
+    Example: covey metrics sweep/ --html report.html
+    """
+    from rich.console import Console
+
+    from covey.sim.metrics import compare, find_runs, summarise, write_csv
+
+    found = find_runs(runs)
+    for reason in found.broken.values():
+        print(f"covey: left out: {reason}", file=sys.stderr)
+    waiting = Console(stderr=True)
+    with waiting.status(f"computing {len(found.files)} runs") if sys.stderr.isatty() else nullcontext():
+        summaries = summarise(found, master)
+        groups = compare(summaries, master)
+    if csv is not None:
+        write_csv(csv, summaries)
+    if html is not None:
+        from covey.sim.metrics.report import report_of
+        from covey.sim.report import write_report
+
+        write_report(html, report_of(summaries, groups, found.broken))
+    if plots is not None:
+        _write_plots(plots, groups)
+    if json_output:
+        print(json.dumps(summaries, indent=2))
+    else:
+        narrow = Console()  # a file or a pipe is as wide as it has to be
+        _say(summaries, groups, narrow if narrow.is_terminal else Console(width=200))
+    raise typer.Exit(1 if found.broken else 0)
+
+
+def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
+    from covey.matcher.errors import CoveyError
+    from covey.sim.metrics.plots import plots
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in plots(groups).items():
+            (folder / f"{name}.png").write_bytes(figure.png)
+    except OSError as error:
+        raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
+
+
+def _say(summaries: Sequence[dict[str, Any]], groups: Sequence[Group], console: Any) -> None:
+    from covey.sim.metrics.report import group_rows, run_rows
+
+    if 1 < len(groups) < len(summaries):
+        console.print(_table("Settings: means over their runs", *group_rows(groups)))
+    columns, rows = run_rows(summaries)
+    console.print(_table("Runs", columns, rows[:_SHOWN]))
+    if len(rows) > _SHOWN:
+        console.print(f"and {len(rows) - _SHOWN} more; --csv and --json have all of them")
+    for summary in summaries:
+        if summary["clock_steps"]:
+            console.print(
+                f"{summary['run']}: the clock was put back {summary['clock_steps']} times; "
+                "durations across that are too short"
+            )
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    from rich.table import Table
+
+    from covey.sim.report import number
+
+    shown = [[number(value) for value in row] for row in rows]
+    if len(rows) <= _SIDE_BY_SIDE:  # the metrics of a few runs below each other are easier to read
+        table = Table(title=title, show_header=False)
+        table.add_column()
+        for _ in rows:
+            table.add_column(justify="right", overflow="fold")
+        for column, *values in zip(columns, *shown, strict=True):
+            table.add_row(column, *values)
+        return table
+    table = Table(title=title)
+    for place, column in enumerate(columns):
+        numbers = any(isinstance(row[place], int | float) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in shown:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,49 @@
+"""Summaries as flat rows: one name per number, for CSV files and for comparing runs with each other."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.matcher.errors import CoveyError
+
+NESTED = ("delay_ms", "latency_ms")
+_LEFT_OUT = ("scenario", "brokers", "control_by_sort", *NESTED)
+
+
+def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a run by name, `delay_ms_p50` for what is nested; without the scenario, and without what
+    there is one of per broker or sort of message."""
+    row = {name: value for name, value in summary.items() if name not in _LEFT_OUT}
+    for prefix in NESTED:
+        row |= {f"{prefix}_{name}": value for name, value in summary[prefix].items()}
+    return row
+
+
+def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields of the scenario in which runs differ, in their order there; not its name."""
+    fields = dict.fromkeys(field for summary in summaries for field in summary["scenario"])
+    return [
+        field
+        for field in fields
+        if field != "name" and len({repr(summary["scenario"].get(field)) for summary in summaries}) > 1
+    ]
+
+
+def write_csv(path: str | Path, summaries: Iterable[Mapping[str, Any]]) -> None:
+    """Write one line per run: its name, all fields of its scenario as `scenario.FIELD`, its metrics;
+    `CoveyError` where that is not possible."""
+    rows = []
+    for summary in summaries:
+        scenario = {f"scenario.{field}": value for field, value in summary["scenario"].items()}
+        rows.append({"run": summary["run"]} | scenario | flat(summary))
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise CoveyError(f"{path}: cannot be written: {error.strerror or error}") from None
