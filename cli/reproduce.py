@@ -19,7 +19,7 @@ def reproduce(
     paper: Annotated[str, typer.Argument(help="Which: aguilera, bittner or fabret.")],
     quick: Annotated[bool, typer.Option("--quick", help="At a size that takes a few minutes.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write the report and its plots (PNG) into.")
+        Path | None, typer.Option(help="Folder to write the report (HTML, JSON) and its plots (PNG) into.")
     ] = None,
     seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
     json_output: Annotated[
@@ -78,39 +78,32 @@ def _table(finding: Finding) -> object:
     from rich import box
     from rich.table import Table
 
+    from covey.sim.report import number
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for key in finding.rows[0]:
         words = any(isinstance(row[key], str) for row in finding.rows)
         table.add_column(key, justify="left" if words else "right")
     for row in finding.rows:
-        table.add_row(*[cell_text(cell) for cell in row.values()])
+        table.add_row(*[number(cell) for cell in row.values()])
     return table
 
 
-def cell_text(cell: float | int | str | None) -> str:
-    """A cell of a table: numbers with three digits that count, nothing for None."""
-    if cell is None:
-        return ""
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, int) or abs(cell) >= 100:
-        return f"{cell:,.0f}"
-    return f"{cell:.3g}"
-
-
 def write(report: Report, folder: Path) -> None:
-    """Write `report.json` and a PNG per plot, named after paper and figure.
+    """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure.
 
     Raises `CoveyError` for a folder that cannot be written.
     """
     from covey.matcher import CoveyError
-    from covey.sim.reproduce.drawing import png
+    from covey.sim.report import write_report
+    from covey.sim.reproduce.page import page, plot
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
+        write_report(folder / "report.html", page(report))
         for finding in report.findings:
-            picture = png(finding)
+            picture = plot(finding)
             if picture is not None:
                 (folder / picture_name(report, finding)).write_bytes(picture)
     except OSError as error:

@@ -18,6 +18,7 @@ from covey.sim.reproduce.report import Curves, Finding, Plan, Report, Say
 __all__ = ["PAPERS", "Curves", "Finding", "Plan", "Report", "Say", "reproduce"]
 
 PAPERS = {
+    "aguilera": "covey.sim.reproduce.aguilera",
     "bittner": "covey.sim.reproduce.bittner",
 }
 """Name on the command line, and the module, which is imported when it is asked for."""

@@ -1,5 +1,6 @@
 """What the matching papers' reproductions share: engines that are there, sweeps over sizes, growth.
 
+Times are CPU time, one thread, so that what else the machine does distorts them less.
 Measurements are those of `covey bench match` (`sim/bench/match.py`), which compares the engines' answers with
 each other before and after: a figure is not drawn from engines that disagree.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from statistics import median
+from time import process_time
 
 from covey.matcher.errors import CoveyError
 from covey.sim.bench import match as bench
@@ -47,6 +49,7 @@ def measure(
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
         seed=plan.seed,
         updates=False,
+        clock=process_time,
     )
     for spelling in engines.values():
         bench.make_engine(spelling, workload, 1)  # compiled before anything is measured

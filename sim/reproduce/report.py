@@ -1,6 +1,6 @@
 """What a reproduction hands back: findings, one per figure or claim of a paper.
 
-Plain data, so that tables, JSON, pages and plots (`drawing.py`) are made of one thing. Rows of a finding all
+Plain data, so that tables, JSON, pages and plots (`page.py`) are made of one thing. Rows of a finding all
 have the same keys; values are numbers, words, or None for what could not be measured.
 """
 

@@ -6,16 +6,20 @@ Never a number of seconds, and never that a claim about speed holds: at this siz
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
+from random import Random
+from statistics import mean
 
 import pytest
 
 from covey.cli.main import main
 from covey.matcher import CoveyError
 from covey.sim.reproduce import PAPERS, Curves, Finding, Plan, Report, reproduce
+from covey.sim.reproduce.aguilera import nodes, visited
 from covey.sim.reproduce.bittner import crossing, theory
-from covey.sim.reproduce.drawing import png
 from covey.sim.reproduce.measuring import find_engines, growth
+from covey.sim.reproduce.page import page, plot
 from covey.sim.workloads import Boolean, Shape
 from covey.sim.workloads.boolean import branching, pairs
 
@@ -27,7 +31,7 @@ def quietly(words: str, done: float) -> None:
     assert 0.0 <= done <= 1.0 + 1e-9
 
 
-@pytest.fixture(scope="module", params=["bittner"])
+@pytest.fixture(scope="module", params=sorted(PAPERS))
 def report(request: pytest.FixtureRequest) -> Report:
     return reproduce(request.param, Plan("tiny"), quietly)
 
@@ -51,16 +55,17 @@ def test_a_report_is_json_and_pictures(report: Report) -> None:
     read = json.loads(json.dumps(report.as_json()))
     assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
     assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
-    pictures = [png(finding) for finding in report.findings]
+    pictures = [plot(finding) for finding in report.findings]
     assert any(pictures)
     assert all(picture is None or picture.startswith(PNG) for picture in pictures)
+    assert all(escape(finding.claim.split("`")[0]) in page(report).html() for finding in report.findings)
 
 
 def test_the_command_prints_json_and_writes_a_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plot = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
-    finding = Finding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], plot)
+    curves = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
+    finding = Finding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
     made = Report("fabret", "Fabret et al.", "quick", [finding], ["a note"])
     plans: list[Plan] = []
 
@@ -75,6 +80,7 @@ def test_the_command_prints_json_and_writes_a_report(
     assert plans == [Plan("quick", 7)]
     assert json.loads(capsys.readouterr().out) == made.as_json()
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
+    assert "It grew." in (tmp_path / "new" / "report.html").read_text()
     assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
     with pytest.raises(SystemExit):
         main(["reproduce", "fabret"])
@@ -135,3 +141,21 @@ def test_crossings_lie_between_points() -> None:
     assert crossing([(1.0, 5.0), (2.0, 8.0), (4.0, 16.0)], level) == pytest.approx(2.5)
     assert crossing([(1.0, 11.0), (2.0, 12.0), (4.0, 13.0)], level) == 1.0
     assert crossing([(1.0, 5.0), (2.0, 6.0), (4.0, 7.0)], level) is None
+
+
+def test_the_model_of_the_search_tree_counts_its_nodes() -> None:
+    """Against trees of random subscriptions, built and walked here."""
+    attributes, tests, values, count = 5, 2, 3, 20
+    rng = Random(5)
+    held, reached = [], []
+    for _ in range(300):
+        rows = []
+        for _ in range(count):
+            tested = set(rng.sample(range(attributes), tests))
+            rows.append([rng.randrange(values) if a in tested else None for a in range(attributes)])
+        tree = {tuple(row[:depth]) for row in rows for depth in range(1, attributes + 1)}
+        event = [rng.randrange(values) for _ in range(attributes)]
+        held.append(len(tree))
+        reached.append(sum(all(x in (None, y) for x, y in zip(node, event, strict=False)) for node in tree))
+    assert mean(held) == pytest.approx(nodes(count, attributes, tests, values), rel=0.02)
+    assert mean(reached) == pytest.approx(visited(count, attributes, tests, values), rel=0.05)
