@@ -234,3 +234,36 @@ def routing(
 
     plan = Plan(tuple(posets.split(",")), counts_of(filters), updates, scan_limit=scan_limit, seed=seed)
     run(workload, plan, GrpcPlan(concurrent=concurrent) if grpc else None, json_output)
+
+
+@bench.command("control")
+def control(
+    loads: Annotated[
+        str, typer.Option(help="Which: trading, highway, oscillating, cruising; several with commas.")
+    ] = "trading,highway,oscillating,cruising",
+    modes: Annotated[
+        str, typer.Option(help="Which: static, parametric, damping, motion; several with commas.")
+    ] = "static,parametric,damping,motion",
+    brokers: Annotated[int, typer.Option(min=2, help="Brokers of the overlay.")] = 7,
+    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40,
+    seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120,
+    damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0,
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Count the control messages that moving subscriptions cost, in virtual time.
+
+    Example: covey bench control --loads oscillating --modes parametric,damping
+    """
+    from covey.cli.bench_control import run
+
+    options = {
+        "brokers": brokers,
+        "subscribers": subscribers,
+        "seconds": seconds,
+        "damping": damping,
+        "seed": seed,
+    }
+    run(loads, modes, json_output, **options)

@@ -168,6 +168,7 @@ def fuzz_command(
     steps: Annotated[int, typer.Option(min=1, help="Steps of a history.")] = 60,
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
     gapless: Annotated[bool, typer.Option(help="Make half of the updates without gaps.")] = False,
+    damping: Annotated[float, typer.Option(min=0.0, help="Damping of the brokers, in typical steps.")] = 0.0,
     operators: Annotated[
         bool, typer.Option(help="Filters with or, !=, prefix and the like as well.")
     ] = False,
@@ -202,6 +203,7 @@ def fuzz_command(
         crashes=crashes,
         operators=operators,
         gapless=gapless,
+        damping=damping,
         defect=defect,
     )
     if seed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 import time
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from covey.overlay import Subscription
 
 _CONNECT_S = 5.0
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+_MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 
 
 def subscribe(
@@ -26,7 +29,8 @@ def subscribe(
     filter: Annotated[str, typer.Argument(help="What to match; every event if not given.")] = "",
     broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
     set_values: Annotated[
-        list[str] | None, typer.Option("--set", help="Value of a variable: limit=100. May be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. May be repeated."),
     ] = None,
     schema: Annotated[
         str | None,
@@ -41,7 +45,8 @@ def subscribe(
     """Subscribe, and print matching events until Ctrl-C or --count.
 
     Typing limit=90 gives the variable a new value while events flow; several, as in low=1 high=5, change at
-    once. The time until the whole overlay has applied it is shown.
+    once, and limit=90-0.5*t has it change by itself every second. The time until the whole overlay has
+    applied it is shown.
 
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
@@ -98,8 +103,11 @@ async def _subscribe(
 
 
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
-    """Values given as name=value: numbers, true and false as such where the filter takes them, else text."""
+    """Values given as name=value: numbers, true and false as such where the filter takes them, else text;
+    100+0.5*t, where a number may stand, for one that grows by 0.5 every second.
+    """
     from covey.matcher.errors import VariableError
+    from covey.overlay.core.motion import Motion, check_values
 
     values: dict[str, Any] = {}
     for word in words:
@@ -110,9 +118,10 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
         try:
             value = json.loads(text)
         except ValueError:
-            value = text
+            moving = _MOTION.fullmatch(text.strip())
+            value = Motion(float(moving[1]), float(moving[2])) if moving else text
         try:
-            filter.check_values({name: value}, partial=True)
+            check_values(filter, {name: value}, partial=True)
         except VariableError:
             value = text
             filter.check_values({name: value}, partial=True)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ovey/proto/broker.proto\x12\x08\x63ovey.v1\"z\n\x06Packet\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x0f.covey.v1.HelloH\x00\x12 \n\x05\x66rame\x18\x02 \x01(\x0b\x32\x0f.covey.v1.FrameH\x00\x12$\n\x07goodbye\x18\x03 \x01(\x0b\x32\x11.covey.v1.GoodbyeH\x00\x42\x06\n\x04kind\")\n\x07Goodbye\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xbc\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\"\n\x04role\x18\x02 \x01(\x0e\x32\x14.covey.v1.Hello.Role\x12\n\n\x02id\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x18\n\x10peer_incarnation\x18\x05 \x01(\x04\x12\x10\n\x08received\x18\x06 \x01(\x04\x12\x0e\n\x06\x63redit\x18\x07 \x01(\x04\x12\x0f\n\x07overlay\x18\x08 \x01(\t\x12-\n\rslow_consumer\x18\t \x01(\x0e\x32\x16.covey.v1.SlowConsumer\x12 \n\x06limits\x18\n \x01(\x0b\x32\x10.covey.v1.Limits\">\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_BROKER\x10\x01\x12\x0f\n\x0bROLE_CLIENT\x10\x02\"T\n\x06Limits\x12\x17\n\x0fmax_event_bytes\x18\x01 \x01(\r\x12\x18\n\x10max_batch_events\x18\x02 \x01(\r\x12\x17\n\x0fmax_frame_bytes\x18\x03 \x01(\r\"\x80\x01\n\x05\x46rame\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08received\x18\x02 \x01(\x04\x12\x0e\n\x06\x63redit\x18\x03 \x01(\x04\x12#\n\x08messages\x18\x04 \x03(\x0b\x32\x11.covey.v1.Message\x12\r\n\x05probe\x18\x05 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x04\"\xd5\x03\n\x07Message\x12(\n\tadvertise\x18\x01 \x01(\x0b\x32\x13.covey.v1.AdvertiseH\x00\x12,\n\x0bunadvertise\x18\x02 \x01(\x0b\x32\x15.covey.v1.UnadvertiseH\x00\x12(\n\tsubscribe\x18\x03 \x01(\x0b\x32\x13.covey.v1.SubscribeH\x00\x12,\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32\x15.covey.v1.UnsubscribeH\x00\x12\"\n\x06update\x18\x05 \x01(\x0b\x32\x10.covey.v1.UpdateH\x00\x12,\n\x0b\x61\x63knowledge\x18\x06 \x01(\x0b\x32\x15.covey.v1.AcknowledgeH\x00\x12)\n\nsync_begin\x18\x07 \x01(\x0b\x32\x13.covey.v1.SyncBeginH\x00\x12%\n\x08sync_end\x18\x08 \x01(\x0b\x32\x11.covey.v1.SyncEndH\x00\x12$\n\x07publish\x18\t \x01(\x0b\x32\x11.covey.v1.PublishH\x00\x12$\n\x07\x64\x65liver\x18\n \x01(\x0b\x32\x11.covey.v1.DeliverH\x00\x12\"\n\x06refuse\x18\x0b \x01(\x0b\x32\x10.covey.v1.RefuseH\x00\x42\x06\n\x04kind\"7\n\tAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x04kind\x18\x02 \x01(\x0e\x32\x0e.covey.v1.Kind\"B\n\tEventType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\nattributes\x18\x02 \x03(\x0b\x32\x13.covey.v1.Attribute\"j\n\x05Value\x12\x0f\n\x05int64\x18\x01 \x01(\x12H\x00\x12\x11\n\x07\x66loat64\x18\x02 \x01(\x01H\x00\x12\x10\n\x06string\x18\x03 \x01(\tH\x00\x12\x0e\n\x04\x62ool\x18\x04 \x01(\x08H\x00\x12\x13\n\ttimestamp\x18\x05 \x01(\x12H\x00\x42\x06\n\x04kind\"C\n\tAdvertise\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\'\n\nevent_type\x18\x02 \x01(\x0b\x32\x13.covey.v1.EventType\"/\n\x0bUnadvertise\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\ttype_name\x18\x02 \x01(\t\"\xf0\x01\n\tSubscribe\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12\x11\n\ttype_name\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12/\n\x06values\x18\x05 \x03(\x0b\x32\x1f.covey.v1.Subscribe.ValuesEntry\x12\'\n\nevent_type\x18\x06 \x01(\x0b\x32\x13.covey.v1.EventType\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.covey.v1.Value:\x02\x38\x01\"5\n\x0bUnsubscribe\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\"\xb0\x01\n\x06Update\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12,\n\x06values\x18\x03 \x03(\x0b\x32\x1c.covey.v1.Update.ValuesEntry\x12\x10\n\x08since_ns\x18\x04 \x01(\x12\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.covey.v1.Value:\x02\x38\x01\"\x1c\n\x0b\x41\x63knowledge\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x0b\n\tSyncBegin\"\x18\n\x07SyncEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x99\x01\n\x06\x45vents\x12\x11\n\ttype_name\x18\x01 \x01(\t\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x18\n\x10sequence_offsets\x18\x04 \x01(\x0c\x12\x12\n\ningress_ns\x18\x05 \x01(\x12\x12\r\n\x05\x63ount\x18\x06 \x01(\r\x12\x14\n\x0crecord_batch\x18\x07 \x01(\x0c\"=\n\x07Publish\x12 \n\x06\x65vents\x18\x01 \x01(\x0b\x32\x10.covey.v1.Events\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"j\n\x07\x44\x65liver\x12 \n\x06\x65vents\x18\x01 \x01(\x0b\x32\x10.covey.v1.Events\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x0b\n\x03ids\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08replayed\x18\x05 \x01(\x08\"\x8a\x01\n\x06Refuse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fsubscription_id\x18\x04 \x01(\x04\x12\x11\n\ttype_name\x18\x05 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x06 \x01(\x04\x12\r\n\x05\x63ount\x18\x07 \x01(\r\"$\n\x0f\x44\x65scribeRequest\x12\x11\n\ttype_name\x18\x01 \x01(\t\"\x10\n\x0eInspectRequest\"*\n\x0cInspectReply\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t*\x83\x01\n\x0cSlowConsumer\x12\x17\n\x13SLOW_CONSUMER_BLOCK\x10\x00\x12\x1d\n\x19SLOW_CONSUMER_DROP_OLDEST\x10\x01\x12\x1d\n\x19SLOW_CONSUMER_DROP_NEWEST\x10\x02\x12\x1c\n\x18SLOW_CONSUMER_DISCONNECT\x10\x03*r\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_INT64\x10\x01\x12\x10\n\x0cKIND_FLOAT64\x10\x02\x12\x0f\n\x0bKIND_STRING\x10\x03\x12\r\n\tKIND_BOOL\x10\x04\x12\x12\n\x0eKIND_TIMESTAMP\x10\x05\x32\xb4\x01\n\x06\x42roker\x12\x31\n\x07\x43onnect\x12\x10.covey.v1.Packet\x1a\x10.covey.v1.Packet(\x01\x30\x01\x12:\n\x08\x44\x65scribe\x12\x19.covey.v1.DescribeRequest\x1a\x13.covey.v1.EventType\x12;\n\x07Inspect\x12\x18.covey.v1.InspectRequest\x1a\x16.covey.v1.InspectReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63ovey/proto/broker.proto\x12\x08\x63ovey.v1\"z\n\x06Packet\x12 \n\x05hello\x18\x01 \x01(\x0b\x32\x0f.covey.v1.HelloH\x00\x12 \n\x05\x66rame\x18\x02 \x01(\x0b\x32\x0f.covey.v1.FrameH\x00\x12$\n\x07goodbye\x18\x03 \x01(\x0b\x32\x11.covey.v1.GoodbyeH\x00\x42\x06\n\x04kind\")\n\x07Goodbye\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xbc\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\"\n\x04role\x18\x02 \x01(\x0e\x32\x14.covey.v1.Hello.Role\x12\n\n\x02id\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\x04\x12\x18\n\x10peer_incarnation\x18\x05 \x01(\x04\x12\x10\n\x08received\x18\x06 \x01(\x04\x12\x0e\n\x06\x63redit\x18\x07 \x01(\x04\x12\x0f\n\x07overlay\x18\x08 \x01(\t\x12-\n\rslow_consumer\x18\t \x01(\x0e\x32\x16.covey.v1.SlowConsumer\x12 \n\x06limits\x18\n \x01(\x0b\x32\x10.covey.v1.Limits\">\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_BROKER\x10\x01\x12\x0f\n\x0bROLE_CLIENT\x10\x02\"T\n\x06Limits\x12\x17\n\x0fmax_event_bytes\x18\x01 \x01(\r\x12\x18\n\x10max_batch_events\x18\x02 \x01(\r\x12\x17\n\x0fmax_frame_bytes\x18\x03 \x01(\r\"\x80\x01\n\x05\x46rame\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08received\x18\x02 \x01(\x04\x12\x0e\n\x06\x63redit\x18\x03 \x01(\x04\x12#\n\x08messages\x18\x04 \x03(\x0b\x32\x11.covey.v1.Message\x12\r\n\x05probe\x18\x05 \x01(\x08\x12\x0f\n\x07\x64ropped\x18\x06 \x01(\x04\"\xd5\x03\n\x07Message\x12(\n\tadvertise\x18\x01 \x01(\x0b\x32\x13.covey.v1.AdvertiseH\x00\x12,\n\x0bunadvertise\x18\x02 \x01(\x0b\x32\x15.covey.v1.UnadvertiseH\x00\x12(\n\tsubscribe\x18\x03 \x01(\x0b\x32\x13.covey.v1.SubscribeH\x00\x12,\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32\x15.covey.v1.UnsubscribeH\x00\x12\"\n\x06update\x18\x05 \x01(\x0b\x32\x10.covey.v1.UpdateH\x00\x12,\n\x0b\x61\x63knowledge\x18\x06 \x01(\x0b\x32\x15.covey.v1.AcknowledgeH\x00\x12)\n\nsync_begin\x18\x07 \x01(\x0b\x32\x13.covey.v1.SyncBeginH\x00\x12%\n\x08sync_end\x18\x08 \x01(\x0b\x32\x11.covey.v1.SyncEndH\x00\x12$\n\x07publish\x18\t \x01(\x0b\x32\x11.covey.v1.PublishH\x00\x12$\n\x07\x64\x65liver\x18\n \x01(\x0b\x32\x11.covey.v1.DeliverH\x00\x12\"\n\x06refuse\x18\x0b \x01(\x0b\x32\x10.covey.v1.RefuseH\x00\x42\x06\n\x04kind\"7\n\tAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x04kind\x18\x02 \x01(\x0e\x32\x0e.covey.v1.Kind\"B\n\tEventType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\nattributes\x18\x02 \x03(\x0b\x32\x13.covey.v1.Attribute\"7\n\x06Motion\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x0c\n\x04rate\x18\x02 \x01(\x01\x12\x10\n\x08since_ns\x18\x03 \x01(\x12\"\x8e\x01\n\x05Value\x12\x0f\n\x05int64\x18\x01 \x01(\x12H\x00\x12\x11\n\x07\x66loat64\x18\x02 \x01(\x01H\x00\x12\x10\n\x06string\x18\x03 \x01(\tH\x00\x12\x0e\n\x04\x62ool\x18\x04 \x01(\x08H\x00\x12\x13\n\ttimestamp\x18\x05 \x01(\x12H\x00\x12\"\n\x06motion\x18\x06 \x01(\x0b\x32\x10.covey.v1.MotionH\x00\x42\x06\n\x04kind\"C\n\tAdvertise\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\'\n\nevent_type\x18\x02 \x01(\x0b\x32\x13.covey.v1.EventType\"/\n\x0bUnadvertise\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\ttype_name\x18\x02 \x01(\t\"\xf0\x01\n\tSubscribe\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12\x11\n\ttype_name\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\x12/\n\x06values\x18\x05 \x03(\x0b\x32\x1f.covey.v1.Subscribe.ValuesEntry\x12\'\n\nevent_type\x18\x06 \x01(\x0b\x32\x13.covey.v1.EventType\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.covey.v1.Value:\x02\x38\x01\"5\n\x0bUnsubscribe\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\"\xb0\x01\n\x06Update\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x17\n\x0fsubscription_id\x18\x02 \x01(\x04\x12,\n\x06values\x18\x03 \x03(\x0b\x32\x1c.covey.v1.Update.ValuesEntry\x12\x10\n\x08since_ns\x18\x04 \x01(\x12\x1a>\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1e\n\x05value\x18\x02 \x01(\x0b\x32\x0f.covey.v1.Value:\x02\x38\x01\"\x1c\n\x0b\x41\x63knowledge\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x0b\n\tSyncBegin\"\x18\n\x07SyncEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\x99\x01\n\x06\x45vents\x12\x11\n\ttype_name\x18\x01 \x01(\t\x12\x11\n\tpublisher\x18\x02 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x03 \x01(\x04\x12\x18\n\x10sequence_offsets\x18\x04 \x01(\x0c\x12\x12\n\ningress_ns\x18\x05 \x01(\x12\x12\r\n\x05\x63ount\x18\x06 \x01(\r\x12\x14\n\x0crecord_batch\x18\x07 \x01(\x0c\"=\n\x07Publish\x12 \n\x06\x65vents\x18\x01 \x01(\x0b\x32\x10.covey.v1.Events\x12\x10\n\x08replayed\x18\x02 \x01(\x08\"j\n\x07\x44\x65liver\x12 \n\x06\x65vents\x18\x01 \x01(\x0b\x32\x10.covey.v1.Events\x12\x0f\n\x07offsets\x18\x02 \x01(\x0c\x12\x0b\n\x03ids\x18\x03 \x01(\x0c\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08replayed\x18\x05 \x01(\x08\"\x8a\x01\n\x06Refuse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x17\n\x0fsubscription_id\x18\x04 \x01(\x04\x12\x11\n\ttype_name\x18\x05 \x01(\t\x12\x16\n\x0e\x66irst_sequence\x18\x06 \x01(\x04\x12\r\n\x05\x63ount\x18\x07 \x01(\r\"$\n\x0f\x44\x65scribeRequest\x12\x11\n\ttype_name\x18\x01 \x01(\t\"\x10\n\x0eInspectRequest\"*\n\x0cInspectReply\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t*\x83\x01\n\x0cSlowConsumer\x12\x17\n\x13SLOW_CONSUMER_BLOCK\x10\x00\x12\x1d\n\x19SLOW_CONSUMER_DROP_OLDEST\x10\x01\x12\x1d\n\x19SLOW_CONSUMER_DROP_NEWEST\x10\x02\x12\x1c\n\x18SLOW_CONSUMER_DISCONNECT\x10\x03*r\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_INT64\x10\x01\x12\x10\n\x0cKIND_FLOAT64\x10\x02\x12\x0f\n\x0bKIND_STRING\x10\x03\x12\r\n\tKIND_BOOL\x10\x04\x12\x12\n\x0eKIND_TIMESTAMP\x10\x05\x32\xb4\x01\n\x06\x42roker\x12\x31\n\x07\x43onnect\x12\x10.covey.v1.Packet\x1a\x10.covey.v1.Packet(\x01\x30\x01\x12:\n\x08\x44\x65scribe\x12\x19.covey.v1.DescribeRequest\x1a\x13.covey.v1.EventType\x12;\n\x07Inspect\x12\x18.covey.v1.InspectRequest\x1a\x16.covey.v1.InspectReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBE_VALUESENTRY']._serialized_options = b'8\001'
   _globals['_UPDATE_VALUESENTRY']._loaded_options = None
   _globals['_UPDATE_VALUESENTRY']._serialized_options = b'8\001'
-  _globals['_SLOWCONSUMER']._serialized_start=2679
-  _globals['_SLOWCONSUMER']._serialized_end=2810
-  _globals['_KIND']._serialized_start=2812
-  _globals['_KIND']._serialized_end=2926
+  _globals['_SLOWCONSUMER']._serialized_start=2773
+  _globals['_SLOWCONSUMER']._serialized_end=2904
+  _globals['_KIND']._serialized_start=2906
+  _globals['_KIND']._serialized_end=3020
   _globals['_PACKET']._serialized_start=38
   _globals['_PACKET']._serialized_end=160
   _globals['_GOODBYE']._serialized_start=162
@@ -57,42 +57,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTRIBUTE']._serialized_end=1268
   _globals['_EVENTTYPE']._serialized_start=1270
   _globals['_EVENTTYPE']._serialized_end=1336
-  _globals['_VALUE']._serialized_start=1338
-  _globals['_VALUE']._serialized_end=1444
-  _globals['_ADVERTISE']._serialized_start=1446
-  _globals['_ADVERTISE']._serialized_end=1513
-  _globals['_UNADVERTISE']._serialized_start=1515
-  _globals['_UNADVERTISE']._serialized_end=1562
-  _globals['_SUBSCRIBE']._serialized_start=1565
-  _globals['_SUBSCRIBE']._serialized_end=1805
-  _globals['_SUBSCRIBE_VALUESENTRY']._serialized_start=1743
-  _globals['_SUBSCRIBE_VALUESENTRY']._serialized_end=1805
-  _globals['_UNSUBSCRIBE']._serialized_start=1807
-  _globals['_UNSUBSCRIBE']._serialized_end=1860
-  _globals['_UPDATE']._serialized_start=1863
-  _globals['_UPDATE']._serialized_end=2039
-  _globals['_UPDATE_VALUESENTRY']._serialized_start=1743
-  _globals['_UPDATE_VALUESENTRY']._serialized_end=1805
-  _globals['_ACKNOWLEDGE']._serialized_start=2041
-  _globals['_ACKNOWLEDGE']._serialized_end=2069
-  _globals['_SYNCBEGIN']._serialized_start=2071
-  _globals['_SYNCBEGIN']._serialized_end=2082
-  _globals['_SYNCEND']._serialized_start=2084
-  _globals['_SYNCEND']._serialized_end=2108
-  _globals['_EVENTS']._serialized_start=2111
-  _globals['_EVENTS']._serialized_end=2264
-  _globals['_PUBLISH']._serialized_start=2266
-  _globals['_PUBLISH']._serialized_end=2327
-  _globals['_DELIVER']._serialized_start=2329
-  _globals['_DELIVER']._serialized_end=2435
-  _globals['_REFUSE']._serialized_start=2438
-  _globals['_REFUSE']._serialized_end=2576
-  _globals['_DESCRIBEREQUEST']._serialized_start=2578
-  _globals['_DESCRIBEREQUEST']._serialized_end=2614
-  _globals['_INSPECTREQUEST']._serialized_start=2616
-  _globals['_INSPECTREQUEST']._serialized_end=2632
-  _globals['_INSPECTREPLY']._serialized_start=2634
-  _globals['_INSPECTREPLY']._serialized_end=2676
-  _globals['_BROKER']._serialized_start=2929
-  _globals['_BROKER']._serialized_end=3109
+  _globals['_MOTION']._serialized_start=1338
+  _globals['_MOTION']._serialized_end=1393
+  _globals['_VALUE']._serialized_start=1396
+  _globals['_VALUE']._serialized_end=1538
+  _globals['_ADVERTISE']._serialized_start=1540
+  _globals['_ADVERTISE']._serialized_end=1607
+  _globals['_UNADVERTISE']._serialized_start=1609
+  _globals['_UNADVERTISE']._serialized_end=1656
+  _globals['_SUBSCRIBE']._serialized_start=1659
+  _globals['_SUBSCRIBE']._serialized_end=1899
+  _globals['_SUBSCRIBE_VALUESENTRY']._serialized_start=1837
+  _globals['_SUBSCRIBE_VALUESENTRY']._serialized_end=1899
+  _globals['_UNSUBSCRIBE']._serialized_start=1901
+  _globals['_UNSUBSCRIBE']._serialized_end=1954
+  _globals['_UPDATE']._serialized_start=1957
+  _globals['_UPDATE']._serialized_end=2133
+  _globals['_UPDATE_VALUESENTRY']._serialized_start=1837
+  _globals['_UPDATE_VALUESENTRY']._serialized_end=1899
+  _globals['_ACKNOWLEDGE']._serialized_start=2135
+  _globals['_ACKNOWLEDGE']._serialized_end=2163
+  _globals['_SYNCBEGIN']._serialized_start=2165
+  _globals['_SYNCBEGIN']._serialized_end=2176
+  _globals['_SYNCEND']._serialized_start=2178
+  _globals['_SYNCEND']._serialized_end=2202
+  _globals['_EVENTS']._serialized_start=2205
+  _globals['_EVENTS']._serialized_end=2358
+  _globals['_PUBLISH']._serialized_start=2360
+  _globals['_PUBLISH']._serialized_end=2421
+  _globals['_DELIVER']._serialized_start=2423
+  _globals['_DELIVER']._serialized_end=2529
+  _globals['_REFUSE']._serialized_start=2532
+  _globals['_REFUSE']._serialized_end=2670
+  _globals['_DESCRIBEREQUEST']._serialized_start=2672
+  _globals['_DESCRIBEREQUEST']._serialized_end=2708
+  _globals['_INSPECTREQUEST']._serialized_start=2710
+  _globals['_INSPECTREQUEST']._serialized_end=2726
+  _globals['_INSPECTREPLY']._serialized_start=2728
+  _globals['_INSPECTREPLY']._serialized_end=2770
+  _globals['_BROKER']._serialized_start=3023
+  _globals['_BROKER']._serialized_end=3203
 # @@protoc_insertion_point(module_scope)

@@ -151,19 +151,31 @@ class EventType(_message.Message):
     attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
     def __init__(self, name: _Optional[str] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
 
+class Motion(_message.Message):
+    __slots__ = ("value", "rate", "since_ns")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_NS_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    rate: float
+    since_ns: int
+    def __init__(self, value: _Optional[float] = ..., rate: _Optional[float] = ..., since_ns: _Optional[int] = ...) -> None: ...
+
 class Value(_message.Message):
-    __slots__ = ("int64", "float64", "string", "bool", "timestamp")
+    __slots__ = ("int64", "float64", "string", "bool", "timestamp", "motion")
     INT64_FIELD_NUMBER: _ClassVar[int]
     FLOAT64_FIELD_NUMBER: _ClassVar[int]
     STRING_FIELD_NUMBER: _ClassVar[int]
     BOOL_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    MOTION_FIELD_NUMBER: _ClassVar[int]
     int64: int
     float64: float
     string: str
     bool: bool
     timestamp: int
-    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., timestamp: _Optional[int] = ...) -> None: ...
+    motion: Motion
+    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
 
 class Advertise(_message.Message):
     __slots__ = ("epoch", "event_type")

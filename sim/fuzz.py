@@ -63,8 +63,9 @@ _LIVELOCK_STEPS = 200_000
 class Options:
     """What all histories of a fuzzing run have in common.
 
-    With `gapless` half of the updates are without gaps. `operators` adds filters that are no conjunctions of
-    intervals, of which `covers` may know less than there is to know. `defect` names one of `defects.DEFECTS`.
+    With `gapless` half of the updates are without gaps; `damping` is that of the brokers. `operators` adds
+    filters that are no conjunctions of intervals, of which `covers` may know less than there is to know.
+    `defect` names one of `defects.DEFECTS`.
     """
 
     routing: str = "parametric"
@@ -73,6 +74,7 @@ class Options:
     steps: int = 60
     crashes: bool = True
     gapless: bool = False
+    damping: float = 0.0
     operators: bool = False
     defect: str | None = None
 
@@ -150,6 +152,7 @@ class History:
                 loss=draw.choice((0.0, 0.0, 0.1)),
             ),
             lease_ns=500 * NS_PER_MS,
+            damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
         )
         clock = self.simulation.clock

@@ -4,12 +4,14 @@ from covey.overlay.client.client import Client, inspect_broker
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
+from covey.overlay.core.motion import Motion
 
 __all__ = [
     "Client",
     "ClosedError",
     "ConnectError",
     "Event",
+    "Motion",
     "NotSettledError",
     "RefusedError",
     "Subscription",

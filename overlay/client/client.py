@@ -254,7 +254,8 @@ class Client:
         if isinstance(event_type, str):
             event_type = self._types.get(event_type) or await self._describe(event_type)
         compiled = _filter(filter, event_type)
-        subscription_id, messages = self._core.subscribe(compiled, {**(values or {}), **variables})
+        given = {**(values or {}), **variables}
+        subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())
         self._types[event_type.name] = event_type
         subscription = Subscription(self, subscription_id, compiled)
         subscription._values = self._core.values(subscription_id)
@@ -304,7 +305,7 @@ class Client:
     def _update(self, subscription: Subscription, values: Mapping[str, object], gapless: bool) -> None:
         self._check_open()
         since_ns = time.time_ns() if gapless else 0
-        messages = self._core.update(subscription.id, values, since_ns=since_ns)
+        messages = self._core.update(subscription.id, values, since_ns=since_ns, now_ns=time.time_ns())
         if messages:
             subscription._moved(self._core.values(subscription.id))
             self._transmit(messages)

@@ -19,6 +19,7 @@ from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.expression import Scalar
 from covey.overlay.client.event import Event, events_of
+from covey.overlay.core.motion import moves, still
 
 if TYPE_CHECKING:
     from covey.overlay.client.client import Client
@@ -86,7 +87,9 @@ class Subscription:
         """Give variables new values, all at once; returns when every broker that had to know has applied
         them.
 
-        `values` is for variables whose names are no Python names or clash with a parameter. `gapless` also
+        A value may be a `Motion(value, rate)`, which changes by itself every second, without any message,
+        until it is given another value; time is that of the events' entry into the overlay. `values` is for
+        variables whose names are no Python names or clash with a parameter. `gapless` also
         brings what was published since the call and only the new values match, out of order, as far back as
         brokers keep events (`replay_events` of the overlay) and clocks agree. Raises
         `VariableError` at once for values that do not fit, `SubscriptionError` after `unsubscribe`, and
@@ -128,7 +131,7 @@ class Subscription:
                 if not self._events and self._events_claim is not None:
                     self._events_claim.done()
                     self._events_claim = None
-                if stale and not self.filter.matches(event, self._values):
+                if stale and not self.filter.matches(event, still(self._values, event.ingress_ns)):
                     self.spurious += 1
                     continue
                 self.delivered += 1
@@ -164,9 +167,9 @@ class Subscription:
         """The events that match the newest values."""
         if self._engine is None:
             self._engine = create_engine("cluster", self.event_type)
-            self._engine.add(1, self.filter, self._values)
-        elif self._engine_version != self._version and self._values:
-            self._engine.update(1, self._values)
+            self._engine.add(1, self.filter, still(self._values, batch.ingress_ns))
+        elif self._values and (self._engine_version != self._version or moves(self._values)):
+            self._engine.update(1, still(self._values, batch.ingress_ns))
         self._engine_version = self._version
         offsets, _ = self._engine.match(batch)
         kept = batch.filter(np.diff(offsets) > 0)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from covey.matcher.errors import EventTypeError, FilterError
+from covey.matcher.errors import EventTypeError, FilterError, VariableError
 from covey.overlay.core import invariants, views
 from covey.overlay.core.acks import HELD, Acks
 from covey.overlay.core.diagram import Diagram
@@ -42,10 +42,13 @@ from covey.overlay.core.messages import (
     Subscribe,
     SyncBegin,
     SyncEnd,
+    Tick,
     Unadvertise,
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.motion import check_values, moves
+from covey.overlay.core.movers import Movers
 from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.peers import BROKER, Peer, Peers
 from covey.overlay.core.poset import Forest, Poset
@@ -55,7 +58,7 @@ from covey.overlay.core.slots import SlotMessage, Slots
 from covey.overlay.core.type_state import TypeState, difference, group_of
 
 if TYPE_CHECKING:
-    from covey.matcher import EventBatch, EventType
+    from covey.matcher import EventBatch, EventType, Filter
     from covey.matcher.expression import Scalar
 
 _POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset, "diagram": Diagram}
@@ -70,7 +73,9 @@ class Broker:
     "forest", "naive" or "diagram" (Siena's, which the engine "poset" matches on); `event_types` are known
     from the start. `neighbours` are the ids of the brokers that it will be linked to: one that knows them
     acknowledges, after a restart, only what has taken effect beyond them as well. `replay_events` of each
-    type are kept for updates without gaps. Raises `ValueError` for another routing or poset.
+    type are kept for updates without gaps. `damping` is how many typical steps wider a client's bounds are
+    announced to neighbours (`announcing.py`). Raises `ValueError` for another routing or poset, or for
+    damping with the engine "poset", which cannot tell the two apart.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Broker:
         poset: str = "forest",
         neighbours: Iterable[str] = (),
         replay_events: int = 0,
+        damping: float = 0.0,
     ) -> None:
         if routing not in _ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
@@ -90,6 +96,8 @@ class Broker:
             raise ValueError(f"poset {poset!r}: expected one of {', '.join(_POSETS)}")
         if engine == POSET and poset != "diagram":
             raise ValueError(f"poset {poset!r}: expected diagram, which engine {POSET!r} walks")
+        if damping and engine == POSET:
+            raise ValueError('damping with engine "poset": expected another engine')
         self.broker_id = broker_id
         self.routing = routing
         self.engine = engine
@@ -98,6 +106,9 @@ class Broker:
         self.acks = Acks()
         self.types: dict[str, TypeState] = {}
         self.replay_events = replay_events
+        self.damping = damping if routing == "parametric" else 0.0
+        self._movers = Movers()
+        self._now_ns = 0
         self._poset = _POSETS[poset]
         self._maybe_idle: dict[str, None] = {}
         self._unheard: dict[Interface, None] = dict.fromkeys(BROKER + name for name in neighbours)
@@ -152,6 +163,10 @@ class Broker:
         """The neighbours that have not told their state since this broker started: answers wait for them."""
         return list(self._unheard)
 
+    def timer(self) -> float | None:
+        """When, as `now`, a Tick is to be handled; None while there is nothing to be done by the clock."""
+        return self._movers.next_ns / 1e9 if self._movers.next_ns else None
+
     def render(self) -> str:
         """The whole routing state, for people."""
         return views.render(self)
@@ -169,7 +184,8 @@ class Broker:
     # --- the one entry --------------------------------------------------------------------------------------
 
     def handle(self, message: Message, source: Interface, now: float) -> list[Action]:
-        """Take in one message from an interface at time `now` (seconds); the actions to do, in order.
+        """Take in one message from an interface at time `now`, in seconds since the epoch by the clock that
+        stamps events; the actions to do, in order.
 
         Never raises for anything a peer can send: what does not fit is refused or dropped, by an action that
         says so. Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a
@@ -178,7 +194,10 @@ class Broker:
         actions = self._actions = []
         self._waits = {}
         self._source = source
-        if isinstance(message, Connect):
+        self._now_ns = round(now * 1e9)
+        if isinstance(message, Tick):
+            self._on_tick()
+        elif isinstance(message, Connect):
             self._on_connect(source)
         else:
             peer = self.peers.get(source)
@@ -260,7 +279,7 @@ class Broker:
         event_type, subscription_id = message.filter.event_type, message.subscription_id
         state = self.types.get(event_type.name)
         try:
-            values = message.filter.check_values(message.values)
+            values = self._checked(peer, message.filter, message.values)
             if state is not None and state.event_type != event_type:
                 raise EventTypeError(difference(state.event_type, event_type, self.broker_id))
         except (FilterError, EventTypeError) as error:
@@ -290,6 +309,17 @@ class Broker:
             self._exchange(self.types[old.filter.event_type.name], peer, [], [old])
             peer.subscriptions[subscription_id] = new
 
+    def _checked(
+        self, peer: Peer, filter: Filter, values: Mapping[str, Scalar], *, partial: bool = False
+    ) -> dict[str, Scalar]:
+        """The values, checked; motion is for clients and parametric routing."""
+        if moves(values) and (peer.is_broker or self.routing == "static" or self.engine == POSET):
+            raise VariableError(
+                f"a variable that moves by itself: expected a number, from {peer.name} and under routing "
+                f"{self.routing} with engine {self.engine}"
+            )
+        return check_values(filter, values, partial=partial, now_ns=self._now_ns)
+
     def _on_update(self, message: Update, peer: Peer) -> None:
         """UPD (Fig. 6 lines 42-47)."""
         interest = peer.subscriptions.get(message.subscription_id)
@@ -304,7 +334,7 @@ class Broker:
             )
             return
         try:
-            values = interest.filter.check_values(message.values, partial=True)
+            values = self._checked(peer, interest.filter, message.values, partial=True)
         except FilterError as error:
             self._refuse(
                 peer,
@@ -329,6 +359,27 @@ class Broker:
             peer.counters.events_sent += len(replayed.batch)
             self._send(peer, replayed)
 
+    def _on_tick(self) -> None:
+        """Look again at what moves by itself."""
+        for interest in self._movers.due(self._now_ns):
+            state, peer = self.types[interest.filter.event_type.name], self.peers[interest.interface]
+            self._put(state, peer, interest)
+            announcement = interest.announcement
+            if (
+                announcement is not None
+                and announcement.due(self._now_ns)
+                and interest.move({}, self._now_ns)
+            ):
+                self._tell(state.change(group_of(peer.name), moved=[interest]))
+
+    def _put(self, state: TypeState, peer: Peer, interest: Interest) -> None:
+        state.matching(peer.name).put(self._movers.held(interest, self._now_ns), peer.number)
+
+    def _may_announce(self, peer: Peer, interest: Interest, *, moving: bool = False) -> None:
+        """Damping and motion are an affair of a client and its broker; others hold what is announced."""
+        if interest.announcement is None and not peer.is_broker and (self.damping or moving):
+            interest.announce(self.damping, self._now_ns)
+
     def _move(self, peer: Peer, interest: Interest, values: Mapping[str, Scalar]) -> None:
         """New values for a subscription: an update, or in the static mode a new subscription for the old
         one.
@@ -341,8 +392,10 @@ class Broker:
             )
             self._exchange(state, peer, [new], [interest])
             return
-        moved = interest.move(values)
-        state.matching(peer.name).put(interest, peer.number)
+        if moves(values):
+            self._may_announce(peer, interest, moving=True)
+        moved = interest.move(values, self._now_ns)
+        self._put(state, peer, interest)
         if moved:
             self._tell(state.change(group_of(peer.name), moved=[interest]))
         self._wait_for_cover(state, interest)
@@ -362,9 +415,11 @@ class Broker:
         for interest in left:
             del peer.subscriptions[interest.subscription_id]
             matching.discard(interest)
+            self._movers.discard(interest)
         for interest in entered:
             peer.subscriptions[interest.subscription_id] = interest
-            matching.put(interest, peer.number)
+            self._may_announce(peer, interest, moving=moves(interest.values))
+            self._put(state, peer, interest)
         self._tell(state.change(group_of(peer.name), entered=entered, left=left))
         for interest in left:
             self.registry.release(interest)

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.batch import EventBatch
-from covey.matcher.errors import EventError, EventTypeError, SubscriptionError
+from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
 from covey.overlay.core.matching import Matching
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -48,6 +48,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.motion import check_values, moves, still
 from covey.overlay.core.recent import Recent
 
 if TYPE_CHECKING:
@@ -140,15 +141,47 @@ class _Subscription:
         self.born = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Still:
+    """A subscription at one time, for an engine."""
+
+    uid: int
+    filter: Filter
+    values: Mapping[str, Scalar]
+
+
+def _at(subscription: _Subscription, now_ns: int) -> _Still:
+    return _Still(subscription.uid, subscription.filter, still(subscription.values, now_ns))
+
+
 class _TypeView:
     """One event type as this client sees it."""
 
     def __init__(self, event_type: EventType, engine: str) -> None:
         self.event_type = event_type
         self.matching = Matching(engine, event_type)
+        self.movers: dict[int, _Subscription] = {}
         self.newest = 0
         """The epoch of the last change to a subscription in this type."""
         self.watermarks: OrderedDict[str, int] = OrderedDict()
+
+    def put(self, subscription: _Subscription) -> None:
+        """A subscription is there, or has taken other values."""
+        if moves(subscription.values):
+            self.movers[subscription.uid] = subscription
+        else:
+            self.movers.pop(subscription.uid, None)
+        self.matching.put(_at(subscription, 0), 0)
+
+    def discard(self, subscription: _Subscription) -> None:
+        self.movers.pop(subscription.uid, None)
+        self.matching.discard(subscription)
+
+    def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]:
+        """Which subscriptions want which events now; what moves by itself, at the time of their entry."""
+        for subscription in self.movers.values():
+            self.matching.put(_at(subscription, batch.ingress_ns), 0)
+        return self.matching.flush().match(batch)
 
     def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
         """Which events were not seen before, None where all of them; remembers them as seen."""
@@ -255,22 +288,25 @@ class ClientSession:
     # --- subscribing ----------------------------------------------------------------------------------------
 
     def subscribe(
-        self, filter: Filter, values: Mapping[str, object] | None = None
+        self, filter: Filter, values: Mapping[str, object] | None = None, *, now_ns: int = 0
     ) -> tuple[int, list[Message]]:
-        """A new subscription: its id, and what to send. `VariableError` for values that do not fit."""
-        subscription = _Subscription(self._next_id, filter, filter.check_values(values or {}))
+        """A new subscription: its id, and what to send. `VariableError` for values that do not fit.
+
+        Values may be motions (`motion.py`); those without a beginning begin at `now_ns`.
+        """
+        subscription = _Subscription(self._next_id, filter, self._checked(filter, values or {}, now_ns))
         self._next_id += 1
         view = self._view(filter.event_type)
         self._subscriptions[subscription.uid] = subscription
         self._by_wire[subscription.wire_id] = subscription.uid
         self._publics = None
-        view.matching.put(subscription, 0)
+        view.put(subscription)
         message = self._subscribe_message(subscription)
         view.newest = self.epoch
         return subscription.uid, [message]
 
     def update(
-        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0
+        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0, now_ns: int = 0
     ) -> list[Message]:
         """New values for some variables, in force here from now on; nothing to send if none of them differs.
 
@@ -281,13 +317,13 @@ class ClientSession:
         do not fit.
         """
         subscription = self._known(subscription_id)
-        checked = subscription.filter.check_values(values, partial=True)
+        checked = self._checked(subscription.filter, values, now_ns, partial=True)
         changed = {name: value for name, value in checked.items() if subscription.values[name] != value}
         if not changed:
             return []
         subscription.values = {**subscription.values, **changed}
         view = self._views[subscription.filter.event_type.name]
-        view.matching.put(subscription, 0)
+        view.put(subscription)
         messages: list[Message]
         if self.routing == "static":
             messages = self._resubscription(subscription)
@@ -350,7 +386,7 @@ class ClientSession:
             del self._retired[wire], self._by_wire[wire]
         name = subscription.filter.event_type.name
         view = self._views[name]
-        view.matching.discard(subscription)
+        view.discard(subscription)
         view.newest = self.epoch
         if not len(view.matching):
             del self._views[name]
@@ -428,6 +464,7 @@ class ClientSession:
         if (
             fresh is None
             and not self._recent
+            and not view.movers
             and not message.replayed
             and message.epoch >= view.newest
             and 0 < len(ids) == len(batch)
@@ -457,8 +494,8 @@ class ClientSession:
         if message.replayed:
             gapless = np.isin(subscriptions, np.fromiter(self._recent, np.int64, len(self._recent)))
             rows, subscriptions = rows[gapless], subscriptions[gapless]
-        if message.epoch < view.newest:
-            offsets, matching = view.matching.flush().match(batch)
+        if message.epoch < view.newest or view.movers:
+            offsets, matching = view.match(batch)
             now = np.repeat(np.arange(len(batch)), np.diff(offsets))
             if fresh is not None:
                 new = fresh[now]
@@ -530,6 +567,13 @@ class ClientSession:
             )
             for public in sorted(shares.keys() | spurious.keys())
         ]
+
+    def _checked(
+        self, filter: Filter, values: Mapping[str, object], now_ns: int, *, partial: bool = False
+    ) -> dict[str, Scalar]:
+        if self.routing == "static" and moves(values):
+            raise VariableError("a variable that moves by itself: expected a number under routing static")
+        return check_values(filter, values, partial=partial, now_ns=now_ns)
 
     # --- small things ---------------------------------------------------------------------------------------
 

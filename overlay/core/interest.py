@@ -2,10 +2,12 @@
 
 This is the paper's poset node (Φ, values, Φ^V): `filter` is Φ with its variables, `values` gives each of
 them, and `region` is Φ^V, what the two accept together (Jayaram et al., section 4.3 and Fig. 6 line 13). Φ^V
-as a filter is made only where people want to read it.
+as a filter is made only where people want to read it. Where an `announcement` stands between the two
+(`announcing.py`), `region` is what is announced: that is what posets order and neighbours are asked for.
 
-Invariant: `region` is that of `filter` under `values`; a `uid` names one live interest of this broker, is the
-id under which the matching engines know it, and is given again only after it was released.
+Invariant: `region` is that of `structure` under `announced`, and covers that of `filter` under `values`; a
+`uid` names one live interest of this broker, is the id under which the matching engines know it, and is given
+again only after it was released.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.covering import Region, covers_region
+from covey.overlay.core.announcing import Announcement
+from covey.overlay.core.motion import Motion, still
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
@@ -27,7 +31,17 @@ if TYPE_CHECKING:
 class Interest:
     """One subscription. Compared by identity; ordered, where order matters, by `uid` or by insertion."""
 
-    __slots__ = ("filter", "gains", "interface", "loses", "region", "subscription_id", "uid", "values")
+    __slots__ = (
+        "announcement",
+        "filter",
+        "gains",
+        "interface",
+        "loses",
+        "region",
+        "subscription_id",
+        "uid",
+        "values",
+    )
 
     def __init__(
         self, uid: int, interface: Interface, subscription_id: int, filter: Filter, values: dict[str, Scalar]
@@ -37,25 +51,54 @@ class Interest:
         self.subscription_id = subscription_id
         self.filter = filter
         self.values = values
-        self.region: Region = filter.region(values)
+        self.announcement: Announcement | None = None
+        self.region: Region = filter.region(still(values, 0))
         self.gains = False
         self.loses = False
 
-    def move(self, values: Mapping[str, Scalar]) -> bool:
+    def announce(self, damping: float, now_ns: int) -> None:
+        """From now on an announcement stands between this interest and what is asked of neighbours."""
+        self.announcement = Announcement(self.filter, self.values, damping, now_ns)
+        self.region = self.announcement.region()
+
+    @property
+    def structure(self) -> Filter:
+        """The filter with every operand lifted to a variable (`Filter.lift`)."""
+        return self.filter.lift()[0]
+
+    @property
+    def announced(self) -> dict[str, Scalar]:
+        """The values of the structure's variables that neighbours are to hold."""
+        if self.announcement is not None:
+            return self.announcement.values
+        return self.filter.lift_values(self.values)
+
+    def move(self, values: Mapping[str, Scalar], now_ns: int = 0) -> bool:
         """Take new values for some variables; true when the region changed.
 
         Afterwards `gains` says whether events may match that did not before, `loses` the contrary.
         """
         self.values = {**self.values, **values}
-        old = self.region
-        self.region = new = self.filter.region(self.values)
+        if self.announcement is None:
+            return self._shift(self.filter.region(self.values))
+        if self.announcement.move(self.values, now_ns):
+            return self._shift(self.announcement.region())
+        self.gains = self.loses = False
+        return False
+
+    def _shift(self, new: Region) -> bool:
+        old, self.region = self.region, new
         self.gains = not covers_region(old, new)
         self.loses = not covers_region(new, old)
         return self.gains or self.loses
 
     def concrete(self) -> str:
         """Φ^V as text of the filter language."""
-        return str(self.filter.substitute(self.values)) or "true"
+        text = str(
+            self.filter.substitute({n: v for n, v in self.values.items() if not isinstance(v, Motion)})
+        )
+        moving = [f"${name} = {value}" for name, value in self.values.items() if isinstance(value, Motion)]
+        return f"{text} with {', '.join(moving)}" if moving else text or "true"
 
     def __repr__(self) -> str:
         return f"<{self.uid}: {self.interface}#{self.subscription_id} {self.concrete()}>"

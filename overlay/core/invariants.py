@@ -43,7 +43,7 @@ def check_interests(broker: Broker) -> None:
             )
             assert registry.owner[interest.uid] == peer.number, f"{interest} is owned by another number"
             assert registry.subscription[interest.uid] == subscription_id, f"{interest} has another id"
-            region = interest.filter.region(interest.values)
+            region = interest.structure.region(interest.announced)
             assert covers_region(region, interest.region), f"{interest} keeps a region that is too wide"
             assert covers_region(interest.region, region), f"{interest} keeps a region that is too narrow"
         assert peer.stale_subscriptions.keys() <= peer.subscriptions.keys(), (
@@ -129,9 +129,7 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
         assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
         for slot in outgoing.slots:
             assert outgoing.slots.slot_of(slot.root) is slot, f"{here}: slot {slot.slot_id} is not its root's"
-            assert slot.structure == slot.root.filter.lift()[0], (
-                f"{here}: slot {slot.slot_id} has another structure"
-            )
+            assert slot.structure == slot.root.structure, f"{here}: slot {slot.slot_id} has another structure"
             region = slot.structure.region(slot.values)
             assert covers_region(region, slot.root.region), (
                 f"{here}: slot {slot.slot_id} misses events of {slot.root}"

@@ -166,6 +166,11 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """From the node: the time is there that `Broker.timer` asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnect:
     """From the node: the interface is gone for good (a client left or its lease ran out, a neighbour was
     removed).
@@ -185,6 +190,7 @@ Message = (
     | Deliver
     | Refuse
     | Connect
+    | Tick
     | Disconnect
 )
 

@@ -69,7 +69,7 @@ class Slots:
             for heir in heirs:
                 if heir.left.uid in left and heir.entered.uid in entered:
                     slot = self._by_root[heir.left.uid]
-                    if slot.structure == heir.entered.filter.lift()[0]:
+                    if slot.structure == heir.entered.structure:
                         del left[heir.left.uid], entered[heir.entered.uid]
                         (wider if heir.wider else narrower).append((slot, heir.entered))
         messages: list[SlotMessage] = [self._occupy(root) for root in entered.values()]
@@ -83,20 +83,17 @@ class Slots:
         return messages
 
     def _occupy(self, root: Interest) -> Subscribe:
-        structure = root.filter.lift()[0]
-        slot = Slot(
-            self._next_id(), root, structure, root.filter.lift_values(root.values), self._next_epoch()
-        )
+        slot = Slot(self._next_id(), root, root.structure, root.announced, self._next_epoch())
         self._by_root[root.uid] = slot
         self._by_id[slot.slot_id] = slot
-        return Subscribe(slot.epoch, slot.slot_id, structure, slot.values)
+        return Subscribe(slot.epoch, slot.slot_id, slot.structure, slot.values)
 
     def _succeed(self, slot: Slot, root: Interest, messages: list[SlotMessage]) -> None:
         if slot.root is not root:
             del self._by_root[slot.root.uid]
             self._by_root[root.uid] = slot
             slot.root = root
-        values = root.filter.lift_values(root.values)
+        values = root.announced
         changed = {name: value for name, value in values.items() if slot.values[name] != value}
         slot.values = values
         if changed:

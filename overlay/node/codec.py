@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.motion import Motion, check_values
 from covey.overlay.core.size import FIXED_BYTES
 from covey.overlay.node.limits import Limits, SlowConsumer
 from covey.proto import broker_pb2 as pb
@@ -236,7 +238,13 @@ def _decode_event_type(wire: pb.EventType) -> EventType:
 def _fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
     for name, value in values.items():
         slot = wire[name]
-        if isinstance(value, bool):
+        if isinstance(value, Motion):
+            slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
+                value.value,
+                value.rate,
+                value.since_ns,
+            )
+        elif isinstance(value, bool):
             slot.bool = value
         elif isinstance(value, int):
             slot.int64 = value
@@ -256,7 +264,10 @@ def _decode_values(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
         kind = wire[name].WhichOneof("kind")
         if kind is None:
             raise FilterError(f"variable ${name} has no value: expected a number, a string, a bool or a time")
-        if kind == "timestamp":
+        if kind == "motion":
+            moving = wire[name].motion
+            values[name] = cast("Scalar", Motion(moving.value, moving.rate, moving.since_ns))
+        elif kind == "timestamp":
             try:
                 values[name] = _EPOCH + wire[name].timestamp * _MICROSECOND
             except OverflowError:
@@ -421,7 +432,7 @@ def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
     if not 0 < subscribe.subscription_id < 2**32:
         raise FilterError(f"subscription id {subscribe.subscription_id}: expected 1 to 2**32 - 1")
     filter = parse(subscribe.filter, event_type)
-    values = filter.check_values(_decode_values(subscribe.values))
+    values = check_values(filter, _decode_values(subscribe.values))
     return Subscribe(subscribe.epoch, subscribe.subscription_id, filter, values)
 
 

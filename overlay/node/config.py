@@ -47,7 +47,8 @@ class Overlay:
 
     `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
     clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
-    `replay_events` events of each type for updates without gaps; 0 for none.
+    `replay_events` events of each type for updates without gaps; 0 for none. `damping` is how many typical
+    steps wider clients' bounds are announced, so that movement within costs no message; 0 for off.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Overlay:
     replay_events: int = REPLAY_EVENTS
     engine: str = "cluster"
     poset: str = "forest"
+    damping: float = 0.0
 
     def delay_ms(self, a: str, b: str) -> float:
         """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
@@ -139,7 +141,7 @@ class _Reader:
 
     def overlay(self, document: object) -> Overlay:
         known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
-        known += ["replay_events", "engine", "poset"]
+        known += ["replay_events", "engine", "poset", "damping"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -162,6 +164,11 @@ class _Reader:
         poset = self.choice(top.get("poset", "diagram" if engine == POSET else "forest"), "poset", POSETS)
         if engine == POSET and poset != "diagram":
             raise self.error("poset", f"is {poset!r}: expected diagram, which engine {POSET!r} walks")
+        damping = top.get("damping", 0.0)
+        if not isinstance(damping, int | float) or isinstance(damping, bool) or not 0 <= damping <= 1e6:
+            raise self.error("damping", f"is {damping!r}: expected a number of steps, from 0 for off to 1e6")
+        if damping and engine == POSET:
+            raise self.error("damping", f"is {damping!r}: expected 0 with engine {POSET!r}")
         return Overlay(
             name,
             routing,
@@ -175,6 +182,7 @@ class _Reader:
             replay,
             engine,
             poset,
+            float(damping),
         )
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:

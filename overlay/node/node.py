@@ -30,6 +30,7 @@ from covey.overlay.core.messages import (
     Publish,
     Refuse,
     Send,
+    Tick,
     Unsubscribe,
 )
 from covey.overlay.core.size import events_in, size_of
@@ -59,10 +60,12 @@ class Node:
             event_types=overlay.event_types,
             neighbours=overlay.neighbours(name),
             replay_events=overlay.replay_events,
+            damping=overlay.damping,
         )
         self.outlets: dict[Interface, Outlet] = {}
         self.draining = False
         self._leases: dict[Interface, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._full: dict[Interface, Outlet] = {}
         self._dropped: dict[str, int] = {}
         self._refused = 0
@@ -119,7 +122,7 @@ class Node:
         """Take up the link with an interface whose connection has opened; False if it starts afresh."""
         resumed = outlet.link.resume(peer.hello)
         if not resumed:
-            self._perform(self.core.handle(Connect(), outlet.interface, time.monotonic()))
+            self._perform(self.core.handle(Connect(), outlet.interface, time.time()))
         outlet.progressed()
         lease = self._leases.pop(outlet.interface, None)
         if lease is not None:
@@ -163,7 +166,7 @@ class Node:
             self._count_drop(reason, events)
         if outlet.pump is not None:
             outlet.pump.close(status, f"the session ends: {why}")
-        self._perform(self.core.handle(Disconnect(), outlet.interface, time.monotonic()))
+        self._perform(self.core.handle(Disconnect(), outlet.interface, time.time()))
 
     def flooded(self) -> bool:
         """Whether so much control waits for some neighbour that clients must not be listened to for a
@@ -176,8 +179,21 @@ class Node:
             if outlet.pump is not None:
                 outlet.pump.close("UNAVAILABLE", f"broker {self.name} is shutting down")
 
+    def _arm(self) -> None:
+        """Have the core called at the time that it asks for."""
+        due = self.core.timer()
+        if due is not None and self._timer is None:
+            delay_s = max(0.0, due - time.time())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._perform(self.core.handle(Tick(), "", time.time()))
+
     def close(self) -> None:
         """Stop all timers."""
+        if self._timer is not None:
+            self._timer.cancel()
         for lease in self._leases.values():
             lease.cancel()
         self._leases.clear()
@@ -224,7 +240,7 @@ class Node:
             self._feed(outlet, message)
 
     def _feed(self, outlet: Outlet, message: Message) -> None:
-        self._perform(self.core.handle(message, outlet.interface, time.monotonic()))
+        self._perform(self.core.handle(message, outlet.interface, time.time()))
 
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
@@ -253,6 +269,7 @@ class Node:
                     )
             elif isinstance(action, Drop):
                 self._count_drop(action.reason, action.events)
+        self._arm()
 
     def _count_drop(self, reason: str, events: int) -> None:
         self._dropped[reason] = self._dropped.get(reason, 0) + events

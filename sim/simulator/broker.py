@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.link import Hello, Link
-from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send
+from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send, Tick
 from covey.overlay.core.size import events_in, size_of
 from covey.sim.simulator.clock import NS_PER_S, Clock
 from covey.sim.simulator.costs import Costs, Sample
@@ -44,6 +44,7 @@ class BrokerProcess:
         self.ports: dict[str, Port] = {}
         self.alive = True
         self.busy = False
+        self._armed = False
         self.busy_ns = 0
         """How long it has worked in all."""
         self.incarnation = 1
@@ -88,6 +89,7 @@ class BrokerProcess:
     def restart(self) -> None:
         """Begin a new life, with new links to the neighbours; clients come back by themselves."""
         self.alive = True
+        self._armed = False
         self.incarnation += 1
         self.core = self._make_core()
         self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
@@ -172,8 +174,22 @@ class BrokerProcess:
         if self._defect is not None:
             actions = self._defect.apply(self.core, interface, message, actions)
         self._do(actions)
+        self._arm()
         sort, subscriptions = type(message).__name__, len(self.core.registry)
         return self._costs.charge(Sample(sort, events_in(message), len(actions), subscriptions, took_ns))
+
+    def _arm(self) -> None:
+        """Have the core called at the time that it asks for."""
+        due = self.core.timer()
+        if due is not None and not self._armed:
+            self._armed = True
+            self._clock.at(round(due * NS_PER_S), self._tick, self.incarnation)
+
+    def _tick(self, incarnation: int) -> None:
+        if self.alive and incarnation == self.incarnation:
+            self._armed = False
+            self._perform("", Tick())
+            self._flush()
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:

@@ -79,7 +79,7 @@ class ClientProcess:
         self.send(messages)
 
     def subscribe(self, filter: Filter, values: Mapping[str, object] | None = None) -> int:
-        subscription_id, messages = self.session.subscribe(filter, values)
+        subscription_id, messages = self.session.subscribe(filter, values, now_ns=self.clock.now_ns)
         self._filters[subscription_id] = filter
         for watcher in self._watchers:
             watcher.subscribed(self, subscription_id)
@@ -89,7 +89,8 @@ class ClientProcess:
     def update(self, subscription_id: int, values: Mapping[str, object], *, gapless: bool = False) -> None:
         old = self.session.values(subscription_id)
         since_ns = max(1, self.clock.now_ns) if gapless else 0
-        messages = self.session.update(subscription_id, values, since_ns=since_ns)
+        now_ns = self.clock.now_ns
+        messages = self.session.update(subscription_id, values, since_ns=since_ns, now_ns=now_ns)
         if messages:
             for watcher in self._watchers:
                 watcher.updated(self, subscription_id, old)

@@ -53,6 +53,7 @@ class Simulation:
         wire: WireOptions | None = None,
         lease_ns: int = LEASE_NS,
         replay_events: int = 0,
+        damping: float = 0.0,
     ) -> None:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
@@ -72,6 +73,7 @@ class Simulation:
         self._wire = wire or WireOptions()
         self._lease_ns = lease_ns
         self._replay_events = replay_events
+        self.damping = damping
 
     # --- shape ----------------------------------------------------------------------------------------------
 
@@ -103,6 +105,7 @@ class Simulation:
                 event_types=types,
                 neighbours=beside,
                 replay_events=self._replay_events,
+                damping=self.damping,
             )
 
         made = BrokerProcess(name, self.clock, core, self._link, self._costs, self.watchers, self._defect)

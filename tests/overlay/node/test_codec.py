@@ -26,6 +26,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.motion import Motion
 from covey.overlay.node.codec import (
     Goodbye,
     Greeting,
@@ -72,6 +73,7 @@ MESSAGES: list[Message] = [
     Unsubscribe(2**63, 2**32 - 1),
     Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
     Update(5, 6, {}),
+    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
     Acknowledge(7),
     SyncBegin(),
