@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, judged by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
     ("metrics", "covey.cli.metrics", "metrics", "Compute what runs were like from their traces, by Spark."),
+    ("sweep", "covey.cli.sweep", "sweep", "Run a grid of scenarios as tasks of Spark, and compare them."),
     ("topology", "covey.cli.topology", "topology", "Make, check, draw and export overlay topologies."),
     ("bench", "covey.cli.bench", "bench", "Measure how fast Covey is on this machine."),
     (

@@ -42,11 +42,26 @@ def metrics(
 
     Example: covey metrics sweep/ --html report.html
     """
+    broken = show(runs, master, csv=csv, html=html, plots=plots, json_output=json_output)
+    raise typer.Exit(1 if broken else 0)
+
+
+def show(
+    paths: Sequence[str],
+    master: str,
+    *,
+    csv: Path | None = None,
+    html: Path | None = None,
+    plots: Path | None = None,
+    json_output: bool = False,
+) -> bool:
+    """Compute the metrics of some runs, print them, and write what is asked for; whether traces were left
+    out because they cannot be read."""
     from rich.console import Console
 
     from covey.sim.metrics import compare, find_runs, summarise, write_csv
 
-    found = find_runs(runs)
+    found = find_runs(paths)
     for reason in found.broken.values():
         print(f"covey: left out: {reason}", file=sys.stderr)
     waiting = Console(stderr=True)
@@ -67,7 +82,7 @@ def metrics(
     else:
         narrow = Console()  # a file or a pipe is as wide as it has to be
         _say(summaries, groups, narrow if narrow.is_terminal else Console(width=200))
-    raise typer.Exit(1 if found.broken else 0)
+    return bool(found.broken)
 
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:

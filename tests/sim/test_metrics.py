@@ -21,6 +21,7 @@ from covey.sim.driver import Run
 from covey.sim.load import HighwayLoad
 from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
 from covey.sim.scenario import Scenario
+from covey.sim.sweep import load_sweep, run_sweep
 from covey.sim.trace import SCHEMA
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
@@ -248,3 +249,35 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         main(["metrics", str(tmp_path / "absent")])
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such file or folder")
+
+
+SWEEP = """
+scenario: {brokers: 4, publishers: 1, subscribers: 10, types: 2, duration_s: 0.5, event_rate: 40}
+vary:
+  kind: {good: {seed: 3}, impossible: {load: highway, topology: line}}
+"""
+
+
+def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
+    found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    file.write_text(SWEEP)
+    told: list[tuple[int, int]] = []
+    sweep = load_sweep(file)
+    good, impossible = run_sweep(sweep, out, tell=lambda done, of: told.append((done, of)))
+    assert (good.failed, good.kept, good.counts) == (False, False, {})
+    assert "has no places and roads" in impossible.error
+    assert (told[0], told[-1]) == ((0, 2), (2, 2))
+    Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
+    assert (tmp_path / "here.parquet").read_bytes() == Path(good.trace).read_bytes()
+    file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(file), "--out", str(out)])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    assert "1 of 2 runs were there already" in said.out
+    assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == set(load_sweep(file).runs)
+    assert "data:image/png" in (out / "report.html").read_text()
+    file.write_text(SWEEP.replace("0.5", "0.6"))
+    assert [outcome.kept for outcome in run_sweep(load_sweep(file), out)] == [False, False]

@@ -1,0 +1,95 @@
+"""What a sweep file runs, and what is wrong with one. Running it is tested in `test_metrics.py`, with Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from covey.matcher.errors import CoveyError
+from covey.sim.scenario import Scenario
+from covey.sim.sweep import load_sweep
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "sweep.yaml"
+
+
+def sweep_of(folder: Path, text: str) -> dict[str, Scenario]:
+    file = folder / "sweep.yaml"
+    file.write_text(text)
+    return load_sweep(file).runs
+
+
+def test_the_grid_is_every_combination_in_order(tmp_path: Path) -> None:
+    runs = sweep_of(
+        tmp_path,
+        "scenario: {brokers: 3, seed: 5}\n"
+        "vary:\n"
+        "  update_rate: [1, 2.5]\n"
+        "  routing: [static, parametric]\n"
+        "seeds: 2\n",
+    )
+    assert list(runs)[:3] == [
+        "update-rate-1_static_seed-5",
+        "update-rate-1_static_seed-6",
+        "update-rate-1_parametric_seed-5",
+    ]
+    assert len(runs) == 8
+    assert runs["update-rate-2.5_parametric_seed-6"] == Scenario(
+        brokers=3, seed=6, update_rate=2.5, routing="parametric"
+    )
+
+
+def test_fields_may_vary_together_under_a_name(tmp_path: Path) -> None:
+    runs = sweep_of(
+        tmp_path,
+        "vary:\n  system:\n"
+        "    old: {routing: static, resubscribe: old_first}\n    new: {routing: parametric}\n",
+    )
+    assert runs == {
+        "old_seed-0": Scenario(routing="static", resubscribe="old_first"),
+        "new_seed-0": Scenario(),
+    }
+
+
+def test_a_scenario_file_is_found_beside_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("brokers: 7\n")
+    assert sweep_of(tmp_path, "scenario: mine.yaml\nvary: {seed: [3, 4]}\n") == {
+        "seed-3": Scenario(brokers=7, seed=3),
+        "seed-4": Scenario(brokers=7, seed=4),
+    }
+
+
+def test_the_example_is_a_sweep() -> None:
+    runs = load_sweep(EXAMPLE).runs
+    assert len(runs) == 12
+    assert {scenario.routing for scenario in runs.values()} == {"static", "parametric"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("vary: {speed: [1]}", "vary: speed is unknown; expected one of name, seed"),
+        ("vary: {brokers: [0]}", "brokers is 0: expected at least 1"),
+        ("vary: {brokers: []}", r"vary.brokers is \[\]: expected a list of values"),
+        ("vary: {brokers: [2, 2]}", "expected each value once"),
+        ("vary: {system: {a: 3}}", "vary.system.a is 3: expected a mapping"),
+        ("vary: {system: {a: {speed: 3}}}", "vary.system.a: speed is unknown"),
+        ("vary: {seed: [1]}\nseeds: 2", "seeds is 2, and seed varies"),
+        ("vary: [1]", r"vary is \[1\]: expected a mapping"),
+        ("seeds: 0", "seeds is 0: expected how many seeds"),
+        ("seeds: 200000", "vary makes 200,000 runs: expected at most 100,000"),
+        ("scenario: absent.yaml", "absent.yaml: cannot be read"),
+        ("scenario: {speed: 1}", "scenario: speed is unknown"),
+        ("scenario: 3", "scenario is 3: expected a mapping"),
+        ("runs: 3", "runs is unknown; expected one of scenario, vary, seeds"),
+        ("- 1", "expected a mapping with scenario"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_a_wrong_sweep_file_is_refused_before_anything_runs(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CoveyError, match=complaint):
+        sweep_of(tmp_path, text)
+    with pytest.raises(CoveyError, match="cannot be read"):
+        load_sweep(tmp_path / "absent" / "sweep.yaml")
