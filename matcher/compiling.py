@@ -14,6 +14,7 @@ KERNEL_MODULES = (
     "covey.matcher.encode_kernels",
     "covey.matcher.engines.id_kernels",
     "covey.matcher.engines.cluster_kernels",
+    "covey.matcher.engines.cluster_match_kernels",
     "covey.matcher.region_kernels",
 )
 

@@ -134,6 +134,7 @@ _ENGINES = {
     "counting": ("covey.matcher.engines.counting", "CountingEngine"),
     "naive": ("covey.matcher.engines.naive", "NaiveEngine"),
     "noncanonical": ("covey.matcher.engines.noncanonical", "NoncanonicalEngine"),
+    "propagation": ("covey.matcher.engines.cluster", "PropagationEngine"),
     "rete": ("covey.matcher.engines.rete", "ReteEngine"),
     "scan": ("covey.matcher.engines.scan", "ScanEngine"),
     "search_tree": ("covey.matcher.engines.search_tree", "SearchTreeEngine"),

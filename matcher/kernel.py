@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 registered: list[tuple[Any, tuple[Any, ...]]] = []
 """Every kernel with the types of its parameters; none where Numba is told not to compile
@@ -39,7 +42,32 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorates a helper that only kernels call; it is compiled into each of them."""
-    return njit(**_OPTIONS)(function)
+    return njit(**_OPTIONS, forceinline=True)(function)
+
+
+@intrinsic
+def _prefetch(context: Any, values: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        name = "llvm.prefetch.p0i8"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+        builder.call(function, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(values, types.int64), generate
+
+
+def _nothing(values: Any, position: Any) -> None:
+    """Uncompiled code has no cache lines to fetch."""
+
+
+prefetch: Any = _nothing if config.DISABLE_JIT else _prefetch  # type: ignore[attr-defined]
+"""prefetch(values, position) asks for the cache line of an element, which will be read soon (Fabret et al.
+2001, 2.2); for kernels only.
+"""
 
 
 def frozen(dtype: Any, dimensions: int = 1) -> types.Array:

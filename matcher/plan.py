@@ -1,25 +1,21 @@
 """Plans: how subscriptions of one structure become rows of interval tests.
 
 Filters that differ in constants alone, or in the values of their variables, share a plan. It says per box
-which columns are hashed (the access predicate), which are tested, and which operand gives each bound; the
-operands' values then make the rows. A test of a plan has at most one bound on a side: `price > $a and
-price > 5` is two tests of one column, so that a new value of `$a` is one word to write (DESIGN section 3:
-UPD is a write in place).
+which columns are tested and which operand gives each bound; the operands' values then make the rows. A test
+of a plan has at most one bound on a side: `price > $a and price > 5` is two tests of one column, so that a
+new value of `$a` is one word to write (DESIGN section 3: UPD is a write in place).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 
 from covey.matcher.boxes import Absent, Bound, Box, Test, Text
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Constant, Operand, Operator, Scalar, Variable
 from covey.matcher.filter import Filter
 from covey.matcher.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
-
-Access = Callable[[tuple[int, ...]], tuple[int, ...]]
-"""Chooses access attributes among those that a box tests for equality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +43,32 @@ class TestPlan:
     def equality(self) -> bool:
         return self.lower is not None and self.lower == self.upper
 
+    @property
+    def shape(self) -> Shape:
+        if self.equality:
+            return Shape.FIXED if self.kind is Kind.BOOL else Shape.EQUAL
+        if self.lower is None and self.upper is None:
+            return Shape.FIXED if self.low == self.high else Shape.BOTH
+        if self.upper is None:
+            return Shape.LOW
+        return Shape.HIGH if self.lower is None else Shape.BOTH
+
+
+class Shape(IntEnum):
+    """Which bounds of a test a row has to keep: one key for an equality, one or two ends for a range."""
+
+    EQUAL = 0
+    """One key, of an attribute worth hashing."""
+    FIXED = 1
+    """One key that is not worth hashing: a boolean, a text test, an absent attribute."""
+    LOW = 2
+    HIGH = 3
+    BOTH = 4
+
+
+# what fails soonest first
+_ORDER = {Shape.EQUAL: 0, Shape.FIXED: 1, Shape.BOTH: 2, Shape.LOW: 3, Shape.HIGH: 3}
+
 
 @dataclass(frozen=True, slots=True)
 class TextPlan:
@@ -62,15 +84,19 @@ class TextPlan:
 
 @dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """One row: `access` are equalities to hash; `tests`, and after them `texts`, are checked."""
+    """One row: its `tests`, and after them its `texts`."""
 
-    access: tuple[TestPlan, ...]
     tests: tuple[TestPlan, ...]
     texts: tuple[TextPlan, ...]
 
     @property
     def size(self) -> int:
         return len(self.tests) + len(self.texts)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the tests, and after them of the texts."""
+        return (*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +126,19 @@ def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Scalar | None, ...]]:
     return (structure, variables), tuple([o.value if isinstance(o, Constant) else None for o in operands])
 
 
-def make_plan(filter: Filter, access: Access) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
+def make_plan(filter: Filter) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
     """The plan of a filter and its constants; None when it has no normal form under the cap."""
     structure, lifted = _form(filter)
     boxes = structure.boxes()
     if boxes is None:
         return None
     operands = _Operands({Variable(str(i + 1)): i for i in range(len(lifted))}, list(lifted))
-    made = tuple([_box(filter.event_type, box, operands, access) for box in boxes])
+    made = tuple([_box(filter.event_type, box, operands) for box in boxes])
     found = operands.operands
     variables = tuple([o if isinstance(o, Variable) else None for o in found])
     kinds = tuple([operands.kinds.get(o) for o in range(len(found))])
     constants = tuple([o.value if isinstance(o, Constant) else None for o in found])
-    tests = [test for box in made for test in (*box.access, *box.tests) if test.kind is Kind.STRING]
+    tests = [test for box in made for test in box.tests if test.kind is Kind.STRING]
     coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
     return Plan(filter, made, kinds, variables, coded), constants
 
@@ -151,7 +177,7 @@ class _Operands:
         return found
 
 
-def _box(event_type: EventType, box: Box, operands: _Operands, access: Access) -> BoxPlan:
+def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxPlan:
     tests: list[TestPlan] = []
     texts: list[TextPlan] = []
     for part in box:
@@ -163,19 +189,8 @@ def _box(event_type: EventType, box: Box, operands: _Operands, access: Access) -
             tests.append(TestPlan(column, kind, None, None, MISSING, MISSING))
         else:
             tests += _tests(part, column, kind, operands)
-    equalities: dict[int, TestPlan] = {}
-    for test in tests:
-        if test.equality and kind_can_be_hashed(test.kind):
-            equalities.setdefault(test.column, test)
-    chosen = [equalities[column] for column in access(tuple(equalities))]
-    rest = [t for t in tests if not any(t is c for c in chosen)]
-    rest.sort(key=lambda t: not t.equality)  # equalities fail soonest
-    return BoxPlan(tuple(chosen), tuple(rest), tuple(texts))
-
-
-def kind_can_be_hashed(kind: Kind) -> bool:
-    """An access predicate is worth its probe where an attribute has many values."""
-    return kind is not Kind.BOOL
+    tests.sort(key=lambda test: _ORDER[test.shape])
+    return BoxPlan(tuple(tests), tuple(texts))
 
 
 def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[TestPlan]:

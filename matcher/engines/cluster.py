@@ -1,9 +1,9 @@
-"""The cluster engine: subscriptions grouped by access predicate and tests, stored columnwise (Fabret et
-al. 2001, 2).
+"""The cluster engine: subscriptions grouped by access predicate, what is left to test stored columnwise
+(Fabret et al. 2001, 2-4).
 
-Every box of a filter is a row. Its equalities, up to four, are its access predicate and are found by
-hashing; what is left are interval tests, checked column by column. Invariant: a row lies in the bucket of
-its own access predicate, and in the cluster of its own signature there.
+Equalities, several at once, and cells of ranges are found by hashing; under which attributes is for a cost
+model to choose (`cluster_planning.py`). Invariant: the configuration decides how fast an answer comes,
+never which.
 """
 
 from __future__ import annotations
@@ -13,31 +13,44 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines import cluster_kernels as k
+from covey.matcher.engines.cluster_planning import Planner
 from covey.matcher.engines.cluster_store import ClusterStore
 from covey.matcher.engines.row_engine import RowEngine
+from covey.matcher.errors import CoveyError
+from covey.matcher.event_type import EventType
 from covey.matcher.keys import Keys
 
-MANY_TABLES = 32
-"""An event is looked up in every table; from so many on, new structures share the tables there are."""
+MOST_THREADS = 256
 
 
 class ClusterEngine(RowEngine):
-    """The production engine."""
+    """The production engine; `configuration` is one of `cluster_planning.KINDS`, `threads` share the events
+    of a batch. `CoveyError` for what neither is.
+    """
 
     name: ClassVar[str] = "cluster"
     store: ClusterStore
 
-    def _new_store(self) -> ClusterStore:
-        return ClusterStore()
+    def __init__(self, event_type: EventType, *, configuration: str = "adaptive", threads: int = 1) -> None:
+        if not 1 <= threads <= MOST_THREADS:
+            raise CoveyError(f"threads {threads}: expected 1 to {MOST_THREADS}")
+        self._planner, self._threads = Planner(configuration), threads
+        super().__init__(event_type)
 
-    def _choose_access(self, equalities: tuple[int, ...]) -> tuple[int, ...]:
-        """All equalities while there are few tables; then those of the widest table that fits."""
-        wanted = tuple(sorted(equalities))[: k.ACCESS]
-        if wanted in self.store.tables or len(self.store.tables) < MANY_TABLES:
-            return wanted
-        fitting = [columns for columns in self.store.tables if columns and set(columns) <= set(equalities)]
-        return max(fitting, key=len, default=wanted[:1])
+    def _new_store(self) -> ClusterStore:
+        return ClusterStore(self.event_type, self._planner, self._threads)
 
     def _match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64]) -> None:
         self.store.match_bits(keys, bits, int(np.count_nonzero(self._interfaces)))
+
+
+class PropagationEngine(ClusterEngine):
+    """Fabret's propagation algorithm: access predicates of one equality; with `lookahead`, clusters are
+    fetched before they are searched, and in blocks.
+    """
+
+    name: ClassVar[str] = "propagation"
+
+    def __init__(self, event_type: EventType, *, lookahead: bool = True, threads: int = 1) -> None:
+        kind = "propagation_lookahead" if lookahead else "propagation"
+        super().__init__(event_type, configuration=kind, threads=threads)

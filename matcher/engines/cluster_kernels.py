@@ -1,92 +1,75 @@
-"""Kernels of the cluster engine: where rows lie, how they move, and how events meet them (Fabret et al.
-2001, 2).
+"""Kernels of the cluster engine that put rows where they belong; the arrays are drawn in `cluster_arrays.py`.
 
-A *row* is one conjunction of a subscription. Its access predicate (equalities) is found by hashing; what
-is left to check are `lo <= key <= hi` tests, stored columnwise in blocks of up to 256 rows that have the
-same columns to test:
-
-    table    (attributes a, b)              one per set of access attributes; table 0 has none
-      bucket   (a = 7, b = 3)               one per access predicate, found by its hash through `places`
-        cluster  tests on columns (2, 5)    one per signature, in a chain
-          block    -> block -> block        only the first may have room; a full one of 256 gets a
-          successor in front
-
-    pool   ... [ row, row, .. | lo 2 | hi 2 | lo 5 | hi 5 ] ...       a block: every part has `capacity` words
-
-So an event touches the words of the first column of a block, one after another, and others only where it
-passes; a changed bound is one word; and a row that leaves is replaced by the last of the first block.
-Blocks grow through the powers of two up to 256; room that is given back waits in `free[tests,
-log2(capacity)]`, linked through its first word.
-
-Everything that has a number is a line of an int64 matrix with the fields below. Kernels that need room
-stop and say how far they came; the caller grows the arrays and calls again.
+Invariant: a row that is placed lies in the bucket of the access predicate that its bounds give it, with the
+codes of its bounds, once it is settled.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
-from numba import boolean, int32, int64, types, uint64
+from numba import boolean, int64
 
-from covey.matcher.kernel import array, frozen, inlined, kernel
-
-ACCESS = 4
-"""The most attributes that one access predicate has."""
-LARGEST = 8
-"""Blocks have at most 2**8 rows: for so many, one zone is a good summary and a move within is cheap."""
-
-NONE = -1
-GONE = -2
-MISSING = -(2**63)
-
-# state: single numbers
-POOL_TOP, BLOCK_TOP, BLOCK_FREE, CLUSTER_TOP, CLUSTER_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, STAMP = (
-    range(9)
+from covey.matcher.engines.cluster_arrays import (
+    ABSENT,
+    ACCESS,
+    BLOCK,
+    BLOCK_BUCKET,
+    BLOCK_COUNT,
+    BLOCK_FREE,
+    BLOCK_NEXT,
+    BLOCK_SIZE,
+    BLOCK_START,
+    BLOCK_TOP,
+    BUCKET_FREE,
+    BUCKET_HEAD,
+    BUCKET_KEYS,
+    BUCKET_ROWS,
+    BUCKET_TABLE,
+    BUCKET_TOP,
+    CODE_COUNT,
+    CODE_LINEAR,
+    CODE_START,
+    CODE_TOP,
+    GONE,
+    MOST,
+    NARROW,
+    NARROW_COLUMNS,
+    NEVER,
+    NONE,
+    PART_FIELDS,
+    PART_SHIFT,
+    PLACE,
+    PLACES_USED,
+    SIGN_ACCESS,
+    SIGN_EQUAL,
+    SIGN_RANGES,
+    SIGN_SIZE,
+    SIGN_TEMPLATE,
+    SIGN_TESTS,
+    SLOT_BYTES,
+    SLOT_TOP,
+    STORE,
+    TABLE_BUCKETS,
+    TABLE_CODE,
+    TABLE_PARTS,
+    TABLE_ROWS,
+    TABLE_WIDTH,
+    TABLES,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_SHAPE,
+    TEST_WORD,
+    WAITING,
+    WANTED,
 )
-STATE = 9
-# tables: how many attributes, how many buckets, then the columns
-TABLE_WIDTH, TABLE_BUCKETS, TABLE_COLUMNS = 0, 1, 2
-# signatures: how many tests, how many rows have it, then the columns
-SIGNATURE_SIZE, SIGNATURE_ROWS, SIGNATURE_COLUMNS = 0, 1, 2
-# buckets
-BUCKET_TABLE, BUCKET_HASH, BUCKET_HEAD, BUCKET_KEYS = 0, 1, 2, 3
-# clusters
-CLUSTER_BUCKET, CLUSTER_SIGNATURE, CLUSTER_HEAD, CLUSTER_NEXT, CLUSTER_ROWS = range(5)
-CLUSTER_FIELDS = 5
-# blocks
-BLOCK_CLUSTER, BLOCK_START, BLOCK_SIZE, BLOCK_COUNT, BLOCK_NEXT = range(5)
-BLOCK_FIELDS = 5
-# rows: their place, the first row of their subscription, its plan and its interface
-ROW_BLOCK, ROW_POSITION, ROW_FIRST, ROW_PLAN, ROW_INTERFACE = range(5)
-ROW_FIELDS = 5
+from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.kernel import array, frozen, inlined, kernel
+from covey.matcher.keys import FIRST, MISSING, NOTHING
 
-
-class Store(NamedTuple):
-    """All arrays of a cluster engine."""
-
-    state: npt.NDArray[np.int64]  # [STATE]
-    free: npt.NDArray[np.int64]  # [tests, LARGEST + 1]: start of a free stretch, or NONE
-    tables: npt.NDArray[np.int64]
-    signatures: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
-    buckets: npt.NDArray[np.int64]
-    clusters: npt.NDArray[np.int64]
-    blocks: npt.NDArray[np.int64]
-    pool: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int32]  # [rows, ROW_FIELDS]
-    ids: npt.NDArray[np.int64]  # [rows]
-    seen: npt.NDArray[
-        np.int64
-    ]  # [rows]: stamp of the last event that matched the subscription that starts there
-
-
-STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
-    [array(int64), array(int64, 2), array(int64, 2), array(int64, 2), array(int32), array(int64, 2),
-     array(int64, 2), array(int64, 2), array(int64), array(int32, 2), array(int64), array(int64)],
-    Store,
-)  # fmt: skip
+EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
+COLUMN_BITS, CLASS_BITS = 9, 6
+HASHED = 4
+"""Words of scratch before the codes of tests: the tests of the ranges hashed, and their widths."""
 
 
 @inlined
@@ -100,16 +83,178 @@ def first_hash(table):  # type: ignore[no-untyped-def]
     return np.int64(table) * np.int64(-4417276706812531889)
 
 
-# --- buckets, clusters, blocks --------------------------------------------------------------------
+# --- keys seen through cuts -----------------------------------------------------------------------
 
 
 @inlined
-def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
-    """The bucket of row i's access keys, made if there is none."""
+def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
+    """The code of a key."""
+    if key == MISSING:
+        return np.int64(0)
+    count = coding[column, CODE_COUNT]
+    start = coding[column, CODE_START]
+    if count == 0:
+        return np.int64(1)
+    if coding[column, CODE_LINEAR] != 0:  # all integers from the first cut to the last
+        if key < cuts[start]:
+            return np.int64(1)
+        if key > cuts[start + count - 1]:
+            return 2 * count + 1
+        return 2 * (key - cuts[start]) + 2
+    at, left = start, count
+    while left > 1:
+        half = left >> 1
+        if cuts[at + half - 1] < key:
+            at += half
+        left -= half
+    if cuts[at] < key:
+        return 2 * (at - start) + 3
+    return 2 * (at - start) + (2 if cuts[at] == key else 1)
+
+
+@inlined
+def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    line = SIGN_TESTS + TEST_FIELDS * test
+    shape = store.signatures[signature, line + TEST_SHAPE]
+    if shape == HIGH:
+        return np.int64(FIRST)
+    return store.bounds[place + store.signatures[signature, line + TEST_WORD]]
+
+
+@inlined
+def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    line = SIGN_TESTS + TEST_FIELDS * test
+    shape = store.signatures[signature, line + TEST_SHAPE]
+    if shape == LOW:
+        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
+    word = store.bounds[place + store.signatures[signature, line + TEST_WORD] + (1 if shape == BOTH else 0)]
+    if shape <= FIXED and word == NOTHING:
+        return np.int64(MISSING)
+    return word
+
+
+# --- where a row belongs --------------------------------------------------------------------------
+
+
+@inlined
+def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
+    """The class of a range: the first that reaches so far. Where two ranges are hashed, every other class,
+    since tables multiply.
+    """
+    chosen = np.int64(0)
+    while reaches[chosen] < width:
+        chosen += ranges
+    return chosen
+
+
+@inlined
+def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The codes of a row's tests, to scratch[HASHED + 2 * test] and the word behind; NEVER where nothing
+    passes.
+    """
+    signature = store.rows[row, ROW_SIGNATURE]
+    place = store.rows[row, ROW_PLACE]
+    line = store.signatures[signature]
+    for test in range(line[SIGN_SIZE]):
+        column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+        if column >= NARROW_COLUMNS:
+            continue
+        low = low_bound(store, signature, place, test)
+        high = high_bound(store, signature, place, test)
+        at = HASHED + 2 * test
+        if low > high:
+            scratch[at], scratch[at + 1] = NEVER, 0
+        else:
+            scratch[at] = code_of(store.coding, store.cuts, column, low)
+            scratch[at + 1] = scratch[at]
+            if low != high:
+                scratch[at + 1] = code_of(store.coding, store.cuts, column, high)
+
+
+@inlined
+def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The row's narrowest range and second narrowest on another column, as a part of 2**16 of all codes; NONE
+    where it has none. Their tests go to scratch[0] and scratch[1], the widths to scratch[2] and scratch[3].
+    """
+    line = store.signatures[store.rows[row, ROW_SIGNATURE]]
+    scratch[0] = scratch[1] = NONE
+    scratch[2] = scratch[3] = np.int64(1) << 40
+    for test in range(line[SIGN_SIZE]):
+        at = SIGN_TESTS + TEST_FIELDS * test
+        column = line[at + TEST_COLUMN]
+        if line[at + TEST_SHAPE] != BOTH or column >= NARROW_COLUMNS:
+            continue
+        if scratch[HASHED + 2 * test] == 0:  # it wants the attribute missing, and such events ask for no cell
+            continue
+        if scratch[0] != NONE and line[SIGN_TESTS + TEST_FIELDS * scratch[0] + TEST_COLUMN] == column:
+            continue
+        width = max(scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test], 0) << 16
+        width //= 2 * store.coding[column, CODE_COUNT] + 2
+        if width < scratch[2]:
+            scratch[1], scratch[3] = scratch[0], scratch[2]
+            scratch[0], scratch[2] = test, width
+        elif width < scratch[3]:
+            scratch[1], scratch[3] = test, width
+
+
+@inlined
+def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2].
+
+    A range belongs to the cell of its low end, in a grid for ranges that are about as wide.
+    """
+    signature = store.rows[row, ROW_SIGNATURE]
+    place = store.rows[row, ROW_PLACE]
+    line = store.signatures[signature]
+    equal = np.int64(line[SIGN_EQUAL])
+    for a in range(equal):
+        test = line[SIGN_ACCESS + a]
+        store.keys[a] = store.bounds[place + line[SIGN_TESTS + TEST_FIELDS * test + TEST_WORD]]
+    code = np.int64(line[SIGN_TEMPLATE])
+    wanted = np.int64(line[SIGN_RANGES])
+    scratch[0] = scratch[1] = NONE
+    if wanted == 0:
+        return code
+    choose_ranges(store, row, scratch)
+    if wanted == 1:
+        scratch[1] = NONE
+    if scratch[1] != NONE and scratch[1] < scratch[0]:
+        scratch[0], scratch[1] = scratch[1], scratch[0]
+    for r in range(2):
+        test = scratch[r]
+        code <<= COLUMN_BITS + CLASS_BITS
+        if test == NONE:
+            continue
+        column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
+        low, high = scratch[HASHED + 2 * test], scratch[HASHED + 2 * test + 1]
+        code |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, wanted)
+        store.keys[equal + r] = low
+    return code
+
+
+@inlined
+def find_table(store, code, parts):  # type: ignore[no-untyped-def]
+    """The table of an access schema, or NONE; turns the low ends among the keys into cells."""
+    tables = store.state[TABLES]
+    mask = store.places.size - 1
+    place = mix(np.int64(-1), code) & mask
+    while store.places[place] != NONE:
+        table = np.int64(-3) - store.places[place]
+        if 0 <= table < tables and store.tables[table, TABLE_CODE] == code:
+            for a in range(parts, store.tables[table, TABLE_WIDTH]):
+                store.keys[a] >>= store.tables[table, TABLE_PARTS + PART_FIELDS * a + PART_SHIFT]
+            return table
+        place = (place + 1) & mask
+    return np.int64(NONE)
+
+
+@inlined
+def find_bucket(store, table):  # type: ignore[no-untyped-def]
+    """The bucket of the access predicate in store.keys, made if there is none."""
     width = store.tables[table, TABLE_WIDTH]
     h = first_hash(table)
     for a in range(width):
-        h = mix(h, keys[a, i])
+        h = mix(h, store.keys[a])
     mask = store.places.size - 1
     place = h & mask
     vacant = -1
@@ -118,9 +263,9 @@ def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
         if b == GONE:
             if vacant < 0:
                 vacant = place
-        elif store.buckets[b, BUCKET_HASH] == h and store.buckets[b, BUCKET_TABLE] == table:
+        elif b >= 0 and store.buckets[b, BUCKET_TABLE] == table:
             a = 0
-            while a < width and store.buckets[b, BUCKET_KEYS + a] == keys[a, i]:
+            while a < width and store.buckets[b, BUCKET_KEYS + a] == store.keys[a]:
                 a += 1
             if a == width:
                 return np.int64(b)
@@ -133,10 +278,10 @@ def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
     else:
         state[BUCKET_FREE] = store.buckets[bucket, BUCKET_HEAD]
     store.buckets[bucket, BUCKET_TABLE] = table
-    store.buckets[bucket, BUCKET_HASH] = h
     store.buckets[bucket, BUCKET_HEAD] = NONE
-    for a in range(width):
-        store.buckets[bucket, BUCKET_KEYS + a] = keys[a, i]
+    store.buckets[bucket, BUCKET_ROWS] = 0
+    for a in range(ACCESS):
+        store.buckets[bucket, BUCKET_KEYS + a] = store.keys[a] if a < width else 0
     if vacant < 0:
         vacant = place
         state[PLACES_USED] += 1
@@ -146,121 +291,186 @@ def find_bucket(store, table, keys, i):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def find_cluster(store, bucket, signature):  # type: ignore[no-untyped-def]
-    """The cluster of a signature within a bucket, made if there is none."""
-    cluster = store.buckets[bucket, BUCKET_HEAD]
-    while cluster != NONE and store.clusters[cluster, CLUSTER_SIGNATURE] != signature:
-        cluster = store.clusters[cluster, CLUSTER_NEXT]
-    if cluster != NONE:
-        return cluster
-    state = store.state
-    cluster = state[CLUSTER_FREE]
-    if cluster == NONE:
-        cluster = state[CLUSTER_TOP]
-        state[CLUSTER_TOP] += 1
-    else:
-        state[CLUSTER_FREE] = store.clusters[cluster, CLUSTER_NEXT]
-    store.clusters[cluster, CLUSTER_BUCKET] = bucket
-    store.clusters[cluster, CLUSTER_SIGNATURE] = signature
-    store.clusters[cluster, CLUSTER_HEAD] = NONE
-    store.clusters[cluster, CLUSTER_ROWS] = 0
-    store.clusters[cluster, CLUSTER_NEXT] = store.buckets[bucket, BUCKET_HEAD]
-    store.buckets[bucket, BUCKET_HEAD] = cluster
-    return cluster
+def row_at(store, block):  # type: ignore[no-untyped-def]
+    """Where the rows of a block start in store.words."""
+    return np.int64(store.blocks[block, BLOCK_START]) * (SLOT_BYTES // 4)
 
 
 @inlined
-def take_words(store, tests, size):  # type: ignore[no-untyped-def]
-    start = store.free[tests, size]
+def low_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
+    """Where the low codes of test t start in store.shorts; the high ones follow `capacity` further."""
+    return np.int64(store.blocks[block, BLOCK_START]) * (SLOT_BYTES // 2) + (2 + 2 * t) * capacity
+
+
+@inlined
+def column_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
+    """Where the columns of test t start in store.bytes."""
+    return np.int64(store.blocks[block, BLOCK_START]) * SLOT_BYTES + (4 + 4 * NARROW + t) * capacity
+
+
+@inlined
+def capacity_of(store, block):  # type: ignore[no-untyped-def]
+    return store.capacities[store.blocks[block, BLOCK_SIZE]]
+
+
+@inlined
+def take_slots(store, size):  # type: ignore[no-untyped-def]
+    start = store.free[size]
     if start == NONE:
-        start = store.state[POOL_TOP]
-        store.state[POOL_TOP] += (np.int64(1) << size) * (1 + 2 * tests)
+        start = store.state[SLOT_TOP]
+        store.state[SLOT_TOP] += store.capacities[size]
     else:
-        store.free[tests, size] = store.pool[start]
+        store.free[size] = store.words[start * (SLOT_BYTES // 4)]
     return start
 
 
 @inlined
-def give_words(store, tests, size, start):  # type: ignore[no-untyped-def]
-    store.pool[start] = store.free[tests, size]
-    store.free[tests, size] = start
+def give_slots(store, size, start):  # type: ignore[no-untyped-def]
+    store.words[start * (SLOT_BYTES // 4)] = store.free[size]
+    store.free[size] = start
 
 
 @inlined
-def block_with_room(store, cluster, tests):  # type: ignore[no-untyped-def]
-    """The first block of a cluster, grown, or a new one in front of it where it is full."""
-    blocks, pool, state = store.blocks, store.pool, store.state
-    block = store.clusters[cluster, CLUSTER_HEAD]
-    size = 0
-    if block != NONE:
-        size = blocks[block, BLOCK_SIZE]
-        count = blocks[block, BLOCK_COUNT]
-        if count < np.int64(1) << size:
-            return block
-        if size < LARGEST:
-            old, new = blocks[block, BLOCK_START], take_words(store, tests, size + 1)
-            for part in range(1 + 2 * tests):
-                for p in range(count):
-                    pool[new + 2 * part * count + p] = pool[old + part * count + p]
-            give_words(store, tests, size, old)
-            blocks[block, BLOCK_START] = new
-            blocks[block, BLOCK_SIZE] = size + 1
-            return block
+def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
+    """Copy a row and its codes from a place of a block to a place of another one (or of the same)."""
+    moved = store.words[row_at(store, block) + place]
+    store.words[row_at(store, target) + to] = moved
+    here, there = capacity_of(store, block), capacity_of(store, target)
+    for t in range(NARROW):
+        store.bytes[column_at(store, target, there, t) + to] = store.bytes[
+            column_at(store, block, here, t) + place
+        ]
+        source, end = low_at(store, block, here, t) + place, low_at(store, target, there, t) + to
+        store.shorts[end] = store.shorts[source]
+        store.shorts[end + there] = store.shorts[source + here]
+    row = moved if moved >= 0 else ~moved
+    store.where[row, PLACE] = to
+    store.where[row, BLOCK] = target
+
+
+@inlined
+def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
+    """A block without rows, at the head of a bucket's."""
+    blocks, state = store.blocks, store.state
     fresh = state[BLOCK_FREE]
     if fresh == NONE:
         fresh = state[BLOCK_TOP]
         state[BLOCK_TOP] += 1
     else:
         state[BLOCK_FREE] = blocks[fresh, BLOCK_NEXT]
-    blocks[fresh, BLOCK_CLUSTER] = cluster
-    blocks[fresh, BLOCK_START] = take_words(store, tests, size)
+    blocks[fresh, BLOCK_BUCKET] = bucket
+    blocks[fresh, BLOCK_START] = take_slots(store, size)
     blocks[fresh, BLOCK_SIZE] = size
     blocks[fresh, BLOCK_COUNT] = 0
-    blocks[fresh, BLOCK_NEXT] = block
-    store.clusters[cluster, CLUSTER_HEAD] = fresh
+    blocks[fresh, BLOCK_NEXT] = store.buckets[bucket, BUCKET_HEAD]
+    store.buckets[bucket, BUCKET_HEAD] = fresh
     return fresh
 
 
-@kernel(STORE, frozen(int64), int64, int64, frozen(int64, 2), frozen(int64, 2), frozen(int64, 2), int64)
-def insert_rows(store, rows, table, signature, keys, lows, highs, start):  # type: ignore[no-untyped-def]
-    """Insert rows[start:], by access keys[a, i] and bounds lows[t, i], highs[t, i]; returns the first not
-    inserted.
-    """
-    state, blocks, pool = store.state, store.blocks, store.pool
-    tests = store.signatures[signature, SIGNATURE_SIZE]
-    largest = (np.int64(1) << LARGEST) * (1 + 2 * tests)
-    for i in range(start, rows.size):
-        if (
-            state[POOL_TOP] + largest > pool.size
-            or state[BLOCK_TOP] >= blocks.shape[0]
-            or state[CLUSTER_TOP] >= store.clusters.shape[0]
-            or state[BUCKET_TOP] >= store.buckets.shape[0]
-            or 2 * state[PLACES_USED] >= store.places.size
-        ):
-            return i
-        cluster = find_cluster(store, find_bucket(store, table, keys, i), signature)
-        block = block_with_room(store, cluster, tests)
-        position = blocks[block, BLOCK_COUNT]
-        capacity = np.int64(1) << blocks[block, BLOCK_SIZE]
-        at = blocks[block, BLOCK_START] + position
-        pool[at] = rows[i]
-        for t in range(tests):
-            at += capacity
-            pool[at] = lows[t, i]
-            at += capacity
-            pool[at] = highs[t, i]
-        blocks[block, BLOCK_COUNT] = position + 1
-        store.clusters[cluster, CLUSTER_ROWS] += 1
-        store.signatures[signature, SIGNATURE_ROWS] += 1
-        store.rows[rows[i], ROW_BLOCK] = block
-        store.rows[rows[i], ROW_POSITION] = position
-    return rows.size
+@inlined
+def drop_head(store, bucket):  # type: ignore[no-untyped-def]
+    """Give the first block of a bucket back."""
+    head = store.buckets[bucket, BUCKET_HEAD]
+    give_slots(store, np.int64(store.blocks[head, BLOCK_SIZE]), np.int64(store.blocks[head, BLOCK_START]))
+    store.buckets[bucket, BUCKET_HEAD] = store.blocks[head, BLOCK_NEXT]
+    store.blocks[head, BLOCK_NEXT] = store.state[BLOCK_FREE]
+    store.blocks[head, BLOCK_BUCKET] = NONE
+    store.state[BLOCK_FREE] = head
+
+
+@inlined
+def block_with_room(store, bucket):  # type: ignore[no-untyped-def]
+    """The first block of a bucket, in a larger place, or a new one in front of it, where it is full."""
+    blocks = store.blocks
+    block = store.buckets[bucket, BUCKET_HEAD]
+    sizes = store.capacities.size
+    if block == NONE:
+        size = np.int64(0)
+        while size + 1 < sizes and store.capacities[size] < store.buckets[bucket, BUCKET_ROWS]:
+            size += 1
+        return new_block(store, bucket, size)
+    count = np.int64(blocks[block, BLOCK_COUNT])
+    if count < capacity_of(store, block):
+        return block
+    size = np.int64(blocks[block, BLOCK_SIZE])
+    if size + 1 == sizes:
+        return new_block(store, bucket, np.int64(0))
+    grown = new_block(store, bucket, size + 1)
+    for p in range(count):
+        copy_slot(store, block, p, grown, p)
+    blocks[grown, BLOCK_COUNT] = count
+    # the old block is second in the chain now: out with it
+    give_slots(store, size, np.int64(blocks[block, BLOCK_START]))
+    blocks[grown, BLOCK_NEXT] = blocks[block, BLOCK_NEXT]
+    blocks[block, BLOCK_NEXT] = store.state[BLOCK_FREE]
+    blocks[block, BLOCK_BUCKET] = NONE
+    store.state[BLOCK_FREE] = block
+    return grown
+
+
+@inlined
+def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-def]
+    """Write the codes of a row's tests to its place: hashed equalities have none, hashed ranges come last."""
+    line = store.signatures[store.rows[row, ROW_SIGNATURE]]
+    capacity = capacity_of(store, block)
+    written = 0
+    narrow = True
+    for last in range(2):
+        for test in range(line[SIGN_SIZE]):
+            if (test == scratch[0] or test == scratch[1]) != (last == 1):
+                continue
+            hashed = False
+            for a in range(line[SIGN_EQUAL]):
+                hashed |= line[SIGN_ACCESS + a] == test
+            if hashed:
+                continue
+            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+            if written == NARROW or column >= NARROW_COLUMNS:
+                narrow = False
+                continue
+            at = low_at(store, block, capacity, written) + place
+            store.bytes[column_at(store, block, capacity, written) + place] = column
+            store.shorts[at] = scratch[HASHED + 2 * test]
+            store.shorts[at + capacity] = scratch[HASHED + 2 * test + 1]
+            written += 1
+    for t in range(written, NARROW):
+        at = low_at(store, block, capacity, t) + place
+        store.bytes[column_at(store, block, capacity, t) + place] = 0
+        store.shorts[at] = 0
+        store.shorts[at + capacity] = NEVER
+    store.words[row_at(store, block) + place] = row if narrow else ~row
+
+
+@inlined
+def has_room(store):  # type: ignore[no-untyped-def]
+    state = store.state
+    return (
+        SLOT_BYTES * (state[SLOT_TOP] + 2 * MOST) <= store.bytes.size
+        and state[BLOCK_TOP] < store.blocks.shape[0]
+        and state[BUCKET_TOP] < store.buckets.shape[0]
+        and 2 * state[PLACES_USED] < store.places.size
+    )
+
+
+@inlined
+def put(store, row, table, scratch):  # type: ignore[no-untyped-def]
+    block = block_with_room(store, find_bucket(store, table))
+    place = np.int64(store.blocks[block, BLOCK_COUNT])
+    store.blocks[block, BLOCK_COUNT] += 1
+    store.where[row, PLACE] = place
+    store.where[row, BLOCK] = block
+    store.tables[table, TABLE_ROWS] += 1
+    write_codes(store, row, block, place, scratch)
 
 
 @inlined
 def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
+    table = store.buckets[bucket, BUCKET_TABLE]
+    h = first_hash(table)
+    for a in range(store.tables[table, TABLE_WIDTH]):
+        h = mix(h, store.buckets[bucket, BUCKET_KEYS + a])
     mask = store.places.size - 1
-    place = store.buckets[bucket, BUCKET_HASH] & mask
+    place = h & mask
     while store.places[place] != bucket:
         place = (place + 1) & mask
     if store.places[(place + 1) & mask] == NONE:
@@ -270,304 +480,213 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
             place = (place - 1) & mask
     else:
         store.places[place] = GONE
-    store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_BUCKETS] -= 1
+    store.tables[table, TABLE_BUCKETS] -= 1
     store.buckets[bucket, BUCKET_HEAD] = store.state[BUCKET_FREE]
     store.buckets[bucket, BUCKET_TABLE] = NONE
     store.state[BUCKET_FREE] = bucket
 
 
 @inlined
-def drop_cluster(store, cluster):  # type: ignore[no-untyped-def]
-    bucket = store.clusters[cluster, CLUSTER_BUCKET]
-    following = store.clusters[cluster, CLUSTER_NEXT]
-    before = store.buckets[bucket, BUCKET_HEAD]
-    if before == cluster:
-        store.buckets[bucket, BUCKET_HEAD] = following
-    else:
-        while store.clusters[before, CLUSTER_NEXT] != cluster:
-            before = store.clusters[before, CLUSTER_NEXT]
-        store.clusters[before, CLUSTER_NEXT] = following
-    store.clusters[cluster, CLUSTER_NEXT] = store.state[CLUSTER_FREE]
-    store.clusters[cluster, CLUSTER_BUCKET] = NONE
-    store.state[CLUSTER_FREE] = cluster
-    if store.buckets[bucket, BUCKET_HEAD] == NONE:
-        drop_bucket(store, bucket)
+def take_out(store, row):  # type: ignore[no-untyped-def]
+    """Take a placed row out of its block; the last row of the bucket's first block takes its place."""
+    blocks = store.blocks
+    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
+    bucket = np.int64(blocks[block, BLOCK_BUCKET])
+    head = store.buckets[bucket, BUCKET_HEAD]
+    last = np.int64(blocks[head, BLOCK_COUNT]) - 1
+    if head != block or last != place:
+        copy_slot(store, head, last, block, place)
+    blocks[head, BLOCK_COUNT] = last
+    store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
+    if last == 0:
+        drop_head(store, bucket)
+        if store.buckets[bucket, BUCKET_HEAD] == NONE:
+            drop_bucket(store, bucket)
+
+
+@kernel(STORE, frozen(int64), int64, boolean, array(int64))
+def place_rows(store, rows, start, counting, scratch):  # type: ignore[no-untyped-def]
+    """Place rows[start:] that wait (or, `counting`, only note how many rows each bucket will have); returns
+    the first for which there is no room, or no table of the code that state[WANTED] then holds.
+    """
+    for i in range(start, rows.size):
+        row = rows[i]
+        if store.where[row, PLACE] != WAITING:
+            continue
+        if not has_room(store):
+            store.state[WANTED] = NONE
+            return i
+        code_row(store, row, scratch)
+        code = find_schema(store, row, scratch)
+        signature = store.rows[row, ROW_SIGNATURE]
+        table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+        if table == NONE:
+            store.state[WANTED] = code
+            return i
+        if counting:
+            store.buckets[find_bucket(store, table), BUCKET_ROWS] += 1
+        else:
+            put(store, row, table, scratch)
+    return rows.size
+
+
+@kernel(STORE, frozen(int64), int64, array(int64))
+def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
+    """Rows[start:] have new bounds: renew their codes, or move them where they belong now; returns as
+    `place_rows` does.
+    """
+    for i in range(start, rows.size):
+        row = rows[i]
+        if store.where[row, PLACE] < 0:
+            continue
+        if not has_room(store):
+            store.state[WANTED] = NONE
+            return i
+        code_row(store, row, scratch)
+        code = find_schema(store, row, scratch)
+        signature = store.rows[row, ROW_SIGNATURE]
+        table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+        if table == NONE:
+            store.state[WANTED] = code
+            return i
+        bucket = store.blocks[store.where[row, BLOCK], BLOCK_BUCKET]
+        stays = store.buckets[bucket, BUCKET_TABLE] == table
+        for a in range(store.tables[table, TABLE_WIDTH]):
+            stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
+        if stays:
+            block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
+            write_codes(store, row, block, place, scratch)
+        else:
+            take_out(store, row)
+            put(store, row, table, scratch)
+    return rows.size
 
 
 @kernel(STORE, frozen(int64))
 def remove_rows(store, rows):  # type: ignore[no-untyped-def]
-    """Take rows out of their clusters; what becomes empty is given back."""
-    blocks, pool = store.blocks, store.pool
+    """Take rows out of their buckets, or off those that wait."""
     for i in range(rows.size):
-        block, position = store.rows[rows[i], ROW_BLOCK], store.rows[rows[i], ROW_POSITION]
-        cluster = blocks[block, BLOCK_CLUSTER]
-        signature = store.clusters[cluster, CLUSTER_SIGNATURE]
-        tests = store.signatures[signature, SIGNATURE_SIZE]
-        head = store.clusters[cluster, CLUSTER_HEAD]
-        last = blocks[head, BLOCK_COUNT] - 1
-        source = blocks[head, BLOCK_START] + last
-        target = blocks[block, BLOCK_START] + position
-        moved = pool[source]
-        for _ in range(1 + 2 * tests):
-            pool[target] = pool[source]
-            source += np.int64(1) << blocks[head, BLOCK_SIZE]
-            target += np.int64(1) << blocks[block, BLOCK_SIZE]
-        store.rows[moved, ROW_BLOCK] = block
-        store.rows[moved, ROW_POSITION] = position
-        store.rows[rows[i], ROW_BLOCK] = NONE
-        blocks[head, BLOCK_COUNT] = last
-        store.clusters[cluster, CLUSTER_ROWS] -= 1
-        store.signatures[signature, SIGNATURE_ROWS] -= 1
-        if last == 0:
-            give_words(store, tests, blocks[head, BLOCK_SIZE], blocks[head, BLOCK_START])
-            following = blocks[head, BLOCK_NEXT]
-            blocks[head, BLOCK_NEXT] = store.state[BLOCK_FREE]
-            blocks[head, BLOCK_CLUSTER] = NONE
-            store.state[BLOCK_FREE] = head
-            store.clusters[cluster, CLUSTER_HEAD] = following
-            if following == NONE:
-                drop_cluster(store, cluster)
+        if store.where[rows[i], PLACE] >= 0:
+            take_out(store, rows[i])
+        store.where[rows[i], PLACE] = ABSENT
     return 0
 
 
-@kernel(frozen(int32, 2), frozen(int64, 2), array(int64), frozen(int64), int64, frozen(int64))
-def write_bounds(row_table, blocks, pool, rows, part, values):  # type: ignore[no-untyped-def]
-    """Write one bound of rows in place: part 1 + 2t is the low end of test t, 2 + 2t the high end.
+# --- bounds ---------------------------------------------------------------------------------------
 
-    It takes three arrays and not the store, since unpacking the store costs more than one bound.
+
+@kernel(STORE, frozen(int64), int64, frozen(int64))
+def write_bounds(store, rows, part, values):  # type: ignore[no-untyped-def]
+    """Write one bound of each row: part 1 + 2t is the low end of test t, 2 + 2t the high end, in this order.
+
+    An equality whose ends differ holds for nothing.
     """
+    line = SIGN_TESTS + TEST_FIELDS * ((part - 1) >> 1)
     for i in range(rows.size):
-        block = row_table[rows[i], ROW_BLOCK]
-        at = blocks[block, BLOCK_START] + row_table[rows[i], ROW_POSITION]
-        pool[at + (part << blocks[block, BLOCK_SIZE])] = values[i]
+        signature = store.rows[rows[i], ROW_SIGNATURE]
+        at = store.rows[rows[i], ROW_PLACE] + store.signatures[signature, line + TEST_WORD]
+        shape = store.signatures[signature, line + TEST_SHAPE]
+        if shape == BOTH and part & 1 == 0:
+            at += 1
+        if shape <= FIXED and part & 1 == 0 and store.bounds[at] != values[i]:
+            store.bounds[at] = NOTHING
+        else:
+            store.bounds[at] = values[i]
     return 0
 
 
-@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2), array(int64, 2))
-def read_rows(store, rows, keys, lows, highs):  # type: ignore[no-untyped-def]
-    """The access keys[a, i] and bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows`
-    has lines.
-    """
+@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
+def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
+    """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
     for i in range(rows.size):
-        block = store.rows[rows[i], ROW_BLOCK]
-        bucket = store.clusters[store.blocks[block, BLOCK_CLUSTER], CLUSTER_BUCKET]
-        for a in range(keys.shape[0]):
-            keys[a, i] = store.buckets[bucket, BUCKET_KEYS + a]
-        capacity = np.int64(1) << store.blocks[block, BLOCK_SIZE]
-        at = store.blocks[block, BLOCK_START] + store.rows[rows[i], ROW_POSITION]
+        signature, place = store.rows[rows[i], ROW_SIGNATURE], store.rows[rows[i], ROW_PLACE]
         for t in range(lows.shape[0]):
-            at += capacity
-            lows[t, i] = store.pool[at]
-            at += capacity
-            highs[t, i] = store.pool[at]
+            lows[t, i] = low_bound(store, signature, place, t)
+            highs[t, i] = high_bound(store, signature, place, t)
     return 0
 
 
-@kernel(frozen(int64, 2), int64, array(int32))
-def rehash_buckets(buckets, top, places):  # type: ignore[no-untyped-def]
-    """Enter all buckets into a new, empty table of places; returns how many there are."""
-    mask = places.size - 1
-    used = 0
-    for b in range(top):
-        if buckets[b, BUCKET_TABLE] != NONE:
-            place = buckets[b, BUCKET_HASH] & mask
-            while places[place] != NONE:
-                place = (place + 1) & mask
-            places[place] = b
-            used += 1
-    return used
+@kernel(STORE, int64, int64, array(int64, 2), array(int64))
+def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
+    """Bounds by column of every `step`-th row below `top`, as they are drawn at the ends of ranges:
+    samples[c, :counts[c]].
+    """
+    for row in range(0, top, step):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            column = store.signatures[signature, line + TEST_COLUMN]
+            if column >= samples.shape[0]:
+                continue
+            shape = store.signatures[signature, line + TEST_SHAPE]
+            at = place + store.signatures[signature, line + TEST_WORD]
+            for end in range(2 if shape == BOTH else 1):
+                if counts[column] < samples.shape[1]:
+                    samples[column, counts[column]] = store.bounds[at + end]
+                    counts[column] += 1
+    return 0
+
+
+@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
+def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
+    """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
+    2**16, and the same again; NONE for the column where there is none.
+    """
+    for i in range(rows.size):
+        code_row(store, rows[i], scratch)
+        choose_ranges(store, rows[i], scratch)
+        line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
+        for r in range(2):
+            test = scratch[r]
+            found[i, 3 * r] = NONE
+            if test != NONE:
+                found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+                found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
+                found[i, 3 * r + 2] = scratch[2 + r]
+    return 0
 
 
 @kernel(STORE, frozen(boolean), int64, array(boolean))
-def mark_codes(store, is_string, tables, live):  # type: ignore[no-untyped-def]
-    """Mark the string codes that access predicates and tests name; `is_string` says so of every column."""
+def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
+    """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
+    for row in range(top):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            if is_string[store.signatures[signature, line + TEST_COLUMN]]:
+                at = place + store.signatures[signature, line + TEST_WORD]
+                shape = store.signatures[signature, line + TEST_SHAPE]
+                for end in range(2 if shape == BOTH else 1):
+                    if 0 < store.bounds[at + end] < live.size:
+                        live[store.bounds[at + end]] = True
+    return 0
+
+
+@kernel(STORE)
+def rehash(store):  # type: ignore[no-untyped-def]
+    """Enter all tables and buckets into a new, empty `places`."""
+    mask = store.places.size - 1
+    used = 0
+    for table in range(store.state[TABLES]):
+        place = mix(np.int64(-1), store.tables[table, TABLE_CODE]) & mask
+        while store.places[place] != NONE:
+            place = (place + 1) & mask
+        store.places[place] = -3 - table
+        used += 1
     for b in range(store.state[BUCKET_TOP]):
         table = store.buckets[b, BUCKET_TABLE]
         if table != NONE:
+            h = first_hash(table)
             for a in range(store.tables[table, TABLE_WIDTH]):
-                key = store.buckets[b, BUCKET_KEYS + a]
-                if is_string[store.tables[table, TABLE_COLUMNS + a]] and 0 < key < live.size:
-                    live[key] = True
-    for block in range(store.state[BLOCK_TOP]):
-        cluster = store.blocks[block, BLOCK_CLUSTER]
-        if cluster == NONE:
-            continue
-        signature = store.clusters[cluster, CLUSTER_SIGNATURE]
-        for t in range(store.signatures[signature, SIGNATURE_SIZE]):
-            if is_string[store.signatures[signature, SIGNATURE_COLUMNS + t]]:
-                at = store.blocks[block, BLOCK_START] + ((1 + 2 * t) << store.blocks[block, BLOCK_SIZE])
-                for p in range(store.blocks[block, BLOCK_COUNT]):
-                    if 0 < store.pool[at + p] < live.size:
-                        live[store.pool[at + p]] = True
-    return 0
-
-
-# --- matching -------------------------------------------------------------------------------------
-
-
-@inlined
-def probe(store, table, keys, e):  # type: ignore[no-untyped-def]
-    """The bucket of an event in a table, or NONE; an event that lacks an access attribute has none."""
-    width = store.tables[table, TABLE_WIDTH]
-    h = first_hash(table)
-    for a in range(width):
-        key = keys[e, store.tables[table, TABLE_COLUMNS + a]]
-        if key == MISSING:
-            return np.int64(NONE)
-        h = mix(h, key)
-    mask = store.places.size - 1
-    place = h & mask
-    while store.places[place] != NONE:
-        b = store.places[place]
-        if b >= 0 and store.buckets[b, BUCKET_HASH] == h and store.buckets[b, BUCKET_TABLE] == table:
-            a = 0
-            while (
-                a < width
-                and store.buckets[b, BUCKET_KEYS + a] == keys[e, store.tables[table, TABLE_COLUMNS + a]]
-            ):
-                a += 1
-            if a == width:
-                return np.int64(b)
-        place = (place + 1) & mask
-    return np.int64(NONE)
-
-
-@inlined
-def passes_from(store, signature, at, capacity, t, keys, e):  # type: ignore[no-untyped-def]
-    """Whether the row whose test t - 1 ends at word `at` passes tests t and later."""
-    tests = store.signatures[signature, SIGNATURE_SIZE]
-    while t < tests:
-        key = keys[e, store.signatures[signature, SIGNATURE_COLUMNS + t]]
-        if key < store.pool[at + capacity] or key > store.pool[at + 2 * capacity]:
-            return False
-        at += 2 * capacity
-        t += 1
-    return True
-
-
-@inlined
-def sift(values, start, root, size):  # type: ignore[no-untyped-def]
-    value = values[start + root]
-    while 2 * root + 1 < size:
-        child = 2 * root + 1
-        if child + 1 < size and values[start + child + 1] > values[start + child]:
-            child += 1
-        if values[start + child] <= value:
-            break
-        values[start + root] = values[start + child]
-        root = child
-    values[start + root] = value
-
-
-@inlined
-def sort_range(values, start, end):  # type: ignore[no-untyped-def]
-    """Sort values[start:end]: by insertion where that is short work, else by a heap (no allocation, no
-    worst case).
-    """
-    moves, allowed = 0, 8 * (end - start)
-    for i in range(start + 1, end):
-        value, j = values[i], i
-        while j > start and values[j - 1] > value:
-            values[j] = values[j - 1]
-            j -= 1
-        values[j] = value
-        moves += i - j
-        if moves > allowed:
-            break
-    else:
-        return
-    size = end - start
-    for root in range(size // 2 - 1, -1, -1):
-        sift(values, start, root, size)
-    for last in range(size - 1, 0, -1):
-        values[start], values[start + last] = values[start + last], values[start]
-        sift(values, start, 0, last)
-
-
-@kernel(STORE, int64, frozen(int64, 2), int64, boolean, boolean, array(int64), array(int64))
-def match_events(store, tables, keys, start, shared, ordered, offsets, out):  # type: ignore[no-untyped-def]
-    """Match events from `start` on into CSR offsets and ids; returns the first event for which `out` was
-    too short.
-
-    `shared`: some subscription has several rows, so that an id might come twice. `ordered`: ids ascend
-    per event.
-    """
-    pool, seen, end = store.pool, store.seen, offsets[start]
-    for e in range(start, keys.shape[0]):
-        store.state[STAMP] += 1
-        stamp = store.state[STAMP]
-        for table in range(tables):
-            if store.tables[table, TABLE_BUCKETS] == 0:
-                continue
-            bucket = probe(store, table, keys, e)
-            if bucket == NONE:
-                continue
-            cluster = store.buckets[bucket, BUCKET_HEAD]
-            while cluster != NONE:
-                signature = store.clusters[cluster, CLUSTER_SIGNATURE]
-                tests = store.signatures[signature, SIGNATURE_SIZE]
-                key = keys[e, store.signatures[signature, SIGNATURE_COLUMNS]] if tests > 0 else 0
-                block = store.clusters[cluster, CLUSTER_HEAD]
-                while block != NONE:
-                    at = store.blocks[block, BLOCK_START]
-                    count = store.blocks[block, BLOCK_COUNT]
-                    capacity = np.int64(1) << store.blocks[block, BLOCK_SIZE]
-                    if end + count > out.size:
-                        return e
-                    for p in range(at, at + count):
-                        if tests > 0:
-                            if key < pool[p + capacity] or key > pool[p + 2 * capacity]:
-                                continue
-                            if tests > 1 and not passes_from(
-                                store, signature, p + 2 * capacity, capacity, 1, keys, e
-                            ):
-                                continue
-                        row = pool[p]
-                        if shared:
-                            first = store.rows[row, ROW_FIRST]
-                            if seen[first] == stamp:
-                                continue
-                            seen[first] = stamp
-                        out[end] = store.ids[row]
-                        end += 1
-                    block = store.blocks[block, BLOCK_NEXT]
-                cluster = store.clusters[cluster, CLUSTER_NEXT]
-        if ordered:
-            sort_range(out, offsets[e], end)
-        offsets[e + 1] = end
-    return keys.shape[0]
-
-
-@kernel(STORE, int64, frozen(int64, 2), int64, array(uint64, 2))
-def match_bits(store, tables, keys, interfaces, bits):  # type: ignore[no-untyped-def]
-    """Set the bits of the interfaces that an event matches; an event is done when all `interfaces` in use
-    are set.
-    """
-    pool, clusters, blocks = store.pool, store.clusters, store.blocks
-    for e in range(keys.shape[0]):
-        left = interfaces
-        table = 0
-        while table < tables and left > 0:
-            bucket = np.int64(NONE)
-            if store.tables[table, TABLE_BUCKETS] > 0:
-                bucket = probe(store, table, keys, e)
-            table += 1
-            cluster = np.int64(NONE) if bucket == NONE else store.buckets[bucket, BUCKET_HEAD]
-            while cluster != NONE and left > 0:
-                signature = clusters[cluster, CLUSTER_SIGNATURE]
-                block = clusters[cluster, CLUSTER_HEAD]
-                while block != NONE and left > 0:
-                    at = blocks[block, BLOCK_START]
-                    capacity = np.int64(1) << blocks[block, BLOCK_SIZE]
-                    for p in range(at, at + blocks[block, BLOCK_COUNT]):
-                        if passes_from(store, signature, p, capacity, 0, keys, e):
-                            interface = store.rows[pool[p], ROW_INTERFACE]
-                            bit = np.uint64(1) << np.uint64(interface & 63)
-                            if bits[e, interface >> 6] & bit == 0:
-                                bits[e, interface >> 6] |= bit
-                                left -= 1
-                                if left == 0:
-                                    break
-                    block = blocks[block, BLOCK_NEXT]
-                cluster = clusters[cluster, CLUSTER_NEXT]
-    return 0
+                h = mix(h, store.buckets[b, BUCKET_KEYS + a])
+            place = h & mask
+            while store.places[place] != NONE:
+                place = (place + 1) & mask
+            store.places[place] = b
+            used += 1
+    store.state[PLACES_USED] = used
+    return used

@@ -1,243 +1,480 @@
-"""The arrays of the cluster engine, and what makes them larger: tables, signatures, rows, and rows in
-clusters.
+"""The rows of the cluster engine: in buckets by access predicate, under a hashing configuration (Fabret et
+al. 2001, 2-4).
 
-Invariant: kernels find room for at least one more of everything; numbers of rows, tables and signatures
-stay valid while what they stand for lives. The layout is drawn in `cluster_kernels.py`.
+Rows that are added wait until the next match. Then they are placed; or, when there are twice as many as
+when the configuration was chosen, codes and configuration are chosen anew and all rows are placed again,
+which so costs a constant per row. Invariant: kernels find room for at least one more of everything.
 """
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from math import ceil, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.columns import Columns
 from covey.matcher.engine import MAX_INTERFACE
+from covey.matcher.engines import cluster_arrays as a
 from covey.matcher.engines import cluster_kernels as k
-from covey.matcher.keys import Keys
+from covey.matcher.engines import cluster_match_kernels as m
+from covey.matcher.engines import row_kernels as r
+from covey.matcher.engines.cluster_coding import Coding
+from covey.matcher.engines.cluster_planning import Planner
+from covey.matcher.engines.cluster_statistics import EventSample
+from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
+from covey.matcher.event_type import EventType
+from covey.matcher.keys import LAST, NOTHING, Keys, largest_key
+from covey.matcher.plan import Shape
 
-Numbers = npt.NDArray[np.int64]
+_FEW = 64
+_SAMPLES = 1 << 18
+_RENEWED, _MANY = 4, 1 << 16
+"""Codes are chosen anew after so many changes per row, and so many more: bounds may have drifted."""
+_FEWEST_SHARED = 64
+"""Events per thread from which on sharing a batch pays."""
+_WORDS = {Shape.BOTH: 2}
 
-_SMALLEST = 16
 
-
-class ClusterStore:
-    """Rows with access keys and bounds, by row number."""
+class Worker:
+    """What one thread needs to match; `room` is how many ids it makes room for."""
 
     def __init__(self) -> None:
-        state = np.zeros(k.STATE, dtype=np.int64)
-        state[[k.BLOCK_FREE, k.CLUSTER_FREE, k.BUCKET_FREE]] = k.NONE
-        self.arrays = k.Store(
-            state=state,
-            free=np.full((3, k.LARGEST + 1), k.NONE, dtype=np.int64),
-            tables=np.zeros((_SMALLEST, k.TABLE_COLUMNS + k.ACCESS), dtype=np.int64),
-            signatures=np.zeros((_SMALLEST, k.SIGNATURE_COLUMNS + 2), dtype=np.int64),
-            places=np.full(2 * _SMALLEST, k.NONE, dtype=np.int32),
-            buckets=np.zeros((_SMALLEST, k.BUCKET_KEYS + k.ACCESS), dtype=np.int64),
-            clusters=np.zeros((_SMALLEST, k.CLUSTER_FIELDS), dtype=np.int64),
-            blocks=np.zeros((_SMALLEST, k.BLOCK_FIELDS), dtype=np.int64),
-            pool=np.zeros(1024, dtype=np.int64),
-            rows=np.full((_SMALLEST, k.ROW_FIELDS), k.NONE, dtype=np.int32),
-            ids=np.zeros(_SMALLEST, dtype=np.int64),
-            seen=np.zeros(_SMALLEST, dtype=np.int64),
+        words = np.zeros((a.MOST + m.STEP) // 8, dtype=np.uint64)
+        self.buffers = m.Buffers(
+            np.zeros((a.ACCESS, m.PROBE_FIELDS), dtype=np.int64),
+            np.zeros((1, 2), dtype=np.int64),
+            words.view(np.uint8),
+            words,
+            np.zeros(a.MOST + 8, dtype=np.int32),
         )
-        self.tables: dict[tuple[int, ...], int] = {}
-        self._signatures: dict[tuple[int, ...], int] = {}
-        self._free_signatures: list[int] = []
-        self._purge_at = 64
-        self._out = np.empty(1024, dtype=np.int64)
-        self._row_top = 0
-        self._free_rows: dict[int, list[Numbers]] = {}
-        self.table(())
+        self.seen = np.zeros(1, dtype=np.int64)
+        self.room = 1024
 
-    # --- numbers ----------------------------------------------------------------------------------
 
-    def table(self, columns: tuple[int, ...]) -> int:
-        """The table whose access attributes are these columns, made if there is none."""
-        found = self.tables.get(columns)
-        if found is None:
-            found = self.tables[columns] = len(self.tables)
-            if found >= len(self.arrays.tables):
-                self._grow("tables")
-            self.arrays.tables[found, k.TABLE_WIDTH] = len(columns)
-            self.arrays.tables[found, k.TABLE_COLUMNS : k.TABLE_COLUMNS + len(columns)] = columns
-        return found
+class ClusterStore(RowStore):
+    """Rows by access predicate; `planner` chooses the configuration, `threads` share the events of a batch."""
 
-    def signature(self, columns: tuple[int, ...]) -> int:
-        """The signature of tests on these columns, in this order, made if there is none."""
-        found = self._signatures.get(columns)
-        if found is not None:
-            return found
-        if len(self._signatures) >= self._purge_at:
-            self._purge()
-        width = k.SIGNATURE_COLUMNS + len(columns)
-        if width > self.arrays.signatures.shape[1]:
-            self._widen(len(columns))
-        found = self._free_signatures.pop() if self._free_signatures else len(self._signatures)
-        if found >= len(self.arrays.signatures):
-            self._grow("signatures")
-        self._signatures[columns] = found
-        self.arrays.signatures[found, :] = 0
-        self.arrays.signatures[found, k.SIGNATURE_SIZE] = len(columns)
-        self.arrays.signatures[found, k.SIGNATURE_COLUMNS : width] = columns
-        return found
+    def __init__(self, event_type: EventType, planner: Planner, threads: int = 1) -> None:
+        super().__init__(event_type)
+        self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
+        self.planner = planner
+        self.configuration = planner.first()
+        self.events = EventSample()
+        self.moves: dict[int, int] = {}
+        self.changes = 0
+        self.count = 0
+        self._configured = 0
+        self._written = 0
+        self._waiting: list[Numbers] = []
+        self._words = Stretches()
+        self.workers = [Worker() for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.scratch = np.zeros(k.HASHED + 16, dtype=np.int64)
+        coding = Coding.without_cuts(self._tops)
+        self.store = a.Store(
+            state=np.zeros(a.STATE, dtype=np.int64),
+            free=np.full(len(a.CAPACITIES), a.NONE, dtype=np.int64),
+            capacities=np.array(a.CAPACITIES, dtype=np.int64),
+            tables=np.zeros((16, a.TABLE_FIELDS), dtype=np.int64),
+            signatures=np.zeros((16, a.SIGN_TESTS + 4 * a.TEST_FIELDS), dtype=np.int32),
+            places=np.full(64, a.NONE, dtype=np.int32),
+            buckets=np.zeros((16, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
+            blocks=np.zeros((16, a.BLOCK_FIELDS), dtype=np.int32),
+            **_pool(3 * a.MOST, np.zeros(0, dtype=np.uint8)),
+            bounds=np.zeros(64, dtype=np.int64),
+            coding=coding.lines,
+            cuts=coding.cuts,
+            reaches=ladder(1),
+            rows=self.arrays.rows,
+            where=np.full((len(self.arrays.ids), 2), a.ABSENT, dtype=np.int32),
+            keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
+        )
+        self._clear()
 
-    def _purge(self) -> None:
-        """Forget signatures that no row has; they come and go where texts are variables."""
-        rows = self.arrays.signatures[:, k.SIGNATURE_ROWS]
-        for columns, number in [item for item in self._signatures.items() if rows[item[1]] == 0]:
-            del self._signatures[columns]
-            self._free_signatures.append(number)
-        self._purge_at = max(64, 2 * len(self._signatures))
+    # --- rows -------------------------------------------------------------------------------------
 
-    def new_rows(self, count: int, each: int) -> Numbers:
-        """The first rows of `count` stretches of `each` rows."""
-        stack, got = self._free_rows.get(each, []), []
-        while stack and count:
-            last = stack.pop()
-            if len(last) > count:
-                stack.append(last[count:])
-                last = last[:count]
-            got.append(last)
-            count -= len(last)
-        if count:
-            start, self._row_top = self._row_top, self._row_top + count * each
-            capacity = len(self.arrays.ids)
-            if self._row_top > capacity:
-                for name in ("rows", "ids", "seen"):
-                    self._grow(name, max(self._row_top, capacity + capacity // 2))
-            got.append(np.arange(start, self._row_top, each, dtype=np.int64))
-        return np.concatenate(got) if len(got) != 1 else got[0]
+    def shapes(self, signature: int) -> tuple[int, ...]:
+        """The shapes of a signature's tests."""
+        return self.shapes_of[signature] or (Shape.BOTH,) * len(self.columns_of[signature])
 
-    def free_rows(self, firsts: Numbers, each: int) -> None:
-        """Give stretches of rows back."""
-        self._free_rows.setdefault(each, []).append(firsts)
+    def is_live(self, rows: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of these rows are in the store."""
+        live: npt.NDArray[np.bool_] = self.store.where[rows, a.PLACE] != a.ABSENT
+        return live
 
-    # --- rows in clusters -------------------------------------------------------------------------
+    def _new_signature(self, signature: int) -> None:
+        columns, shapes = self.columns_of[signature], self.shapes(signature)
+        width = a.SIGN_TESTS + a.TEST_FIELDS * len(columns)
+        old = self.store.signatures
+        if signature >= len(old) or width > old.shape[1]:
+            lines = max(len(old), signature + 1, 2 * len(old) if signature >= len(old) else 0)
+            wider = np.zeros((lines, max(width, old.shape[1])), dtype=np.int32)
+            wider[: len(old), : old.shape[1]] = old
+            self.store = self.store._replace(signatures=wider)
+            self.scratch = np.zeros(k.HASHED + 2 * wider.shape[1], dtype=np.int64)
+        line = self.store.signatures[signature]
+        line[:] = 0
+        words = 0
+        for test, (column, shape) in enumerate(zip(columns, shapes, strict=True)):
+            at = a.SIGN_TESTS + a.TEST_FIELDS * test
+            line[at : at + a.TEST_FIELDS] = column, shape, words
+            words += _WORDS.get(Shape(shape), 1)
+        line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
+        if columns and max(columns) >= len(self.store.coding):
+            more = grown(self.store.coding, max(max(columns) + 1, 2 * len(self.store.coding)))
+            more[len(self.store.coding) :, a.CODE_TOP] = LAST
+            self.store = self.store._replace(coding=more)
+        self._use_template(signature)
 
-    def insert(self, rows: Numbers, table: int, signature: int, keys: Keys, lows: Keys, highs: Keys) -> None:
-        """Insert rows by their access keys[a, i] and their bounds lows[t, i], highs[t, i]."""
-        done = 0
-        while True:
-            done = k.insert_rows(self.arrays, rows, table, signature, keys, lows, highs, done)
-            if done == len(rows):
-                return
-            self._make_room(int(self.arrays.signatures[signature, k.SIGNATURE_SIZE]))
+    def _use_template(self, signature: int) -> None:
+        columns, shapes = self.columns_of[signature], self.shapes(signature)
+        number, access = self.configuration.template_for(columns, shapes)
+        line = self.store.signatures[signature]
+        line[a.SIGN_TEMPLATE], line[a.SIGN_EQUAL] = number, len(access)
+        line[a.SIGN_RANGES] = self.configuration.templates[number].ranges
+        line[a.SIGN_ACCESS : a.SIGN_ACCESS + len(access)] = access
 
-    def remove(self, rows: Numbers) -> None:
-        k.remove_rows(self.arrays, rows)
+    def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
+        signature = int(self.arrays.rows[rows[0], r.ROW_SIGNATURE]) if len(rows) else 0
+        line = self.store.signatures[signature]
+        places = self._words.take(len(rows), max(int(line[a.SIGN_WORDS]), 1))
+        if self._words.top > len(self.store.bounds):
+            size = max(self._words.top, len(self.store.bounds) * 5 // 4)
+            self.store = self.store._replace(bounds=grown(self.store.bounds, size))
+        self.arrays.rows[rows, r.ROW_PLACE] = places
+        for test in range(len(columns)):
+            _, shape, word = line[a.SIGN_TESTS + a.TEST_FIELDS * test :][: a.TEST_FIELDS].tolist()
+            if shape <= Shape.FIXED:
+                self.store.bounds[places + word] = np.where(lows[test] == highs[test], lows[test], NOTHING)
+                continue
+            if shape != Shape.HIGH:
+                self.store.bounds[places + word] = lows[test]
+            if shape != Shape.LOW:
+                self.store.bounds[places + word + (shape == Shape.BOTH)] = highs[test]
+        self.store.where[rows, a.PLACE] = a.WAITING
+        self._waiting.append(rows)
+        self.count += len(rows)
+        self.changes += len(rows)
+
+    def _remove(self, rows: Numbers) -> None:
+        k.remove_rows(self.store, rows)
+        self.count -= len(rows)
+        self.changes += len(rows)
+        for signature in np.unique(self.arrays.rows[rows, r.ROW_SIGNATURE]).tolist():
+            words = int(self.store.signatures[signature, a.SIGN_WORDS])
+            chosen = rows[self.arrays.rows[rows, r.ROW_SIGNATURE] == signature]
+            self._words.give(self.arrays.rows[chosen, r.ROW_PLACE].astype(np.int64), max(words, 1))
 
     def write(self, rows: Numbers, part: int, values: Keys) -> None:
-        """Write one bound of each row in place: part 1 + 2t is test t's low end, 2 + 2t its high end."""
-        a = self.arrays
-        k.write_bounds(a.rows, a.blocks, a.pool, rows, part, values)
+        """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end, in
+        this order; `settle` must follow.
+        """
+        k.write_bounds(self.store, rows, part, values)
+        self._written += len(rows)
+        line = self.store.signatures[self.arrays.rows[rows[0], r.ROW_SIGNATURE]]
+        at = a.SIGN_TESTS + a.TEST_FIELDS * ((part - 1) // 2)
+        if line[at + a.TEST_SHAPE] == Shape.EQUAL and part % 2:
+            column = int(line[at])
+            self.moves[column] = self.moves.get(column, 0) + len(rows)
 
-    def read(self, rows: Numbers, access: int, tests: int) -> tuple[Keys, Keys, Keys]:
-        """keys[access, n], lows[tests, n] and highs[tests, n] of rows that are of one plan."""
-        keys = np.empty((access, len(rows)), dtype=np.int64)
+    def settle(self, rows: Numbers) -> None:
+        """Bring rows to where their new bounds belong; most stay, with new codes."""
+        done = 0
+        while True:
+            done = k.settle_rows(self.store, rows, done, self.scratch)
+            if done == len(rows):
+                return
+            self._make_room()
+
+    def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
+        self.write(rows, 1 + 2 * test, lows[test])
+        self.write(rows, 2 + 2 * test, highs[test])
+
+    def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         lows = np.empty((tests, len(rows)), dtype=np.int64)
         highs = np.empty((tests, len(rows)), dtype=np.int64)
-        k.read_rows(self.arrays, rows, keys, lows, highs)
-        return keys, lows, highs
+        k.read_bounds(self.store, rows, lows, highs)
+        return lows, highs
 
-    def signatures_of(self, rows: Numbers) -> Numbers:
-        """The signature number of every row."""
-        a = self.arrays
-        clusters = a.blocks[a.rows[rows, k.ROW_BLOCK], k.BLOCK_CLUSTER]
-        numbers: Numbers = a.clusters[clusters, k.CLUSTER_SIGNATURE]
-        return numbers
+    def _grow_rows(self, size: int) -> None:
+        where = grown(self.store.where, size, a.ABSENT)
+        self.store = self.store._replace(rows=self.arrays.rows, where=where)
 
-    def signature_columns(self, signature: int) -> list[int]:
-        """The columns that a signature tests."""
-        line = self.arrays.signatures[signature]
-        size = int(line[k.SIGNATURE_SIZE])
-        return [int(c) for c in line[k.SIGNATURE_COLUMNS : k.SIGNATURE_COLUMNS + size]]
+    # --- placing ----------------------------------------------------------------------------------
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        """Mark the string codes that rows name."""
-        k.mark_codes(self.arrays, is_string, len(self.tables), live)
+    def _prepare(self) -> None:
+        grown_much = self.count > 2 * self._configured + _FEW
+        if grown_much or self._written + self.changes > _RENEWED * self._configured + _MANY:
+            self.configure(anew=grown_much)
+        elif self._waiting:
+            for rows in self._waiting:
+                self._place(rows)
+        self._waiting.clear()
+        if self.planner.is_due(self):
+            self.maintain()
 
-    # --- matching -------------------------------------------------------------------------------
+    def configure(self, *, anew: bool = True) -> None:
+        """Choose codes, and where it is to be `anew` a hashing configuration, for what there is now, and
+        place all rows; cost: about a microsecond per row.
+        """
+        self._configured, self._written, self.changes = self.count, 0, 0
+        samples, counts = self.sample()
+        tops = np.full(max(len(counts), len(self.store.coding)), LAST, dtype=np.int64)
+        tops[: len(self._tops)] = self._tops
+        coding = Coding.of(samples, counts, self.count, tops)
+        self.store = self.store._replace(coding=coding.lines, cuts=coding.cuts)
+        self.store = self.store._replace(reaches=ladder(self.planner.widest(self)))
+        self.configuration = self.planner.plan(self, samples, counts, anew)
+        for signature, rows in enumerate(self.signature_rows):
+            if rows:
+                self._use_template(signature)
+        self.place_all()
+        self._trim()
+
+    def maintain(self) -> None:
+        """Let the planner look for a better configuration, and move the rows that it concerns."""
+        found = self.planner.improve(self, *self.sample())
+        if found is None:
+            return
+        self.configuration = found
+        lines = self.store.signatures
+        moved = np.zeros(len(lines), dtype=np.bool_)
+        for signature, rows in enumerate(self.signature_rows):
+            if rows:
+                before = int(lines[signature, a.SIGN_TEMPLATE])
+                self._use_template(signature)
+                moved[signature] = before != lines[signature, a.SIGN_TEMPLATE]
+        live = np.flatnonzero(self.is_live(np.arange(self.row_top)))
+        self.settle(live[moved[self.arrays.rows[live, r.ROW_SIGNATURE]]])
+
+    def columns_in_use(self) -> int:
+        """One more than the highest column that has codes and that rows test."""
+        return max(len(self._tops), *(c + 1 for cs in self.columns_of for c in cs if c < a.NARROW_COLUMNS), 0)
+
+    def sample(self) -> tuple[Keys, Numbers]:
+        """Some of the bounds on each column c, [c, :counts[c]], and the counts."""
+        columns = self.columns_in_use()
+        samples = np.empty((columns, min(_SAMPLES, 2 * self.count + 1)), dtype=np.int64)
+        counts = np.zeros(columns, dtype=np.int64)
+        k.sample_bounds(self.store, self.row_top, max(1, self.count // (_SAMPLES // 2)), samples, counts)
+        return samples, counts
+
+    def _trim(self) -> None:
+        """Give back what there is room for beyond a sixteenth; it grows in steps of a quarter."""
+        self.trim_rows()
+        s, state = self.store, self.store.state
+        sizes = {
+            "bounds": (self._words.top, 64),
+            "buckets": (int(state[a.BUCKET_TOP]), 16),
+            "blocks": (int(state[a.BLOCK_TOP]), 16),
+        }
+        for name, (used, least) in sizes.items():
+            size = used + used // 16 + least
+            if size < len(getattr(s, name)):
+                self.store = s = s._replace(**{name: grown(getattr(s, name), size)})
+        slots = int(state[a.SLOT_TOP]) * 17 // 16 + 3 * a.MOST
+        if slots * a.SLOT_BYTES < len(s.bytes):
+            self.store = s._replace(**_pool(slots, s.bytes))
+
+    def place_all(self) -> None:
+        """Place all rows anew."""
+        self._clear()
+        where = self.store.where[: self.row_top]
+        where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
+        rows = np.flatnonzero(where[:, a.PLACE] == a.WAITING)
+        self._place(rows, counting=True)
+        self._place(rows)
+
+    def _clear(self) -> None:
+        state = self.store.state
+        self._probes = 1  # the most buckets that an event may look into
+        state[:] = 0
+        state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
+        self.store.free[:] = a.NONE
+        self.store.places[:] = a.NONE
+
+    def _place(self, rows: Numbers, counting: bool = False) -> None:
+        done = 0
+        while True:
+            done = k.place_rows(self.store, rows, done, counting, self.scratch)
+            if done == len(rows):
+                return
+            self._make_room()
+
+    def _make_room(self) -> None:
+        s, state = self.store, self.store.state
+        if state[a.WANTED] != a.NONE:
+            self._make_table(int(state[a.WANTED]))
+            state[a.WANTED] = a.NONE
+            return
+        slots = len(s.bytes) // a.SLOT_BYTES
+        if state[a.SLOT_TOP] + 2 * a.MOST > slots:
+            self.store = s = s._replace(**_pool(max(slots * 5 // 4, slots + 4 * a.MOST), s.bytes))
+        if state[a.BLOCK_TOP] >= len(s.blocks):
+            self.store = s = s._replace(blocks=grown(s.blocks, len(s.blocks) * 5 // 4 + 16))
+        if state[a.BUCKET_TOP] >= len(s.buckets):
+            self.store = s = s._replace(buckets=grown(s.buckets, len(s.buckets) * 5 // 4 + 16))
+        if 2 * state[a.PLACES_USED] >= len(s.places):
+            live = int(s.tables[: state[a.TABLES], a.TABLE_BUCKETS].sum() + state[a.TABLES])
+            places = np.full(max(64, 1 << (4 * live).bit_length()), a.NONE, dtype=np.int32)
+            self.store = s._replace(places=places)
+            k.rehash(self.store)
+
+    def _make_table(self, code: int) -> None:
+        """A table for the access schema of a code (`cluster_kernels.find_schema`)."""
+        bits = k.COLUMN_BITS + k.CLASS_BITS
+        ranged = [code >> bits, code] if code >> 2 * bits else []
+        template = self.configuration.templates[code >> 2 * bits if ranged else code]
+        parts = [(column, a.NONE, 0) for column in template.schema]
+        for part in ranged:
+            column = (part >> k.CLASS_BITS & (1 << k.COLUMN_BITS) - 1) - 1
+            chosen = part & (1 << k.CLASS_BITS) - 1
+            if column >= 0:
+                reach = int(self.store.reaches[chosen])
+                shift = reach.bit_length() - 1 - (2 if template.ranges == 1 else 0)
+                parts.append((column, reach, max(0, shift)))
+        number = int(self.store.state[a.TABLES])
+        if number >= len(self.store.tables):
+            self.store = self.store._replace(tables=grown(self.store.tables, 2 * number))
+        line = self.store.tables[number]
+        line[:] = 0
+        line[a.TABLE_CODE], line[a.TABLE_WIDTH], line[a.TABLE_HEAD] = code, len(parts), a.NONE
+        if template.head is not None:
+            line[a.TABLE_HEAD], _, line[a.TABLE_SOLE] = template.head
+        for at, fields in enumerate(parts):
+            start = a.TABLE_PARTS + a.PART_FIELDS * at
+            line[start : start + a.PART_FIELDS] = fields
+        self._probes += prod((reach >> shift) + 2 for _, reach, shift in parts if reach != a.NONE)
+        self.store.state[a.TABLES] = number + 1
+        self.store.places[:] = a.NONE
+        k.rehash(self.store)
+
+    # --- matching ---------------------------------------------------------------------------------
+
+    def codes(self, keys: Keys) -> npt.NDArray[np.uint16]:
+        codes = np.empty((len(keys), min(keys.shape[1], a.NARROW_COLUMNS)), dtype=np.uint16)
+        if keys.shape[1] > len(self.store.coding):  # derived columns that nothing tests with codes yet
+            more = grown(self.store.coding, keys.shape[1])
+            more[len(self.store.coding) :, a.CODE_TOP] = LAST
+            self.store = self.store._replace(coding=more)
+        m.code_events(self.store.coding, self.store.cuts, keys, codes)
+        return codes
 
     def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
         """CSR offsets and ids of the subscriptions that each event's keys match, each id once."""
+        self._prepare()
+        self.events.note(keys)
+        if self._pool is None or len(keys) < _FEWEST_SHARED * len(self.workers):
+            return self._match_part(self.workers[0], keys, shared, ordered)
+        parts = np.array_split(keys, len(self.workers))
+        answers = list(
+            self._pool.map(lambda w, part: self._match_part(w, part, shared, ordered), self.workers, parts)
+        )
+        ends = np.cumsum([0, *(offsets[-1] for offsets, _ in answers)])
+        offsets = [offsets[1:] + end for (offsets, _), end in zip(answers, ends, strict=False)]
+        zero = np.zeros(1, dtype=np.int64)
+        return np.concatenate([zero, *offsets]), np.concatenate([ids for _, ids in answers])
+
+    def _match_part(self, worker: Worker, keys: Keys, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
+        if len(worker.buffers.queue) < self._probes:
+            worker.buffers = worker.buffers._replace(queue=np.zeros((self._probes, 2), dtype=np.int64))
+        codes = self.codes(keys)
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-        tables = len(self.tables)
+        if shared and len(worker.seen) <= len(self.arrays.ids):
+            worker.seen = np.zeros(len(self.arrays.ids) + 1, dtype=np.int64)
+        out = np.empty(worker.room, dtype=np.int64)
         done = 0
         while True:
-            done = k.match_events(self.arrays, tables, keys, done, shared, ordered, offsets, self._out)
+            done = m.match_events(
+                self.store, self.arrays.ids, keys, codes, done, self.planner.ahead, shared, ordered,
+                worker.seen, worker.buffers, offsets, out,
+            )  # fmt: skip
             if done == len(keys):
-                return offsets, self._out[: offsets[-1]].copy()
-            larger = np.empty(2 * len(self._out), dtype=np.int64)
-            larger[: offsets[done]] = self._out[: offsets[done]]
-            self._out = larger
+                break
+            larger = np.empty(2 * len(out), dtype=np.int64)
+            larger[: offsets[done]] = out[: offsets[done]]
+            out = larger
+        found = out[: offsets[-1]]
+        worker.room = max(1024, len(found) * 5 // 4)
+        return offsets, found if 2 * len(found) > len(out) else found.copy()
 
     def match_bits(
         self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int = MAX_INTERFACE + 1
     ) -> None:
-        """Set the bits of the interfaces that each event's keys match; `interfaces` is how many are in
-        use.
-        """
-        k.match_bits(self.arrays, len(self.tables), keys, interfaces, bits)
+        """Set the bits of the interfaces that each event's keys match; `interfaces` is how many are in use."""
+        self._prepare()
+        self.events.note(keys)
+        m.match_bits(self.store, keys, self.codes(keys), interfaces, self.workers[0].buffers, bits)
 
-    # --- what a structure says ------------------------------------------------------------------
+    def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
+        raise AssertionError("the cluster engine finds ids at once")
 
-    def row_bytes(self) -> int:
-        """What rows take whatever their tests."""
-        return self.arrays.rows.nbytes + self.arrays.ids.nbytes + self.arrays.seen.nbytes
+    # --- what a structure says --------------------------------------------------------------------
+
+    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+        """Mark the string codes that rows name."""
+        k.mark_codes(self.store, is_string, self.row_top, live)
 
     def structure_bytes(self) -> dict[str, int]:
         """What the structure takes, in bytes, by part."""
-        a = self.arrays
-        return {
-            "tests in blocks": a.pool.nbytes,
-            "clusters and blocks": a.clusters.nbytes + a.blocks.nbytes,
-            "access index": a.places.nbytes + a.buckets.nbytes,
-            "signatures and tables": a.signatures.nbytes + a.tables.nbytes + a.free.nbytes,
-            "output": self._out.nbytes,
+        s = self.store
+        parts: dict[str, tuple[npt.NDArray[Any], ...]] = {
+            "bounds": (s.bounds,),
+            "slots": (s.bytes,),
+            "access index": (s.places, s.buckets, s.blocks),
+            "codes": (s.coding, s.cuts),
+            "signatures and tables": (s.signatures, s.tables),
+            "places of rows": (s.where,),
         }
+        return {name: sum(array.nbytes for array in arrays) for name, arrays in parts.items()}
 
     def render(self, columns: Columns) -> list[str]:
-        """The structure, a line per table with access predicates and per signature with rows."""
-        a = self.arrays
-        lines = []
-        for attributes, number in self.tables.items():
-            buckets = int(a.tables[number, k.TABLE_BUCKETS])
-            if buckets:
-                names = ", ".join(columns.describe(c) for c in attributes) or "no access predicate"
-                lines.append(f"table ({names}): {buckets} bucket{'s' if buckets != 1 else ''}")
-        for tested, number in self._signatures.items():
-            rows = int(a.signatures[number, k.SIGNATURE_ROWS])
+        """The structure: a line per access schema, with what its rows test first where that is one column,
+        and one per signature.
+        """
+        self._prepare()
+        totals: dict[str, list[int]] = {}
+        for line in self.store.tables[: self.store.state[a.TABLES]].tolist():
+            parts = line[a.TABLE_PARTS :][: a.PART_FIELDS * line[a.TABLE_WIDTH]]
+            pairs = list(zip(parts[:: a.PART_FIELDS], parts[a.PART_REACH :: a.PART_FIELDS], strict=True))
+            names = [
+                f"{columns.describe(column)}{' near' if reach != a.NONE else ''}" for column, reach in pairs
+            ]
+            words = f"table ({', '.join(names) or 'no access predicate'})"
+            if line[a.TABLE_HEAD] != a.NONE:
+                words += f" before {columns.describe(line[a.TABLE_HEAD])}"
+            total = totals.setdefault(words, [0, 0])
+            total[0] += line[a.TABLE_BUCKETS]
+            total[1] += line[a.TABLE_ROWS]
+        lines = [
+            f"{words}: {_some(buckets, 'bucket')}, {_some(rows, 'row')}"
+            for words, (buckets, rows) in totals.items()
+            if rows
+        ]
+        tests: dict[tuple[int, ...], int] = {}
+        for tested, rows in zip(self.columns_of, self.signature_rows, strict=True):
+            tests[tested] = tests.get(tested, 0) + rows
+        for tested, rows in tests.items():
             if rows:
-                names = ", ".join(columns.describe(c) for c in tested) or "nothing left to test"
-                lines.append(f"tests ({names}): {rows} row{'s' if rows != 1 else ''}")
+                names = [columns.describe(column) for column in tested]
+                lines.append(f"tests ({', '.join(names) or 'nothing to test'}): {_some(rows, 'row')}")
         return lines
 
-    # --- room -------------------------------------------------------------------------------------
 
-    def _make_room(self, tests: int) -> None:
-        a = self.arrays
-        top = a.state
-        if top[k.POOL_TOP] + (1 << k.LARGEST) * (1 + 2 * tests) > len(a.pool):
-            self._grow("pool", max(len(a.pool) * 3 // 2, len(a.pool) + (1 << k.LARGEST) * (1 + 2 * tests)))
-        for name, field in (("blocks", k.BLOCK_TOP), ("clusters", k.CLUSTER_TOP), ("buckets", k.BUCKET_TOP)):
-            if top[field] >= len(getattr(a, name)):
-                self._grow(name)
-        if 2 * top[k.PLACES_USED] >= len(a.places):
-            live = int(a.tables[:, k.TABLE_BUCKETS].sum())
-            places = np.full(max(2 * _SMALLEST, 1 << (4 * live).bit_length()), k.NONE, dtype=np.int32)
-            top[k.PLACES_USED] = k.rehash_buckets(a.buckets, top[k.BUCKET_TOP], places)
-            self.arrays = self.arrays._replace(places=places)
+def ladder(widest: int) -> Keys:
+    """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place."""
+    middle = 1 << k.CLASS_BITS - 1
+    return np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
 
-    def _grow(self, name: str, size: int = 0) -> None:
-        old = getattr(self.arrays, name)
-        new = np.zeros((size or 2 * len(old), *old.shape[1:]), dtype=old.dtype)
-        new[: len(old)] = old
-        self.arrays = self.arrays._replace(**{name: new})
 
-    def _widen(self, tests: int) -> None:
-        old, free = self.arrays.signatures, self.arrays.free
-        signatures = np.zeros((len(old), k.SIGNATURE_COLUMNS + tests), dtype=np.int64)
-        signatures[:, : old.shape[1]] = old
-        more = np.full((tests + 1, k.LARGEST + 1), k.NONE, dtype=np.int64)
-        more[: len(free)] = free
-        self.arrays = self.arrays._replace(signatures=signatures, free=more)
+def _some(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' if count != 1 else ''}"
+
+
+def _pool(slots: int, old: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+    """The pool with room for so many slots, as the store has it."""
+    data = grown(old, slots * a.SLOT_BYTES)
+    return {"bytes": data, "shorts": data.view(np.uint16), "words": data.view(np.int32)}

@@ -19,7 +19,7 @@ from covey.matcher.operands import Values
 from covey.matcher.plan import BoxPlan
 
 Place = tuple[int, int, bool]
-"""(box, position of the test among access and tests, whether it is the lower bound)"""
+"""(box, position of the test, whether it is the lower bound)"""
 
 
 class Extremes:
@@ -72,7 +72,7 @@ class Extremes:
         self, first: int, box: int, plan: BoxPlan, event_type: EventType, event: Mapping[str, object]
     ) -> bool:
         """Whether an event that a box accepts by its keys also keeps the box's exact bounds."""
-        tests = (*plan.access, *plan.tests)
+        tests = plan.tests
         for (of_box, place, is_lower), bound in self._bounds[first].items():
             if of_box == box:
                 value = event[event_type.names[tests[place].column]]

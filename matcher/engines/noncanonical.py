@@ -130,7 +130,7 @@ class NoncanonicalEngine(RowEngine):
         number = int(self.store.arrays.rows[first, ROW_PLAN])
         plan = self.plans[number].plan.boxes[0]
         row = np.array([first], dtype=np.int64)
-        _, lows, highs = self.store.read(row, 0, plan.size)
+        lows, highs = self.store.read(row, plan.size)
         columns = self.store.signature_columns(int(self.store.signatures_of(row)[0]))
         leaves = [
             bool(lows[t, 0] <= keys[column] <= highs[t, 0])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from covey.matcher.event_type import Kind
 from covey.matcher.expression import Scalar, Variable
 from covey.matcher.filter import Filter
-from covey.matcher.plan import Access, BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
 
 Write = tuple[int, int, Variable, Kind, bool, bool]
 """A bound written in place: box, part of the row, operand, kind, strict, and whether it is a low end."""
@@ -40,10 +40,9 @@ class Shared:
 
 
 class Plans:
-    """Plans by number; the access predicate of each box is as `access` chooses."""
+    """Plans by number."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self) -> None:
         self._numbers: dict[PlanKey, int] = {}
         self._shared: list[Shared | None] = []
         self._free: list[int] = []
@@ -59,7 +58,7 @@ class Plans:
         number = self._numbers.get(key)
         if number is not None:
             return number, constants or self[number].constants
-        made = make_plan(filter, self._access)
+        made = make_plan(filter)
         if made is None:
             return None
         plan, constants = made
@@ -81,10 +80,8 @@ class Plans:
 
 
 def moves(plan: BoxPlan, changed: frozenset[int]) -> bool:
-    """Whether new values of these operands move a row."""
-    return any(test.lower is not None and test.lower.operand in changed for test in plan.access) or any(
-        t.operand in changed for t in plan.texts
-    )
+    """Whether new values of these operands change which columns a row tests."""
+    return any(text.operand in changed for text in plan.texts)
 
 
 def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:

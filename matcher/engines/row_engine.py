@@ -1,10 +1,8 @@
-"""The cluster engine: subscriptions grouped by access predicate and tests, stored columnwise (Fabret et
-al. 2001, 2).
+"""Engines whose store keeps rows: the boxes of filters, each a conjunction of interval tests.
 
-Every box of a filter becomes a row of interval tests, with an access predicate where the engine has a use
-for one. Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's
-boxes; a new value of a variable is written in place unless it is part of an access predicate or of a text
-test, where the row moves; what has no boxes (over the DNF cap) is in an engine of its own, the non-canonical
+Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's
+boxes; a new value of a variable is written in place unless it is part of a text test, where the row is taken
+out and put in again; what has no boxes (over the DNF cap) is in an engine of its own, the non-canonical
 one, which needs none.
 """
 
@@ -29,7 +27,7 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.bounds import Operands, access_keys, high_bounds, low_bounds
+from covey.matcher.engines.bounds import Operands, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.plans import Plans, moves
@@ -71,7 +69,7 @@ class RowEngine(Engine):
 
     def _new_plans(self) -> Plans:
         """The plans of the engine's subscriptions."""
-        return Plans(self._choose_access)
+        return Plans()
 
     @abstractmethod
     def _new_store(self) -> Rows:
@@ -122,12 +120,6 @@ class RowEngine(Engine):
             assert isinstance(made, RowEngine)
             self.beyond = made
         return self.beyond
-
-    def _choose_access(self, equalities: tuple[int, ...]) -> tuple[int, ...]:
-        """Which attributes, among those that a box tests for equality, its access predicate has; none by
-        default.
-        """
-        return ()
 
     def _add_rows(
         self,
@@ -184,36 +176,25 @@ class RowEngine(Engine):
         return found
 
     def _insert_box(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        keys = np.empty((len(plan.access), len(rows)), dtype=np.int64)
         lows = np.empty((plan.size, len(rows)), dtype=np.int64)
         highs = np.empty((plan.size, len(rows)), dtype=np.int64)
-        self.columns.test(test.column for test in (*plan.access, *plan.tests))
-        for a, test in enumerate(plan.access):
-            keys[a] = access_keys(test, operands)
+        self.columns.test(test.column for test in plan.tests)
         for t, test in enumerate(plan.tests):
             lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
             highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
         for t, text in enumerate(plan.texts, start=len(plan.tests)):
             lows[t] = highs[t] = text.expected
         for chosen, signature in self._signatures(plan, len(rows), operands):
-            self._place(plan, rows, signature, keys, lows, highs, chosen)
+            if chosen is None:
+                self.store.insert(rows, signature, lows, highs)
+            else:
+                self._insert_part(rows, signature, lows, highs, chosen)
 
-    def _place(
-        self,
-        plan: BoxPlan,
-        rows: Numbers,
-        signature: int,
-        keys: Keys,
-        lows: Keys,
-        highs: Keys,
-        chosen: npt.NDArray[np.int64] | None,
+    def _insert_part(
+        self, rows: Numbers, signature: int, lows: Keys, highs: Keys, chosen: npt.NDArray[np.int64]
     ) -> None:
-        table = self.store.table(tuple(test.column for test in plan.access))
-        if chosen is None:
-            self.store.insert(rows, table, signature, keys, lows, highs)
-            return
-        parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (keys, lows, highs)]
-        self.store.insert(rows[chosen], table, signature, *parts)
+        parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (lows, highs)]
+        self.store.insert(rows[chosen], signature, *parts)
 
     def _signatures(
         self, plan: BoxPlan, count: int, operands: Operands
@@ -222,15 +203,16 @@ class RowEngine(Engine):
         they test.
         """
         columns = [test.column for test in plan.tests]
+        shapes = plan.shapes
         if not plan.texts:
-            yield None, self.store.signature(tuple(columns))
+            yield None, self.store.signature(tuple(columns), shapes)
             return
         if count == 1 or not any(isinstance(operands[text.operand], pa.Array) for text in plan.texts):
             derived = [
                 self.columns.acquire((text.attribute, text.operator, str(operands[text.operand])), count)
                 for text in plan.texts
             ]
-            yield None, self.store.signature((*columns, *derived))
+            yield None, self.store.signature((*columns, *derived), shapes)
             return
         number_of: dict[tuple[str, ...], int] = {}
         group = np.zeros(count, dtype=np.int64)
@@ -246,12 +228,12 @@ class RowEngine(Engine):
                 self.columns.acquire((text.attribute, text.operator, constant), len(chosen))
                 for text, constant in zip(plan.texts, combination, strict=True)
             ]
-            yield chosen, self.store.signature((*columns, *derived))
+            yield chosen, self.store.signature((*columns, *derived), shapes)
 
     def _note_extremes(
         self, plan: BoxPlan, box: int, firsts: Numbers, operands: Operands, only: frozenset[int] | None
     ) -> None:
-        for place, test in enumerate((*plan.access, *plan.tests)):
+        for place, test in enumerate(plan.tests):
             if test.kind is Kind.INT64:
                 for side, is_lower in ((test.lower, True), (test.upper, False)):
                     if side is not None and (only is None or side.operand in only):
@@ -373,6 +355,8 @@ class RowEngine(Engine):
         for (box, part, *_), bound in zip(changes, bounds, strict=True):
             rows = np.array([first + box], dtype=np.int64)
             self.store.write(rows, part, np.array([bound], dtype=np.int64))
+        for box in {change[0]: None for change in changes}:
+            self.store.settle(np.array([first + box], dtype=np.int64))
 
     def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
         """Plans are shared by filters that differ in constants, so an error must not show the plan's own
@@ -397,6 +381,7 @@ class RowEngine(Engine):
                         self._write(firsts + box, 1 + 2 * t, low_bounds(test, test.lower, operands))
                     if test.upper is not None and test.upper.operand in changed:
                         self._write(firsts + box, 2 + 2 * t, high_bounds(test, test.upper, operands))
+                self.store.settle(firsts + box)
             self._note_extremes(box_plan, box, firsts, operands, changed)
 
     def _write(self, rows: Numbers, part: int, bounds: int | Keys) -> None:
@@ -404,21 +389,13 @@ class RowEngine(Engine):
         self.store.write(rows, part, values)
 
     def _move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
-        """Take rows out and put them in again where their new access predicate or texts belong."""
-        keys, lows, highs = self.store.read(rows, len(plan.access), plan.size)
-        for a, test in enumerate(plan.access):
-            if test.lower is not None and test.lower.operand in changed:
-                keys[a] = access_keys(test, operands)
+        """Take rows out and put them in again where their new texts belong."""
+        lows, highs = self.store.read(rows, plan.size)
         for t, test in enumerate(plan.tests):
             if test.lower is not None and test.lower.operand in changed:
                 lows[t] = low_bounds(test, test.lower, operands)
             if test.upper is not None and test.upper.operand in changed:
                 highs[t] = high_bounds(test, test.upper, operands)
-        if not plan.texts:
-            signature = self.store.signature(tuple(test.column for test in plan.tests))
-            self.store.remove(rows)
-            self._place(plan, rows, signature, keys, lows, highs, None)
-            return
         old = self.store.signatures_of(rows)
         columns = {int(s): self.store.signature_columns(int(s))[len(plan.tests) :] for s in np.unique(old)}
         self.store.remove(rows)
@@ -432,12 +409,13 @@ class RowEngine(Engine):
                     value = operands[text.operand]
                     constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
                 derived.append(self.columns.acquire((text.attribute, text.operator, constant)))
-            by_signature.setdefault(self.store.signature((*tests, *derived)), []).append(position)
+            signature = self.store.signature((*tests, *derived), plan.shapes)
+            by_signature.setdefault(signature, []).append(position)
         for before in old.tolist():
             for column in columns[before]:
                 self.columns.release(column)
         for signature, positions in by_signature.items():
-            self._place(plan, rows, signature, keys, lows, highs, np.array(positions, dtype=np.int64))
+            self._insert_part(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
 
     def _collect_codes(self) -> None:
         strings = self.columns.strings
@@ -507,11 +485,9 @@ class RowEngine(Engine):
         plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
         for box, box_plan in enumerate(plan.boxes):
             row = np.array([first + box], dtype=np.int64)
-            access, lows, highs = self.store.read(row, len(box_plan.access), box_plan.size)
+            lows, highs = self.store.read(row, box_plan.size)
             columns = self.store.signature_columns(int(self.store.signatures_of(row)[0]))
-            by_keys = all(keys[t.column] == access[a, 0] for a, t in enumerate(box_plan.access)) and all(
-                lows[t, 0] <= keys[column] <= highs[t, 0] for t, column in enumerate(columns)
-            )
+            by_keys = all(lows[t, 0] <= keys[column] <= highs[t, 0] for t, column in enumerate(columns))
             if by_keys and self._extremes.hold(first, box, box_plan, self.event_type, event):
                 return True
         return False

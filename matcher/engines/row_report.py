@@ -1,6 +1,4 @@
-"""What people see of a cluster engine: its tables and signatures, and why a subscription matches an event
-or not.
-"""
+"""What people see of an engine of rows: why a subscription matches an event or not."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 from covey.matcher.columns import Columns
 from covey.matcher.engines.rows import Rows
 from covey.matcher.event_type import Kind
-from covey.matcher.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, NOTHING, Keys
+from covey.matcher.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, Keys
 from covey.matcher.plan import Plan
 
 
@@ -24,16 +22,12 @@ def explain_rows(store: Rows, columns: Columns, plan: Plan, first: int, keys: Ke
     lines = []
     for box, box_plan in enumerate(plan.boxes):
         row = np.array([first + box], dtype=np.int64)
-        access, lows, highs = store.read(row, len(box_plan.access), box_plan.size)
+        lows, highs = store.read(row, box_plan.size)
         tested = store.signature_columns(int(store.signatures_of(row)[0]))
         lines.append(f"  conjunction {box + 1} of {len(plan.boxes)}:")
-        for a, test in enumerate(box_plan.access):
-            key = int(access[a, 0])
-            low, high = (key, key) if key != MISSING else (NOTHING, MISSING)
-            lines.append(_line(columns, test.column, low, high, int(keys[test.column])))
         for t, column in enumerate(tested):
             lines.append(_line(columns, column, int(lows[t, 0]), int(highs[t, 0]), int(keys[column])))
-        if not box_plan.access and not tested:
+        if not tested:
             lines.append("    nothing to test: it matches every event")
     return lines
 

@@ -71,11 +71,12 @@ class RowStore(ABC):
         self.arrays = RowArrays(
             np.full((_SMALLEST, k.ROW_FIELDS), -1, dtype=np.int32),
             np.zeros(_SMALLEST, dtype=np.int64),
-            np.zeros(_SMALLEST, dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
         )
         self.columns_of: list[tuple[int, ...]] = []
         self.signature_rows: list[int] = []
-        self._signatures: dict[tuple[int, ...], int] = {}
+        self.shapes_of: list[tuple[int, ...]] = []
+        self._signatures: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         self._free_signatures: list[int] = []
         self._rows = Stretches()
         self._stamp = 0
@@ -88,21 +89,22 @@ class RowStore(ABC):
         """One more than the highest row number ever given out."""
         return self._rows.top
 
-    def signature(self, columns: tuple[int, ...]) -> int:
-        """The number of a tuple of columns, made if there is none; it lives while rows have it."""
-        found = self._signatures.get(columns)
+    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = ()) -> int:
+        """The number of a tuple of columns (and of the tests' `plan.Shape`s, if given), made if there is
+        none; it lives while rows have it.
+        """
+        found = self._signatures.get((columns, shapes))
         if found is None:
             found = self._free_signatures.pop() if self._free_signatures else len(self.columns_of)
             if found == len(self.columns_of):
                 self.columns_of.append(columns)
+                self.shapes_of.append(shapes)
                 self.signature_rows.append(0)
             self.columns_of[found] = columns
-            self._signatures[columns] = found
+            self.shapes_of[found] = shapes
+            self._signatures[columns, shapes] = found
+            self._new_signature(found)
         return found
-
-    def table(self, columns: tuple[int, ...]) -> int:
-        """There is one table, whose rows have no access predicate."""
-        return 0
 
     def signature_columns(self, signature: int) -> list[int]:
         """The columns that a signature tests."""
@@ -118,11 +120,19 @@ class RowStore(ABC):
         firsts = self._rows.take(count, each)
         capacity = len(self.arrays.ids)
         if self._rows.top > capacity:
-            size = max(self._rows.top, capacity + capacity // 2)
+            size = max(self._rows.top, capacity + capacity // 4)
             a = self.arrays
-            self.arrays = RowArrays(grown(a.rows, size, -1), grown(a.ids, size), grown(a.seen, size))
+            self.arrays = RowArrays(grown(a.rows, size, -1), grown(a.ids, size), a.seen)
             self._grow_rows(size)
         return firsts
+
+    def trim_rows(self) -> None:
+        """Give back what rows have room for beyond a sixteenth."""
+        size = self._rows.top + self._rows.top // 16 + _SMALLEST
+        if size < len(self.arrays.ids):
+            a = self.arrays
+            self.arrays = RowArrays(a.rows[:size].copy(), a.ids[:size].copy(), a.seen)
+            self._grow_rows(size)
 
     def free_rows(self, firsts: Numbers, each: int) -> None:
         """Give stretches of rows back."""
@@ -130,7 +140,7 @@ class RowStore(ABC):
 
     # --- rows in the structure --------------------------------------------------------------------
 
-    def insert(self, rows: Numbers, table: int, signature: int, keys: Keys, lows: Keys, highs: Keys) -> None:
+    def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         """Insert rows by their bounds lows[t, i], highs[t, i] on the columns of their signature."""
         self.arrays.rows[rows, k.ROW_SIGNATURE] = signature
         self.arrays.rows[rows, k.ROW_TESTS] = len(self.columns_of[signature])
@@ -144,7 +154,7 @@ class RowStore(ABC):
         for signature, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.signature_rows[signature] -= count
             if self.signature_rows[signature] == 0:
-                del self._signatures[self.columns_of[signature]]
+                del self._signatures[self.columns_of[signature], self.shapes_of[signature]]
                 self._free_signatures.append(signature)
         self.arrays.rows[rows, k.ROW_SIGNATURE] = -1
 
@@ -155,16 +165,20 @@ class RowStore(ABC):
         (lows if part % 2 else highs)[test] = values
         self._change(rows, test, lows, highs)
 
-    def read(self, rows: Numbers, access: int, tests: int) -> tuple[Keys, Keys, Keys]:
-        """No access keys, and lows[tests, n] and highs[tests, n] of rows that have so many tests."""
-        return np.empty((access, len(rows)), dtype=np.int64), *self._read(rows, tests)
+    def settle(self, rows: Numbers) -> None:  # noqa: B027 - most structures follow each bound at once
+        """All bounds of these rows that a change writes have been written."""
+
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+        """lows[tests, n] and highs[tests, n] of rows that have so many tests."""
+        return self._read(rows, tests)
 
     def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
         """CSR offsets and ids of the subscriptions that each event's keys match, each id once."""
         offsets, found = self._match_all(keys)
-        self._stamp = k.resolve_rows(
-            self.arrays.rows, self.arrays.ids, self.arrays.seen, self._stamp, shared, ordered, offsets, found
-        )
+        a = self.arrays
+        if shared and len(a.seen) < len(a.ids):  # most engines never have a subscription of several rows
+            a.seen = grown(a.seen, len(a.ids))
+        self._stamp = k.resolve_rows(a.rows, a.ids, a.seen, self._stamp, shared, ordered, offsets, found)
         return offsets, found[: offsets[-1]].copy()
 
     def match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64]) -> None:
@@ -221,6 +235,9 @@ class RowStore(ABC):
     def _prepare(self) -> None:  # noqa: B027 - not every structure has something to do
         """Called before a match: what can wait until then."""
 
+    def _new_signature(self, signature: int) -> None:  # noqa: B027
+        """This number stands for other columns now."""
+
     def _grow_rows(self, size: int) -> None:  # noqa: B027
         """Arrays with a place per row must have `size` places."""
 
@@ -230,7 +247,7 @@ class RowStore(ABC):
 
 
 def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kind]:
-    """A copy with `size` lines, new ones filled."""
+    """A copy with `size` lines, new ones filled, or those beyond cut off."""
     new = np.full((size, *old.shape[1:]), fill, dtype=old.dtype)
-    new[: len(old)] = old
+    new[: len(old)] = old[:size]
     return new

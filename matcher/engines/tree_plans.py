@@ -71,7 +71,7 @@ class TreePlans(Plans):
     """Plans by number, and the shapes of their trees."""
 
     def __init__(self) -> None:
-        super().__init__(lambda equalities: ())
+        super().__init__()
         self.shapes: dict[int, TreeShape] = {}
         self.version = 0
 
@@ -121,7 +121,7 @@ def _make(
     never = isinstance(root, _Inner) and root.operator == OR and not root.children
     plan = Plan(
         filter=filter,
-        boxes=() if never else (BoxPlan((), tests, texts),),
+        boxes=() if never else (BoxPlan(tests, texts),),
         kinds=tuple(maker.kinds),
         variables=variables,
         coded=frozenset(side.operand for side in coded),

@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.matcher.engines.cluster import MANY_TABLES, ClusterEngine
-from covey.matcher.engines.cluster_kernels import PLACES_USED, TABLE_BUCKETS
+from covey.matcher.engines.cluster import ClusterEngine
+from covey.matcher.engines.cluster_arrays import PLACES_USED, SLOT_TOP, TABLE_BUCKETS, TABLES
+from covey.matcher.engines.cluster_planning import MOST_SCHEMAS
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 
@@ -44,12 +45,29 @@ def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
     engine.add_many(
         np.arange(50), parse("firm == $f and volume == $v and price < 3", QUOTE), {"f": "a", "v": 1}
     )
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "volume": 50, "price": 1.0}])
     for i in range(200):
         engine.update_many(np.arange(50), {"v": np.arange(50) * i})
-    arrays = engine.store.arrays
-    assert int(arrays.tables[:, TABLE_BUCKETS].sum()) == 50
+        assert engine.match(batch)[1].tolist() == ([50 // i] if i and 50 % i == 0 and i > 1 else [])
+    arrays = engine.store.store
+    buckets = int(arrays.tables[: arrays.state[TABLES], TABLE_BUCKETS].sum())
+    assert 1 <= buckets <= 50
     assert len(arrays.buckets) <= 128
     assert int(arrays.state[PLACES_USED]) <= len(arrays.places) // 2 <= 256
+
+
+def test_room_that_was_given_back_is_used_again() -> None:
+    engine = ClusterEngine(QUOTE)
+    batch = EventBatch.from_pylist(QUOTE, [{"price": 0.5}])
+    tops = []
+    for _ in range(4):
+        window = parse("price < $x and price > $x - 1.0", QUOTE)
+        engine.add_many(np.arange(700), window, {"x": np.arange(700.0)})
+        assert engine.match(batch)[1].tolist() == [1]
+        engine.remove_many(np.arange(700))
+        assert engine.match(batch)[1].tolist() == []
+        tops.append((int(engine.store.store.state[SLOT_TOP]), len(engine.store.store.bounds)))
+    assert tops[-1] == tops[1]
 
 
 def test_structures_share_plans_and_plans_go_with_their_last_subscription() -> None:
@@ -72,10 +90,10 @@ def test_the_number_of_tables_is_bounded() -> None:
     for i in range(14):
         for j in range(i):
             engine.add(100 * i + j, parse(f"a{i} == 1 and a{j} == 1", wide))
-    assert len(engine.store.tables) <= MANY_TABLES + 14
     batch = EventBatch.from_pylist(wide, [dict.fromkeys(wide.names, 1), {"a3": 1, "a9": 1}])
     offsets, ids = engine.match(batch)
     assert (offsets.tolist(), ids[-1]) == ([0, 91, 92], 903)
+    assert 1 <= engine.store.store.state[TABLES] <= MOST_SCHEMAS
 
 
 def test_unordered_answers_have_the_same_ids() -> None:
@@ -98,12 +116,12 @@ def test_people_see_tables_tests_and_the_values_compared() -> None:
     engine.add(2, parse("volume == 10.5", QUOTE))
     assert engine.render().splitlines() == [
         "cluster: 2 subscriptions to Quote",
-        "  table (no access predicate): 1 bucket",
-        "  table (firm): 1 bucket",
-        "  table (volume): 1 bucket",
-        "  tests (price, time): 1 row",
-        "  tests (volume): 3 rows",
-        "  tests (nothing left to test): 1 row",
+        "  table (firm): 1 bucket, 1 row",
+        "  table (no access predicate): 1 bucket, 2 rows",
+        "  table (volume near): 1 bucket, 1 row",
+        "  table (volume): 1 bucket, 1 row",
+        "  tests (firm, price, time): 1 row",
+        "  tests (volume): 4 rows",
     ]
     event = {"firm": "IBM", "price": 9.5, "volume": 4}
     explained = engine.explain(event, 1)

@@ -13,8 +13,7 @@ import pytest
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.columns import Columns
-from covey.matcher.engines import cluster_kernels as k
-from covey.matcher.engines.cluster_store import ClusterStore
+from covey.matcher.engines import row_kernels as k
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.keys import MISSING
 
@@ -49,106 +48,6 @@ def test_the_id_map_against_a_dict() -> None:
             del model[int(ids[row])]
         assert map_.find(ids, ids).tolist() == [model.get(i, -1) for i in ids.tolist()]
         assert (len(map_), map_.find_one(ids, int(ids[0]))) == (len(model), model.get(int(ids[0]), -1))
-
-
-class Model:
-    """Rows as a dict, and the answers that follow from it."""
-
-    def __init__(self, access: dict[int, tuple[int, ...]], tests: dict[int, tuple[int, ...]]) -> None:
-        self.store = ClusterStore()
-        self.tables = {number: (self.store.table(columns), columns) for number, columns in access.items()}
-        self.signatures = {n: (self.store.signature(columns), columns) for n, columns in tests.items()}
-        self.rows: dict[int, tuple[int, int, list[int], list[list[int]]]] = {}
-
-    def insert(self, count: int, table: int, signature: int, choose: random.Random) -> None:
-        firsts = self.store.new_rows(count, 1)
-        self.store.arrays.ids[firsts] = firsts + 1000
-        self.store.arrays.rows[firsts, k.ROW_FIRST] = firsts
-        self.store.arrays.rows[firsts, k.ROW_INTERFACE] = firsts % 70
-        width, size = len(self.tables[table][1]), len(self.signatures[signature][1])
-        keys = numbers([[choose.randrange(3) for _ in range(count)] for _ in range(width)]).reshape(
-            width, count
-        )
-        bounds = numbers([[choose.randrange(4) for _ in range(count)] for _ in range(2 * size)])
-        bounds = bounds.reshape(2 * size, count)
-        lows, highs = bounds[:size].copy(), bounds[size:].copy()
-        self.store.insert(firsts, self.tables[table][0], self.signatures[signature][0], keys, lows, highs)
-        for i, row in enumerate(firsts.tolist()):
-            both = [[int(a), int(b)] for a, b in zip(lows[:, i], highs[:, i], strict=True)]
-            self.rows[row] = (table, signature, keys[:, i].tolist(), both)
-
-    def remove(self, rows: list[int]) -> None:
-        self.store.remove(numbers(rows))
-        self.store.free_rows(numbers(rows), 1)
-        for row in rows:
-            del self.rows[row]
-
-    def write(self, row: int, test: int, end: int, value: int) -> None:
-        self.store.write(numbers([row]), 1 + 2 * test + end, numbers([value]))
-        self.rows[row][3][test][end] = value
-
-    def holds(self, row: int, event: list[int]) -> bool:
-        table, signature, keys, bounds = self.rows[row]
-        hashed = [event[column] for column in self.tables[table][1]]
-        tested = [event[column] for column in self.signatures[signature][1]]
-        return hashed == keys and all(low <= x <= high for x, (low, high) in zip(tested, bounds, strict=True))
-
-    def check(self, choose: random.Random) -> None:
-        events = [[choose.choice([MISSING, 0, 1, 2, 3]) for _ in range(4)] for _ in range(6)]
-        matrix = numbers(events)
-        offsets, ids = self.store.match(matrix, shared=choose.random() < 0.5, ordered=True)
-        bits = np.zeros((len(events), 2), dtype=np.uint64)
-        self.store.match_bits(matrix, bits, 70)
-        for e, event in enumerate(events):
-            expected = sorted(row for row in self.rows if self.holds(row, event))
-            assert ids[offsets[e] : offsets[e + 1]].tolist() == [row + 1000 for row in expected]
-            wanted = sum({1 << row % 70 for row in expected})
-            assert int(bits[e, 0]) + (int(bits[e, 1]) << 64) == wanted
-        for row, (table, signature, keys, bounds) in self.rows.items():
-            found = self.store.read(numbers([row]), len(keys), len(bounds))
-            assert found[0][:, 0].tolist() == keys
-            assert [[int(a), int(b)] for a, b in zip(found[1][:, 0], found[2][:, 0], strict=True)] == bounds
-            assert self.store.signatures_of(numbers([row])).tolist() == [self.signatures[signature][0]]
-            assert table in self.tables
-
-
-def test_the_store_against_a_model() -> None:
-    choose = random.Random(2)
-    model = Model({0: (), 1: (0,), 2: (1, 0)}, {0: (), 1: (2,), 2: (3, 2, 3)})
-    for step in range(60):
-        model.insert(choose.randrange(1, 12), choose.randrange(3), choose.randrange(3), choose)
-        if step % 3 == 0:
-            model.remove(choose.sample(sorted(model.rows), len(model.rows) // 2))
-        for row in choose.sample(sorted(model.rows), min(3, len(model.rows))):
-            if model.rows[row][3]:
-                model.write(
-                    row, choose.randrange(len(model.rows[row][3])), choose.randrange(2), choose.randrange(4)
-                )
-        model.check(choose)
-    model.remove(sorted(model.rows))
-    model.check(choose)
-    arrays = model.store.arrays
-    assert arrays.tables[:, k.TABLE_BUCKETS].sum() == arrays.signatures[:, k.SIGNATURE_ROWS].sum() == 0
-
-
-def test_large_clusters_chain_blocks_and_lose_none() -> None:
-    choose = random.Random(3)
-    model = Model({0: ()}, {0: (2,)})
-    model.insert(700, 0, 0, choose)
-    model.check(choose)
-    model.remove(choose.sample(sorted(model.rows), 500))
-    model.insert(100, 0, 0, choose)
-    model.check(choose)
-
-
-def test_room_that_was_given_back_is_used_again() -> None:
-    choose = random.Random(4)
-    model = Model({0: (0,)}, {0: (2, 3)})
-    for _ in range(3):
-        model.insert(200, 0, 0, choose)
-        top = int(model.store.arrays.state[k.POOL_TOP])
-        model.remove(sorted(model.rows))
-    assert int(model.store.arrays.state[k.POOL_TOP]) == top
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 17, 300])

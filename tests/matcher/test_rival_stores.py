@@ -13,6 +13,8 @@ import pytest
 
 from covey.matcher import EventType, compile_kernels, create_engine, parse
 from covey.matcher.batch import EventBatch
+from covey.matcher.engines.cluster_planning import Planner
+from covey.matcher.engines.cluster_store import ClusterStore
 from covey.matcher.engines.counting import CountingStore
 from covey.matcher.engines.predicates import PredicateTable
 from covey.matcher.engines.rete import ReteStore
@@ -28,6 +30,9 @@ COLUMNS = 6  # the four attributes, and two derived columns
 Interval = tuple[int, int]
 
 STORES: dict[str, Callable[[], RowStore]] = {
+    "cluster": lambda: ClusterStore(TYPE, Planner()),
+    "cluster, dynamic, in two threads": lambda: ClusterStore(TYPE, Planner("dynamic"), 2),
+    "cluster, propagation": lambda: ClusterStore(TYPE, Planner("propagation")),
     "counting": lambda: CountingStore(TYPE),
     "scan": lambda: ScanStore(TYPE),
     "rete": lambda: ReteStore(TYPE),
@@ -96,7 +101,7 @@ class Model:
         self.store.arrays.rows[rows, 2] = rows
         self.store.arrays.rows[rows, 4] = rows % 70
         signature = self.store.signature(columns)
-        self.store.insert(rows, 0, signature, np.empty((0, count), np.int64), lows, highs)
+        self.store.insert(rows, signature, lows, highs)
         self.rows |= {row: (columns, each) for row, each in tests.items()}
 
     def some(self) -> tuple[tuple[int, ...], np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -124,6 +129,7 @@ class Model:
             for end in (0, 1):
                 values = np.array([each[end] for each in fresh], dtype=np.int64)
                 self.store.write(rows, 1 + 2 * test + end, values)
+            self.store.settle(rows)
             for row, each in zip(rows.tolist(), fresh, strict=True):
                 self.rows[row][1][test] = each
 
@@ -144,7 +150,7 @@ class Model:
             assert {i for i in range(70) if int(bits[e, i // 64]) >> (i % 64) & 1} == wanted
         for row in self.choose.sample(sorted(self.rows), min(5, len(self.rows))):
             columns, tests = self.rows[row]
-            _, lows, highs = self.store.read(np.array([row]), 0, len(columns))
+            lows, highs = self.store.read(np.array([row]), len(columns))
             assert list(zip(lows[:, 0].tolist(), highs[:, 0].tolist(), strict=True)) == tests
 
 

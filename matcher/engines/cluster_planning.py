@@ -1,0 +1,164 @@
+"""Choosing a hashing configuration for what a store holds.
+
+- `static`: the greedy choice of schemas under a space bound (Fabret et al. 2001, 3.3), from the statistics
+  of the moment, together with ranges as access predicates.
+- `dynamic`: maintenance alone, from single equalities on, by the statistics that the engine keeps (their 4).
+- `propagation`: one equality per access predicate, the most selective, and no ranges (their 2), rows
+  searched one after the other; `propagation_lookahead`: in blocks that are fetched ahead, as in all other
+  kinds.
+- `adaptive`: the greedy choice whenever the engine has doubled, and maintenance in between.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engines import cluster_kernels as k
+from covey.matcher.engines.cluster_arrays import ACCESS
+from covey.matcher.engines.cluster_configuration import Configuration, Head, head_of
+from covey.matcher.engines.cluster_costs import Equalities, Schema, best_schemas, ranges_to_hash
+from covey.matcher.engines.cluster_maintenance import Maintenance
+from covey.matcher.engines.cluster_statistics import equalities
+from covey.matcher.engines.row_kernels import ROW_SIGNATURE
+from covey.matcher.errors import CoveyError
+from covey.matcher.keys import Keys
+
+if TYPE_CHECKING:
+    from covey.matcher.engines.cluster_store import ClusterStore
+
+MOST_SCHEMAS = 64
+"""Tables of equalities; an event is looked up in each."""
+_SPACE = 1 << 20
+_SPACE_PER_ROW = 64
+_ALIKE = 48
+"""Rows that an event reaches and that test the same column first, from which on they stand together."""
+_SAMPLED = 4096
+
+
+KINDS = ("adaptive", "static", "dynamic", "propagation", "propagation_lookahead")
+
+
+class Planner:
+    """Chooses configurations; `kind` is one of `KINDS`, else `CoveyError`."""
+
+    def __init__(self, kind: str = "adaptive") -> None:
+        if kind not in KINDS:
+            raise CoveyError(f"configuration {kind!r}: expected one of {', '.join(KINDS)}")
+        self.kind = kind.removesuffix("_lookahead")
+        self.ahead = kind != "propagation"
+        self._maintenance = Maintenance() if kind in ("adaptive", "dynamic") else None
+
+    def first(self) -> Configuration:
+        """The configuration of an empty store."""
+        return Configuration(ranges={(): 0 if self.kind == "propagation" else 1})
+
+    def is_due(self, store: ClusterStore) -> bool:
+        """Whether it is time to look for a better configuration."""
+        return self._maintenance is not None and self._maintenance.is_due(store)
+
+    def improve(
+        self, store: ClusterStore, samples: Keys, counts: npt.NDArray[np.int64]
+    ) -> Configuration | None:
+        """A better configuration, if maintenance finds one."""
+        assert self._maintenance is not None
+        return self._maintenance.improve(store, _statistics(store, samples, counts))
+
+    def widest(self, store: ClusterStore) -> int:
+        """The width in codes that nearly all rows' narrowest ranges stay within, at least 1."""
+        _, found = _sample(store)
+        widths = found[:, [1, 4]][found[:, [0, 3]] >= 0]
+        return int(np.quantile(widths, 0.999) * 1.02) + 1 if len(widths) else 1
+
+    def plan(
+        self, store: ClusterStore, samples: Keys, counts: npt.NDArray[np.int64], anew: bool
+    ) -> Configuration:
+        """A configuration for the rows of a store, given samples[c, :counts[c]] of the bounds on each
+        column; where it is not to be `anew`, or grows by maintenance alone, with the schemas that there
+        are.
+        """
+        live = _signatures(store)
+        data = _statistics(store, samples, counts)
+        width = 1 if self.kind == "propagation" else ACCESS
+        space = _SPACE + _SPACE_PER_ROW * float(data.rows.sum())
+        most = inf if self.kind == "propagation" else MOST_SCHEMAS
+        if anew and self.kind != "dynamic":
+            schemas = best_schemas(data, space, int(min(most, 10_000)), width)
+        else:
+            schemas = list(store.configuration.schemas)
+        passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
+        reached: dict[Schema, float] = {s: float(np.prod([passed.get(c, 1.0) for c in s])) for s in schemas}
+        chosen = Configuration(schemas=reached)
+        rows: dict[Schema, int] = {}
+        heads: dict[tuple[Schema, Head], int] = {}
+        schema_of = np.zeros(len(store.signature_rows), dtype=np.int64)
+        numbers: dict[Schema, int] = {}
+        for number, (columns, shapes, count) in live.items():
+            template, access = chosen.template_for(columns, shapes)
+            schema = chosen.templates[template].schema
+            rows[schema] = rows.get(schema, 0) + count
+            schema_of[number] = numbers.setdefault(schema, len(numbers))
+            head = head_of(columns, shapes, access)
+            if head is not None:
+                heads[schema, head] = heads.get((schema, head), 0) + count
+        for schema in rows:
+            if schema not in reached:
+                reached[schema] = float(np.prod([passed.get(c, 1.0) for c in schema]))
+        ranges = self._ranges(store, rows, reached, schema_of, list(numbers))
+        alike = {at for at, count in heads.items() if count * reached[at[0]] >= _ALIKE}
+        return Configuration(schemas={s: reached[s] for s in schemas}, ranges=ranges, heads=frozenset(alike))
+
+    def _ranges(
+        self,
+        store: ClusterStore,
+        rows: dict[Schema, int],
+        reached: dict[Schema, float],
+        schema_of: npt.NDArray[np.int64],
+        schemas: list[Schema],
+    ) -> dict[Schema, int]:
+        """How many ranges the rows of each schema hash."""
+        if self.kind == "propagation":
+            return dict.fromkeys([*schemas, ()], 0)
+        sample, found = _sample(store)
+        of_row = schema_of[store.arrays.rows[sample, ROW_SIGNATURE]]
+        ranges: dict[Schema, int] = {(): 1}
+        for number, schema in enumerate(schemas):
+            mine = found[of_row == number]
+            if not len(mine) or len(schema) >= ACCESS:
+                ranges[schema] = 0
+                continue
+            present = mine[:, [0, 3]] >= 0
+            widths = np.where(present, mine[:, [2, 5]] / 2.0**16, 1.0)
+            classes = np.searchsorted(store.store.reaches, mine[:, [1, 4]])
+            one = np.column_stack([mine[:, 0], classes[:, 0]])
+            two = np.column_stack([mine[:, [0, 3]], (classes + 1) // 2])
+            tables = [0, len(np.unique(one, axis=0)), len(np.unique(two, axis=0))]
+            ranges[schema] = ranges_to_hash(rows[schema], reached[schema], widths, tables)
+        return ranges
+
+
+def _signatures(store: ClusterStore) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """Columns, shapes and rows of the signatures that rows have, by number."""
+    return {
+        number: (store.columns_of[number], store.shapes(number), rows)
+        for number, rows in enumerate(store.signature_rows)
+        if rows
+    }
+
+
+def _statistics(store: ClusterStore, samples: Keys, counts: npt.NDArray[np.int64]) -> Equalities:
+    moves = {column: count / max(store.events.seen, 1) for column, count in store.moves.items()}
+    return equalities(_signatures(store), samples, counts, store.events, moves)
+
+
+def _sample(store: ClusterStore) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Some rows, and their narrowest ranges as `sample_ranges` gives them."""
+    total = store.row_top
+    sample = np.arange(0, total, max(1, total // _SAMPLED), dtype=np.int64)
+    sample = sample[store.is_live(sample)]
+    found = np.zeros((len(sample), 6), dtype=np.int64)
+    k.sample_ranges(store.store, sample, store.scratch, found)
+    return sample, found
