@@ -173,6 +173,40 @@ def match(
         draw(results, drawing)
 
 
+@bench.command("drift")
+def drift(
+    drifts: Annotated[
+        str, typer.Option(help="Which: attributes, skew; several with commas.")
+    ] = "attributes,skew",
+    subscriptions: Annotated[int, typer.Option(min=100, help="How many at any time.")] = 100_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8,
+    events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")] = 5,
+    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
+    ] = False,
+) -> None:
+    """Measure how the cluster engine follows subscriptions and events that change: its dynamic configuration
+    against one that stays as it was, and against the best for the new state.
+
+    Example: covey bench drift --drifts skew --subscriptions 100000
+    """
+    from covey.cli.bench_drift import run
+
+    results = run(
+        drifts.split(","),
+        json_output,
+        subscriptions=subscriptions,
+        steps=steps,
+        events=events,
+        repetitions=repetitions,
+        seed=seed,
+    )
+    if json_output:
+        print(json.dumps([result.as_json() for result in results], indent=2))
+
+
 @bench.command("change")
 def change(
     modes: Annotated[

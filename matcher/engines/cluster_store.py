@@ -55,7 +55,7 @@ class Worker:
 
 
 class ClusterStore(RowStore):
-    """Rows by access predicate; `planner` chooses the configuration, `threads` share the events of a batch."""
+    """Rows by access predicate; `planner` chooses the configuration, `threads` share a batch."""
 
     def __init__(self, event_type: EventType, planner: Planner, threads: int = 1) -> None:
         super().__init__(event_type)
@@ -404,7 +404,7 @@ class ClusterStore(RowStore):
     def match_bits(
         self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int = MAX_INTERFACE + 1
     ) -> None:
-        """Set the bits of the interfaces that each event's keys match; `interfaces` is how many are in use."""
+        """Set the bits of the interfaces that each event matches; `interfaces` is how many are in use."""
         self._prepare()
         self.events.note(keys)
         m.match_bits(self.store, keys, self.codes(keys), interfaces, self.workers[0].buffers, bits)

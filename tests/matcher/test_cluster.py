@@ -5,8 +5,9 @@ see.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from covey.matcher import EventBatch, EventType, parse
+from covey.matcher import CoveyError, EventBatch, EventType, parse
 from covey.matcher.engines.cluster import ClusterEngine
 from covey.matcher.engines.cluster_arrays import PLACES_USED, SLOT_TOP, TABLE_BUCKETS, TABLES
 from covey.matcher.engines.cluster_planning import MOST_SCHEMAS
@@ -131,3 +132,98 @@ def test_people_see_tables_tests_and_the_values_compared() -> None:
     assert "no  time: wants at least 2026-01-01T00:00:00+00:00, event has missing" in explained
     assert "yes volume: wants 4, event has 4" in explained
     assert "no  volume: wants what no value is, event has 4" in engine.explain(event, 2)
+
+
+def test_many_subscriptions_share_few_buckets_of_several_equalities() -> None:
+    engine = ClusterEngine(QUOTE)
+    firms = np.array([f"F{i % 40}" for i in range(40_000)], dtype=object)
+    volumes = np.arange(40_000) // 40 % 50
+    equal = parse("firm == $f and volume == $v and price < $p", QUOTE)
+    engine.add_many(np.arange(40_000), equal, {"f": firms, "v": volumes, "p": np.arange(40_000.0)})
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "F7", "volume": 9, "price": 30_000.0}])
+    wanted = np.flatnonzero((firms == "F7") & (volumes == 9) & (np.arange(40_000) > 30_000))
+    assert engine.match(batch)[1].tolist() == wanted.tolist()
+    assert set(engine.store.configuration.schemas) == {(0, 2)}
+    assert "table (firm, volume): 2000 buckets, 40000 rows" in engine.render()
+
+
+def test_an_attribute_that_moves_with_every_event_is_not_hashed() -> None:
+    engine = ClusterEngine(QUOTE)
+    equal = parse("firm == $f and volume == $v", QUOTE)
+    ids = np.arange(3_000)
+    values = {"f": np.array([f"F{i % 40}" for i in ids], dtype=object), "v": ids % 50}
+    engine.add_many(ids[:1000], equal, {name: column[:1000] for name, column in values.items()})
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "F1", "volume": 1}])
+    for i in range(30):
+        engine.match(batch)
+        engine.update_many(ids[:1000], {"v": (ids[:1000] + i) % 50})
+    engine.add_many(ids[1000:], equal, {name: column[1000:] for name, column in values.items()})
+    engine.match(batch)
+    assert set(engine.store.configuration.schemas) == {(0,)}
+
+
+def test_ranges_are_access_predicates() -> None:
+    engine = ClusterEngine(QUOTE)
+    box = parse("price > $p and price < $p + 1.0 and volume between $v and $v + 9", QUOTE)
+    rng = np.random.default_rng(3)
+    prices, volumes = rng.random(20_000) * 100, rng.integers(0, 1000, 20_000)
+    engine.add_many(np.arange(20_000), box, {"p": prices, "v": volumes})
+    events = [
+        {"price": p, "volume": v} for p, v in ((50.0, 500), (0.5, 3), (100.9, 1008), (-5.0, 4), (3.0, None))
+    ]
+    batch = EventBatch.from_pylist(QUOTE, events)
+    for _ in range(3):
+        offsets, found = engine.match(batch)
+        for e, event in enumerate(events):
+            p, v = event["price"], event["volume"]
+            inside = (prices < p) & (p < prices + 1.0) & (v is not None)
+            wanted = np.flatnonzero(inside & (volumes <= (v or 0)) & ((v or 0) <= volumes + 9))
+            assert found[offsets[e] : offsets[e + 1]].tolist() == wanted.tolist()
+        prices = rng.random(20_000) * 100
+        engine.update_many(np.arange(20_000), {"p": prices})
+    assert "price near, volume near" in engine.render()
+
+
+def test_maintenance_follows_what_subscriptions_ask_for() -> None:
+    names = {f"a{i}": "int64" for i in range(6)}
+    wide = EventType("Wide", names)
+    engine = ClusterEngine(wide, configuration="dynamic")
+    rng = np.random.default_rng(4)
+    events = EventBatch.from_pylist(wide, [{n: int(rng.integers(30)) for n in names} for _ in range(3_000)])
+
+    def ask(first: int, attribute: int) -> None:
+        filter = parse(f"a{attribute} == $x and a{attribute + 1} == $y and a{attribute + 2} == $z", wide)
+        values = {name: rng.integers(0, 30, 20_000) for name in "xyz"}
+        engine.add_many(np.arange(first, first + 20_000), filter, values)
+
+    ask(0, 0)
+    engine.match(events)
+    engine.match(events)
+    before = set(engine.store.configuration.schemas)
+    assert before
+    assert all(len(schema) >= 2 and set(schema) <= {0, 1, 2} for schema in before)
+    ask(20_000, 3)
+    engine.remove_many(np.arange(20_000))
+    engine.match(events)
+    engine.match(events)
+    after = set(engine.store.configuration.schemas)
+    assert after
+    assert all(len(schema) >= 2 and set(schema) <= {3, 4, 5} for schema in after)
+
+
+def test_what_a_configuration_or_a_number_of_threads_must_be() -> None:
+    with pytest.raises(CoveyError, match="configuration 'fast': expected one of adaptive"):
+        ClusterEngine(QUOTE, configuration="fast")
+    with pytest.raises(CoveyError, match="threads 0: expected 1 to"):
+        ClusterEngine(QUOTE, threads=0)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_share_a_batch_and_answer_alike(threads: int) -> None:
+    one, several = ClusterEngine(QUOTE), ClusterEngine(QUOTE, threads=threads)
+    rows = [{"price": i * 0.37 % 10, "volume": i % 7} for i in range(1000)]
+    batch = EventBatch.from_pylist(QUOTE, rows)
+    for engine in (one, several):
+        engine.add_many(np.arange(500), parse("price < $x or volume == 3", QUOTE), {"x": np.arange(500) / 50})
+    for ours, theirs in zip(one.match(batch), several.match(batch), strict=True):
+        assert ours.tolist() == theirs.tolist()

@@ -27,7 +27,7 @@ SHAPES = (
     "price < $a or volume > $c",
     "not exists(price) and volume == $c",
     "price != $a",
-    "symbol in ($s, \"S1\") and exists(volume)",
+    'symbol in ($s, "S1") and exists(volume)',
     "",
 )
 

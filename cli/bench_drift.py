@@ -1,0 +1,44 @@
+"""`covey bench drift` for people: which drifts, a progress bar on stderr, a table for each."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import Progress
+
+from covey.matcher import compile_kernels
+from covey.matcher.errors import CoveyError
+from covey.sim.bench.drift import DRIFTS, Plan, Result, measure
+
+
+def run(names: list[str], quiet: bool, **options: int) -> list[Result]:
+    """All results; prints a table for each, unless `quiet`. `CoveyError` for an unknown drift."""
+    for name in names:
+        if name not in DRIFTS:
+            raise CoveyError(f"drift {name!r}: expected one of {', '.join(DRIFTS)}")
+    compile_kernels()
+    results: list[Result] = []
+    for name in names:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(name, total=1.0)
+            results.append(
+                measure(
+                    Plan(name, **options),
+                    lambda words, done, task=task, name=name: progress.update(  # type: ignore[misc]
+                        task, description=f"{name}: {words}", completed=done
+                    ),
+                )
+            )
+        if not quiet:
+            print(_table(results[-1]), flush=True)
+    return results
+
+
+def _table(result: Result) -> str:
+    lines = [
+        f"{result.drift}, {result.subscriptions:,} subscriptions, events/s at the start and after each step:"
+    ]
+    for name, rates in result.rates.items():
+        lines.append(f"  {name:15} {' '.join(f'{rate:>10,.0f}' for rate in rates)}")
+    share = result.rates["dynamic"][-1] / result.optimum
+    lines.append(f"  {'static optimum':15} {result.optimum:>10,.0f}; dynamic reaches {share:.0%} of it")
+    return "\n".join(lines)

@@ -1,0 +1,26 @@
+"""`covey bench drift` on a small scale."""
+
+from __future__ import annotations
+
+import pytest
+
+from covey.matcher.errors import CoveyError
+from covey.sim.bench.drift import DRIFTS, Plan, measure
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
+    said: list[float] = []
+    plan = Plan(drift, subscriptions=2_000, steps=2, events=3_000, repetitions=1)
+    result = measure(plan, lambda words, done: said.append(done))
+    assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 3}
+    assert said == sorted(said)
+    told = result.as_json()
+    assert told["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
+
+
+def test_an_unknown_drift_is_refused() -> None:
+    from covey.cli.bench_drift import run
+
+    with pytest.raises(CoveyError, match="continental"):
+        run(["continental"], True, subscriptions=100)
