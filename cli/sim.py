@@ -172,6 +172,8 @@ def fuzz_command(
     operators: Annotated[
         bool, typer.Option(help="Filters with or, !=, prefix and the like as well.")
     ] = False,
+    merging: Annotated[str, typer.Option(help="off, perfect or budget.")] = "off",
+    merging_budget: Annotated[int, typer.Option(min=1, help="Slots per link and type.")] = 3,
     defect: Annotated[
         str | None,
         typer.Option(
@@ -204,6 +206,8 @@ def fuzz_command(
         operators=operators,
         gapless=gapless,
         damping=damping,
+        merging=merging,
+        merging_budget=merging_budget,
         defect=defect,
     )
     if seed is not None:

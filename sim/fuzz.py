@@ -16,6 +16,7 @@ from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.errors import CoveyError
+from covey.overlay.core.mergers import MERGINGS
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import ClientProcess
@@ -76,12 +77,15 @@ class Options:
     gapless: bool = False
     damping: float = 0.0
     operators: bool = False
+    merging: str = "off"
+    merging_budget: int = 3
     defect: str | None = None
 
     def __post_init__(self) -> None:
         for name, value, expected in (
             ("routing", self.routing, ("parametric", "static")),
             ("resubscribe", self.resubscribe, ("new_first", "old_first")),
+            ("merging", self.merging, MERGINGS),
             ("defect", self.defect, (None, *DEFECTS)),
         ):
             if value not in expected:
@@ -98,7 +102,7 @@ class Options:
                 if isinstance(value, bool):
                     words.append(f"--{'' if value else 'no-'}{field.name}")
                 else:
-                    words.append(f"--{field.name} {str(value).replace('_', '-')}")
+                    words.append(f"--{field.name.replace('_', '-')} {str(value).replace('_', '-')}")
         return " ".join(words)
 
 
@@ -139,6 +143,8 @@ class History:
             resubscribe=options.resubscribe,
             engine=options.engine,
             poset="forest",
+            merging=options.merging,
+            merging_budget=options.merging_budget,
             costs=self._costs(),
             defect=self._defect,
             link={

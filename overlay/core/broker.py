@@ -27,6 +27,7 @@ from covey.overlay.core.acks import HELD, Acks
 from covey.overlay.core.diagram import Diagram
 from covey.overlay.core.dispatch import dispatch, replay
 from covey.overlay.core.interest import Interest, Registry
+from covey.overlay.core.mergers import MERGING_BUDGET, merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -74,8 +75,9 @@ class Broker:
     from the start. `neighbours` are the ids of the brokers that it will be linked to: one that knows them
     acknowledges, after a restart, only what has taken effect beyond them as well. `replay_events` of each
     type are kept for updates without gaps. `damping` is how many typical steps wider a client's bounds are
-    announced to neighbours (`announcing.py`). Raises `ValueError` for another routing or poset, or for
-    damping with the engine "poset", which cannot tell the two apart.
+    announced to neighbours (`announcing.py`). `merging` is "off", "perfect" or "budget", with at most
+    `merging_budget` slots per neighbour and type. Raises `ValueError` for another routing, poset or merging,
+    or for damping with the engine "poset", which cannot tell the two apart.
     """
 
     def __init__(
@@ -89,6 +91,8 @@ class Broker:
         neighbours: Iterable[str] = (),
         replay_events: int = 0,
         damping: float = 0.0,
+        merging: str = "off",
+        merging_budget: int = MERGING_BUDGET,
     ) -> None:
         if routing not in _ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
@@ -110,6 +114,7 @@ class Broker:
         self._movers = Movers()
         self._now_ns = 0
         self._poset = _POSETS[poset]
+        self._new_merger = merger_factory(merging, merging_budget, routing)
         self._maybe_idle: dict[str, None] = {}
         self._unheard: dict[Interface, None] = dict.fromkeys(BROKER + name for name in neighbours)
         """Neighbours that have not told their state, up to SyncEnd, since this broker started."""
@@ -655,7 +660,7 @@ class Broker:
     def _type(self, event_type: EventType) -> TypeState:
         state = self.types.get(event_type.name)
         if state is None:
-            state = TypeState(event_type, engine=self.engine, poset=self._poset)
+            state = TypeState(event_type, engine=self.engine, poset=self._poset, merger=self._new_merger)
             if self.replay_events:
                 state.ring = Ring(self.replay_events)
             self.types[event_type.name] = state

@@ -41,6 +41,8 @@ def dispatch(
         for session, (_, rows, ends, ids) in shares:
             part = batch if rows is None else batch.take(rows)
             yield session, Deliver(part, ends, ids, session.received, replayed)
+    if source.is_broker and not replayed:
+        source.counters.events_unwanted += _unwanted(len(batch), links, shares)
     if state.ring is not None:
         state.ring.record(
             batch,
@@ -48,6 +50,21 @@ def dispatch(
             [(link.life, mask) for link, mask in links],
             [(session.life, share) for session, share in shares],
         )
+
+
+def _unwanted(
+    count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[tuple[Peer, Share]]
+) -> int:
+    """How many events of a batch went to nobody."""
+    if any(mask is None for _, mask in links) or any(share[1] is None for _, share in shares):
+        return 0
+    taken = np.zeros(count, np.bool_)
+    for _, mask in links:
+        if mask is not None:
+            taken |= mask
+    for _, share in shares:
+        taken[share[1]] = True
+    return count - int(np.count_nonzero(taken))
 
 
 def replay(interest: Interest, peer: Peer, state: TypeState, since_ns: int) -> Iterator[Publish | Deliver]:

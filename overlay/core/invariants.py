@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from covey.matcher.covering import covers_region
+from covey.matcher.region import Region
 from covey.overlay.core.interest import Interest
 from covey.overlay.core.poset import Poset
-from covey.overlay.core.type_state import TypeState, group_of
+from covey.overlay.core.type_state import Outgoing, TypeState, group_of
 
 if TYPE_CHECKING:
     from covey.overlay.core.broker import Broker
@@ -123,7 +124,10 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
         assert held == wanted, (
             f"{here}: the poset holds {sorted(held)}, the groups' roots are {sorted(wanted)}"
         )
-        roots = {root.uid for root in outgoing.poset.roots()}
+        if outgoing.merger is not None:
+            check_bundles(outgoing, here)
+        asked = outgoing.poset.roots() if outgoing.merger is None else outgoing.merger.bundles()
+        roots = {root.uid for root in asked}
         slots = {slot.root.uid for slot in outgoing.slots}
         assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
         assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
@@ -143,6 +147,31 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
             assert 0 < slot.slot_id <= broker.peers[neighbour].last_slot, (
                 f"{here}: slot id {slot.slot_id} not given"
             )
+
+
+def check_bundles(outgoing: Outgoing, where: str) -> None:
+    """Every root is in one bundle that asks for it; bundles hold no more roots than there are, and are no
+    more than the budget; those of perfect merging ask for no more than their roots do.
+    """
+    merger = outgoing.merger
+    assert merger is not None
+    held: dict[int, list[Interest]] = {}
+    for root in outgoing.poset.roots():
+        held.setdefault(merger.bundle_of(root).uid, []).append(root)
+    bundles = merger.bundles()
+    assert sum(bundle.size for bundle in bundles) == sum(map(len, held.values())), (
+        f"{where}: {bundles} are of other roots"
+    )
+    assert held.keys() == {bundle.uid for bundle in bundles}, f"{where}: roots are in {list(held)}"
+    for bundle in bundles:
+        roots = held[bundle.uid]
+        for root in roots:
+            assert covers_region(bundle.region, root.region), f"{where}: {bundle} misses events of {root}"
+        if merger.budget is None:
+            found = [c for root in roots for c in root.region.conjunctions or ()]
+            together = Region(bundle.structure.event_type, tuple(found)) if found else roots[0].region
+            assert covers_region(together, bundle.region), f"{where}: {bundle} is wider than {roots}"
+    assert merger.budget is None or len(bundles) <= merger.budget, f"{where}: {len(bundles)} bundles"
 
 
 def check_engines(state: TypeState, where: str) -> None:

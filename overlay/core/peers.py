@@ -24,6 +24,8 @@ class Counters:
     events_received: int = 0
     events_sent: int = 0
     events_dropped: int = 0
+    events_unwanted: int = 0
+    """Events that came from a neighbour and went to nobody: what merging asks for in excess."""
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -32,6 +34,7 @@ class Counters:
             "events_received": self.events_received,
             "events_sent": self.events_sent,
             "events_dropped": self.events_dropped,
+            "events_unwanted": self.events_unwanted,
         }
 
 

@@ -20,19 +20,60 @@ so an id that the neighbour may still use cannot be taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from covey.overlay.core.interest import Interest
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
-from covey.overlay.core.poset import Heir, RootChange
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
+    from covey.matcher.covering import Region
     from covey.matcher.expression import Scalar
 
 SlotMessage = Subscribe | Update | Unsubscribe
+
+
+class Asked(Protocol):
+    """What takes a slot: a root (`Interest`), or several as one (`Bundle`)."""
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def structure(self) -> Filter: ...
+
+    @property
+    def announced(self) -> dict[str, Scalar]: ...
+
+    @property
+    def region(self) -> Region: ...
+
+
+class Succession(Protocol):
+    """One that entered and can take the place of one that left (`Heir`, `BundleHeir`)."""
+
+    @property
+    def left(self) -> Asked: ...
+
+    @property
+    def entered(self) -> Asked: ...
+
+    @property
+    def wider(self) -> bool: ...
+
+
+class Changed(Protocol):
+    """How a change has changed what is asked for (`RootChange`, `BundleChange`)."""
+
+    @property
+    def entered(self) -> Sequence[Asked]: ...
+
+    @property
+    def moved(self) -> Sequence[Asked]: ...
+
+    @property
+    def left(self) -> Sequence[Asked]: ...
 
 
 @dataclass(slots=True)
@@ -40,11 +81,13 @@ class Slot:
     """What the neighbour holds for one root. `epoch` is that of the last message about it."""
 
     slot_id: int
-    root: Interest
+    root: Asked
     structure: Filter
     values: dict[str, Scalar]
     epoch: int
     refused: bool = False
+    uid: int = 0
+    """The root's, since it took the slot. (A bundle that becomes another takes another uid.)"""
 
 
 class Slots:
@@ -59,12 +102,12 @@ class Slots:
         self._by_root: dict[int, Slot] = {}
         self._by_id: dict[int, Slot] = {}
 
-    def change(self, roots: RootChange, heirs: Iterable[Heir]) -> list[SlotMessage]:
+    def change(self, roots: Changed, heirs: Iterable[Succession]) -> list[SlotMessage]:
         """Bring the slots to the new roots; the messages that tell the neighbour, in order."""
         entered = {root.uid: root for root in roots.entered}
         left = {root.uid: root for root in roots.left}
-        wider: list[tuple[Slot, Interest]] = []
-        narrower: list[tuple[Slot, Interest]] = []
+        wider: list[tuple[Slot, Asked]] = []
+        narrower: list[tuple[Slot, Asked]] = []
         if self._parametric:
             for heir in heirs:
                 if heir.left.uid in left and heir.entered.uid in entered:
@@ -79,20 +122,21 @@ class Slots:
             self._succeed(self._by_root[root.uid], root, messages)
         for slot, root in narrower:
             self._succeed(slot, root, messages)
-        messages += [self._release(root) for root in left.values()]
+        messages += [self._release(uid) for uid in left]
         return messages
 
-    def _occupy(self, root: Interest) -> Subscribe:
-        slot = Slot(self._next_id(), root, root.structure, root.announced, self._next_epoch())
+    def _occupy(self, root: Asked) -> Subscribe:
+        slot = Slot(self._next_id(), root, root.structure, root.announced, self._next_epoch(), uid=root.uid)
         self._by_root[root.uid] = slot
         self._by_id[slot.slot_id] = slot
         return Subscribe(slot.epoch, slot.slot_id, slot.structure, slot.values)
 
-    def _succeed(self, slot: Slot, root: Interest, messages: list[SlotMessage]) -> None:
-        if slot.root is not root:
-            del self._by_root[slot.root.uid]
+    def _succeed(self, slot: Slot, root: Asked, messages: list[SlotMessage]) -> None:
+        if slot.uid != root.uid:
+            del self._by_root[slot.uid]
             self._by_root[root.uid] = slot
-            slot.root = root
+            slot.uid = root.uid
+        slot.root = root
         values = root.announced
         changed = {name: value for name, value in values.items() if slot.values[name] != value}
         slot.values = values
@@ -100,8 +144,8 @@ class Slots:
             slot.epoch = self._next_epoch()
             messages.append(Update(slot.epoch, slot.slot_id, changed))
 
-    def _release(self, root: Interest) -> Unsubscribe:
-        slot = self._by_root.pop(root.uid)
+    def _release(self, uid: int) -> Unsubscribe:
+        slot = self._by_root.pop(uid)
         del self._by_id[slot.slot_id]
         return Unsubscribe(self._next_epoch(), slot.slot_id)
 
@@ -117,9 +161,9 @@ class Slots:
 
     def withdraw(self) -> list[SlotMessage]:
         """Release every slot."""
-        return [self._release(slot.root) for slot in list(self._by_id.values())]
+        return [self._release(slot.uid) for slot in list(self._by_id.values())]
 
-    def slot_of(self, root: Interest) -> Slot:
+    def slot_of(self, root: Asked) -> Slot:
         return self._by_root[root.uid]
 
     def get(self, slot_id: int) -> Slot | None:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.interest import Interest
 from covey.overlay.core.matching import Matching
+from covey.overlay.core.merging import Merger
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.poset import Poset, RootChange
+from covey.overlay.core.poset import Heir, Poset, RootChange
 from covey.overlay.core.poset_matching import POSET, PosetMatching
 from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import Slot, SlotMessage, Slots
@@ -40,17 +41,35 @@ def group_of(interface: Interface) -> str:
 
 @dataclass(slots=True)
 class Outgoing:
-    """The interest sent to one neighbour."""
+    """The interest sent to one neighbour. With a merger, slots ask for its bundles and not for roots."""
 
     poset: Poset
     slots: Slots
+    merger: Merger | None
+
+    def tell(self, roots: RootChange, heirs: Iterable[Heir]) -> list[SlotMessage]:
+        """Bring the slots to the new roots; the messages that tell the neighbour, in order."""
+        if self.merger is None:
+            return self.slots.change(roots, heirs)
+        bundles = self.merger.change(roots)
+        return self.slots.change(bundles, bundles.heirs)
+
+    def slot_of(self, root: Interest) -> Slot:
+        """The slot that asks for a root."""
+        return self.slots.slot_of(root if self.merger is None else self.merger.bundle_of(root))
 
 
 class TypeState:
     """All routing state of one event type."""
 
     def __init__(
-        self, event_type: EventType, *, engine: str, poset: Callable[[], Poset], pinned: bool = False
+        self,
+        event_type: EventType,
+        *,
+        engine: str,
+        poset: Callable[[], Poset],
+        merger: Callable[[], Merger | None] = lambda: None,
+        pinned: bool = False,
     ) -> None:
         self.event_type = event_type
         self.pinned = pinned
@@ -73,6 +92,7 @@ class TypeState:
         self.ring: Ring | None = None
         """Its recent events, where updates without gaps are provided for."""
         self._new_poset = poset
+        self._new_merger = merger
 
     @property
     def idle(self) -> bool:
@@ -105,18 +125,18 @@ class TypeState:
             if neighbour != group:
                 second = outgoing.poset.change(first.entered, first.moved, first.left)
                 if second:
-                    messages = outgoing.slots.change(second, chain(first.heirs, second.heirs))
+                    messages = outgoing.tell(second, chain(first.heirs, second.heirs))
                     told.append((neighbour, messages))
         return told
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
         """A neighbour publishes now: the interest that is there flows to it."""
-        outgoing = self.outgoing[neighbour] = Outgoing(self._new_poset(), slots)
+        outgoing = self.outgoing[neighbour] = Outgoing(self._new_poset(), slots, self._new_merger())
         wanted = [
             root for group, poset in self.groups.items() if group != neighbour for root in poset.roots()
         ]
         change = outgoing.poset.change(entered=wanted)
-        return outgoing.slots.change(RootChange(entered=change.entered), ())
+        return outgoing.tell(RootChange(entered=change.entered), ())
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
         """A neighbour no longer publishes: the interest sent to it is withdrawn."""
@@ -131,7 +151,7 @@ class TypeState:
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
                 root = root or self.groups[group].root_of(interest)
-                yield neighbour, outgoing.slots.slot_of(outgoing.poset.root_of(root))
+                yield neighbour, outgoing.slot_of(outgoing.poset.root_of(root))
 
     def interests(self) -> Iterable[Interest]:
         """Every interest in this type, group by group."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.interest import Interest
+from covey.overlay.core.merging import Bundle
 from covey.overlay.core.peers import Peer
 from covey.overlay.core.poset import Poset
 from covey.overlay.core.slots import Slot
@@ -45,10 +46,18 @@ def render(broker: Broker) -> str:
                 waiting = broker.acks.outstanding(neighbour, slot.epoch)
                 lines.append(
                     f"    slot {slot.slot_id}: {slot_text(slot)}"
-                    f" <- {slot.root.interface}#{slot.root.subscription_id}"
+                    f" <- {_origin(slot)}"
                     f"{' (not yet acknowledged)' if waiting else ''}"
                 )
     return "\n".join(lines)
+
+
+def _origin(slot: Slot) -> str:
+    """Where a slot's root comes from, or how many it is for."""
+    root = slot.root.root if isinstance(slot.root, Bundle) and slot.root.size == 1 else slot.root
+    if isinstance(root, Interest):
+        return f"{root.interface}#{root.subscription_id}"
+    return f"{root.size} roots" if isinstance(root, Bundle) else "a root"
 
 
 def _tree(poset: Poset) -> list[str]:
@@ -125,4 +134,5 @@ def _totals(peers: list[Peer]) -> dict[str, Any]:
         "events_received": sum(peer.counters.events_received for peer in peers),
         "events_sent": sum(peer.counters.events_sent for peer in peers),
         "events_dropped": sum(peer.counters.events_dropped for peer in peers),
+        "events_unwanted": sum(peer.counters.events_unwanted for peer in peers),
     }

@@ -20,6 +20,7 @@ from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
 from covey.matcher.event_type import EventType
 from covey.overlay.core.broker import POSETS
+from covey.overlay.core.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.poset_matching import POSET
 from covey.overlay.node.limits import Limits, SessionLimits
 
@@ -42,8 +43,8 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """All that an overlay file says. In a link, the second broker dials the first. `engine` and `poset` are
-    those of the brokers' cores.
+    """All that an overlay file says. In a link, the second broker dials the first. `engine`, `poset`,
+    `merging` and `merging_budget` are those of the brokers' cores.
 
     `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
     clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
@@ -64,6 +65,8 @@ class Overlay:
     engine: str = "cluster"
     poset: str = "forest"
     damping: float = 0.0
+    merging: str = "off"
+    merging_budget: int = MERGING_BUDGET
 
     def delay_ms(self, a: str, b: str) -> float:
         """The delay one way of the link between two brokers, in either order; 0 where the file names none."""
@@ -114,6 +117,10 @@ def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None)
     if routing:
         if routing not in ROUTINGS:
             raise ConfigError(f"COVEY_ROUTING is {routing!r}: expected {' or '.join(ROUTINGS)}")
+        if routing == "static" and overlay.merging != "off":
+            raise ConfigError(
+                f"COVEY_ROUTING is {routing!r}: expected parametric with merging {overlay.merging}"
+            )
         overlay = replace(overlay, routing=routing)
     return overlay
 
@@ -141,7 +148,7 @@ class _Reader:
 
     def overlay(self, document: object) -> Overlay:
         known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
-        known += ["replay_events", "engine", "poset", "damping"]
+        known += ["replay_events", "engine", "poset", "damping", "merging", "merging_budget"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -169,6 +176,12 @@ class _Reader:
             raise self.error("damping", f"is {damping!r}: expected a number of steps, from 0 for off to 1e6")
         if damping and engine == POSET:
             raise self.error("damping", f"is {damping!r}: expected 0 with engine {POSET!r}")
+        merging = self.choice(top.get("merging", "off"), "merging", MERGINGS)
+        if merging != "off" and routing == "static":
+            raise self.error("merging", f"is {merging!r}: expected off with static routing")
+        budget = top.get("merging_budget", MERGING_BUDGET)
+        if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+            raise self.error("merging_budget", f"is {budget!r}: expected a whole number from 1 up")
         return Overlay(
             name,
             routing,
@@ -183,6 +196,8 @@ class _Reader:
             engine,
             poset,
             float(damping),
+            merging,
+            budget,
         )
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:

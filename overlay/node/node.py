@@ -61,6 +61,8 @@ class Node:
             neighbours=overlay.neighbours(name),
             replay_events=overlay.replay_events,
             damping=overlay.damping,
+            merging=overlay.merging,
+            merging_budget=overlay.merging_budget,
         )
         self.outlets: dict[Interface, Outlet] = {}
         self.draining = False

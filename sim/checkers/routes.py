@@ -2,7 +2,8 @@
 
 Computed from the overlay's shape and the clients alone; of the brokers' code it uses nothing but `covers`, to
 compare. For the link from a to b and one event type: something is asked of b only if a client on b's side
-advertises the type, and then it is the maximal elements of what all clients on a's side want. To be asked
+advertises the type, and then it is the maximal elements of what all clients on a's side want; with merging,
+what covers each of these, and no more together (perfect) or in no more slots than the budget. To be asked
 when all is quiet.
 """
 
@@ -114,7 +115,16 @@ def _compare(
     for wish in wanted:
         if not any(covers_region(region, wish.region) for region in regions):
             yield f"{where}: nothing asks for {wish.text}"
-    for i, (slot, region) in enumerate(zip(slots, regions, strict=True)):
+    merging = simulation.merging
+    if merging == "budget" and len(slots) > (simulation.merging_budget if wanted else 0):
+        yield f"{where}: {len(slots)} slots, for a budget of {simulation.merging_budget}"
+    if merging == "perfect" and slots and not simulation.damping:
+        found = [conjunction for wish in wanted for conjunction in wish.region.conjunctions or ()]
+        together = Region(regions[0].event_type, tuple(found))
+        for slot, region in zip(slots, regions, strict=True):
+            if not covers_region(together, region):
+                yield f"{where}: slot {slot.slot_id} asks for what nobody wants"
+    for i, (slot, region) in enumerate(zip(slots, regions, strict=True) if merging == "off" else ()):
         # Damped bounds are announced wider than they are wanted.
         if not any(
             covers_region(region, wish.region) and (simulation.damping or covers_region(wish.region, region))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession
 from covey.overlay.core.link import Link
+from covey.overlay.core.mergers import MERGING_BUDGET
 from covey.overlay.core.poset_matching import POSET
 from covey.sim.simulator.broker import BrokerProcess
 from covey.sim.simulator.client import ClientProcess
@@ -54,6 +55,8 @@ class Simulation:
         lease_ns: int = LEASE_NS,
         replay_events: int = 0,
         damping: float = 0.0,
+        merging: str = "off",
+        merging_budget: int = MERGING_BUDGET,
     ) -> None:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
@@ -74,6 +77,7 @@ class Simulation:
         self._lease_ns = lease_ns
         self._replay_events = replay_events
         self.damping = damping
+        self.merging, self.merging_budget = merging, merging_budget
 
     # --- shape ----------------------------------------------------------------------------------------------
 
@@ -106,6 +110,8 @@ class Simulation:
                 neighbours=beside,
                 replay_events=self._replay_events,
                 damping=self.damping,
+                merging=self.merging,
+                merging_budget=self.merging_budget,
             )
 
         made = BrokerProcess(name, self.clock, core, self._link, self._costs, self.watchers, self._defect)

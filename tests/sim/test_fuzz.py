@@ -89,6 +89,10 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         Options(routing="static", resubscribe="old_first"),
         Options(routing="static", operators=True),
         Options(steps=250),
+        Options(merging="perfect"),
+        Options(merging="perfect", operators=True),
+        Options(merging="budget"),
+        Options(merging="budget", merging_budget=1, steps=250),
     ],
     ids=[
         "operators",
@@ -101,6 +105,10 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         "old-first",
         "static-operators",
         "long",
+        "perfect",
+        "perfect-operators",
+        "budget",
+        "budget-of-one",
     ],
 )
 def test_other_histories(options: Options) -> None:

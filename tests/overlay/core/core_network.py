@@ -44,11 +44,12 @@ class Network:
         routing: str = "parametric",
         engine: str = "naive",
         poset: str = "forest",
+        merging: str = "off",
         on_deliver: Callable[[Client, DeliverTo], None] | None = None,
         on_settled: Callable[[Client, int], None] | None = None,
         trace: Trace | None = None,
     ) -> None:
-        self.routing, self.engine, self.poset = routing, engine, poset
+        self.routing, self.engine, self.poset, self.merging = routing, engine, poset, merging
         self.brokers: dict[str, Broker] = {}
         self.clients: dict[str, Client] = {}
         self.links: list[tuple[str, str]] = []
@@ -69,6 +70,8 @@ class Network:
             routing=self.routing,
             engine=self.engine,
             poset=self.poset,
+            merging=self.merging,
+            merging_budget=3,
             event_types=event_types,
             neighbours=[
                 b.partition("/")[2] for pair in self.links for a, b in (pair, pair[::-1]) if a == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import count
+from typing import Any
 
 import pytest
 from test_poset import POINT, SHAPES, Made, fresh, values
@@ -12,6 +13,7 @@ from covey.matcher.covering import covers_region
 from covey.matcher.filter import Filter
 from covey.matcher.language import parse
 from covey.overlay.core.interest import Interest, Registry
+from covey.overlay.core.mergers import merger_factory
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 from covey.overlay.core.poset import Forest, RootChange
 from covey.overlay.core.slots import SlotMessage, Slots
@@ -20,8 +22,9 @@ from covey.overlay.core.slots import SlotMessage, Slots
 class Link:
     """A poset, its slots, and what the neighbour makes of the messages."""
 
-    def __init__(self, *, parametric: bool = True) -> None:
+    def __init__(self, *, parametric: bool = True, merging: str = "off", budget: int = 3) -> None:
         epochs, ids = count(1), count(1)
+        self.merger = merger_factory(merging, budget, "parametric")()
         self.poset = Forest()
         self.slots = Slots(lambda: next(epochs), lambda: next(ids), parametric=parametric)
         self.held: dict[int, tuple[Filter, dict[str, object]]] = {}
@@ -33,6 +36,9 @@ class Link:
         left: list[Interest] | None = None,
     ) -> list[SlotMessage]:
         roots = self.poset.change(entered or (), moved or (), left or ())
+        if self.merger is not None:
+            bundles = self.merger.change(roots)
+            return self.slots.change(bundles, bundles.heirs)
         return self.slots.change(roots, roots.heirs)
 
     def apply(self, message: SlotMessage) -> None:
@@ -173,11 +179,20 @@ def test_ten_thousand_exchanges_leave_no_trace() -> None:
 POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
 
 
-@pytest.mark.parametrize("parametric", [True, False])
-@pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",)])
+MODES: dict[str, dict[str, Any]] = {
+    "parametric": {},
+    "static": {"parametric": False},
+    "perfect": {"merging": "perfect"},
+    "budget": {"merging": "budget"},
+}
+BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and y == $c", "x == $a and y < 9")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",), BOXES], ids=["all", "rows", "boxes"])
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_lost_between_two_messages_of_a_change(
-    seed: int, shapes: tuple[str, ...], parametric: bool
+    seed: int, shapes: tuple[str, ...], mode: str
 ) -> None:
     """After every single message the neighbour is asked for each event that a filter asks for before and
     after.
@@ -186,7 +201,7 @@ def test_nothing_is_lost_between_two_messages_of_a_change(
     root of the same structure.
     """
     draw = random.Random(seed)
-    registry, link = Registry(), Link(parametric=parametric)
+    registry, link, parametric = Registry(), Link(**MODES[mode]), mode != "static"
     live: list[Interest] = []
     for step in range(60):
         entered, moved, left = [], [], []
@@ -214,8 +229,23 @@ def test_nothing_is_lost_between_two_messages_of_a_change(
             region = filter.region(known)
             assert covers_region(region, slot.root.region)
             assert covers_region(slot.root.region, region)
+        if mode == "perfect":
+            wished = set().union(*map(wants, live))
+            assert {i for i, point in enumerate(POINTS) if link.asks_for(point)} == wished
+        elif mode == "budget":
+            assert len(link.slots) <= 3
+            check_hulls(link)
         for node in left:
             registry.release(node)
+
+
+def check_hulls(link: Link) -> None:
+    """Each bundle's roots lie in its hull, and a bundle of one asks for that one alone."""
+    assert link.merger is not None
+    for root in link.poset.roots():
+        bundle = link.merger.bundle_of(root)
+        assert covers_region(bundle.region, root.region)
+        assert bundle.size > 1 or covers_region(root.region, bundle.region)
 
 
 def wants(node: Interest) -> set[int]:

@@ -128,3 +128,20 @@ def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> N
         load(tmp_path, TWO, COVEY_ROUTING="x")
     with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
         load_overlay(tmp_path / "nowhere.yaml", {})
+
+
+def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
+    plain = load(tmp_path, TWO)
+    assert (plain.merging, plain.merging_budget) == ("off", 64)
+    text = f"{TWO}\nmerging: budget\nmerging_budget: 12\n"
+    merging = load(tmp_path, text)
+    assert (merging.merging, merging.merging_budget) == ("budget", 12)
+    for wrong, complaint in (
+        (text.replace("budget: 12", "budget: 0"), "merging_budget is 0: expected a whole number from 1 up"),
+        (text.replace(": budget", ": all"), "merging is 'all': expected"),
+        (f"{text}routing: static\n", "merging is 'budget': expected off with static routing"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            load(tmp_path, wrong)
+    with pytest.raises(ConfigError, match="COVEY_ROUTING is 'static': expected parametric with"):
+        load(tmp_path, text, COVEY_ROUTING="static")
