@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which: aguilera, bittner or fabret.")],
+    paper: Annotated[str, typer.Argument(help="Which: aguilera, bittner, fabret or jayaram.")],
     quick: Annotated[bool, typer.Option("--quick", help="At a size that takes a few minutes.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write the report (HTML, JSON) and its plots (PNG) into.")

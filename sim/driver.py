@@ -70,7 +70,7 @@ class Run:
         self.scenario = scenario
         self.findings = Findings()
         self.topology = topology or topology_of(scenario)
-        self.costs = costs or costs_of(scenario.cpu)
+        self.costs = costs or costs_of(scenario.cpu, scenario.cpu_scale)
         wire = WireOptions(
             round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
         )
@@ -81,6 +81,7 @@ class Run:
             engine=scenario.engine,
             poset=scenario.poset,
             costs=self.costs,
+            link={"join_events": scenario.join},
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")
@@ -251,8 +252,8 @@ def load_of(scenario: Scenario, topology: Topology, rng: random.Random) -> Load:
     return TradingLoad(topology, publishers, rng, scenario.types)
 
 
-def costs_of(cpu: str) -> Costs:
-    """What messages cost: "free", "measured", or what a calibration file says."""
+def costs_of(cpu: str, scale: float = 1.0) -> Costs:
+    """What messages cost: "free", "measured" (times `scale`), or what a calibration file says."""
     if cpu == "free":
         return Free()
-    return Measured() if cpu == "measured" else Calibrated.load(cpu)
+    return Measured(scale) if cpu == "measured" else Calibrated.load(cpu)

@@ -61,19 +61,17 @@ class WatchedSession(ClientSession):
         return messages
 
     def subscribe(
-        self, filter: Filter, values: Mapping[str, object] | None = None
+        self, filter: Filter, values: Mapping[str, object] | None = None, **times_ns: int
     ) -> tuple[int, list[Message]]:
-        subscription_id, messages = super().subscribe(filter, values)
+        subscription_id, messages = super().subscribe(filter, values, **times_ns)
         self._filters[subscription_id] = filter
         for watcher in self._watchers:
             watcher.subscribed(self._self, subscription_id)
         return subscription_id, messages
 
-    def update(
-        self, subscription_id: int, values: Mapping[str, object], *, since_ns: int = 0
-    ) -> list[Message]:
+    def update(self, subscription_id: int, values: Mapping[str, object], **times_ns: int) -> list[Message]:
         old = self.values(subscription_id)
-        messages = super().update(subscription_id, values, since_ns=since_ns)
+        messages = super().update(subscription_id, values, **times_ns)
         if messages:
             for watcher in self._watchers:
                 watcher.updated(self._self, subscription_id, old)
