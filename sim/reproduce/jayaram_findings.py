@@ -132,7 +132,8 @@ def work(result: Result) -> Finding:
         f"A change takes all brokers together {took[0]:.2f} ms as a re-subscription and {took[1]:.2f} ms as "
         f"an update ({pair[0]}, {pair[1]}). Times are as they are; in the runs they count "
         f"{scenario.cpu_scale:g} times. {scenario.brokers} brokers, {scenario.publishers} publishers of "
-        f"{scenario.event_rate:g} events/s, {scenario.subscribers} subscribers, {scenario.delay_ms:g} ms per link.",
+        f"{scenario.event_rate:g} events/s, {scenario.subscribers} subscribers, {scenario.delay_ms:g} ms "
+        "per link.",
         took[0] > took[1],
         rows,
         Curves(e.x, "processor time per change (ms)", series),
