@@ -169,6 +169,7 @@ def fuzz_command(
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
     gapless: Annotated[bool, typer.Option(help="Make half of the updates without gaps.")] = False,
     damping: Annotated[float, typer.Option(min=0.0, help="Damping of the brokers, in typical steps.")] = 0.0,
+    content: Annotated[bool, typer.Option(help="Advertise content as well.")] = False,
     operators: Annotated[
         bool, typer.Option(help="Filters with or, !=, prefix and the like as well.")
     ] = False,
@@ -205,6 +206,7 @@ def fuzz_command(
         crashes=crashes,
         operators=operators,
         gapless=gapless,
+        content=content,
         damping=damping,
         merging=merging,
         merging_budget=merging_budget,

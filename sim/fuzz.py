@@ -57,6 +57,8 @@ OPERATORS = {
     "U": ("x < $a or flag == true", "not (x == $a)"),
 }
 
+CONTENTS = ("x < 3", "x >= 3", "x between 2 and 5")
+
 _LIVELOCK_STEPS = 200_000
 
 
@@ -64,7 +66,8 @@ _LIVELOCK_STEPS = 200_000
 class Options:
     """What all histories of a fuzzing run have in common.
 
-    With `gapless` half of the updates are without gaps; `damping` is that of the brokers. `operators` adds
+    With `gapless` half of the updates are without gaps, with `content` most advertisements have
+    some; `damping` is that of the brokers. `operators` adds
     filters that are no conjunctions of intervals, of which `covers` may know less than there is to know.
     `defect` names one of `defects.DEFECTS`.
     """
@@ -75,6 +78,7 @@ class Options:
     steps: int = 60
     crashes: bool = True
     gapless: bool = False
+    content: bool = False
     damping: float = 0.0
     operators: bool = False
     merging: str = "off"
@@ -278,7 +282,14 @@ class History:
     def _advertise(self) -> None:
         client = self._someone()
         if client is not None:
-            client.advertise(self._random.choice(self._types))
+            event_type = self._random.choice(self._types)
+            contents = (
+                [None, *(parse(text, event_type) for text in CONTENTS)] if self.options.content else [None]
+            )
+            if (
+                event_type.name not in client.advertised_types
+            ):  # events under way were published under its promise
+                client.advertise(event_type, self._random.choice(contents))
 
     def _unadvertise(self) -> None:
         client = self._someone()
@@ -320,6 +331,8 @@ class History:
             client = self._random.choice(publishers)
             event_type = self._random.choice(list(client.advertised_types.values()))
             rows = [self._event(event_type) for _ in range(self._random.randint(1, 4))]
+            content = client.contents[event_type.name]
+            rows = [row for row in rows if content is None or content.matches(row)]
             client.publish(EventBatch.from_pylist(event_type, rows))
 
     def _event(self, event_type: EventType) -> dict[str, object]:

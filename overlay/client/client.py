@@ -22,11 +22,12 @@ from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.outbox import Outbox
 from covey.overlay.client.session import Handlers, Session
 from covey.overlay.client.subscription import Claim, Subscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client import ClientSession, DeliverTo, Matches, Refused, Settled, Transmit
+from covey.overlay.core.client import ClientSession, DeliverTo, Listening, Matches, Refused, Settled, Transmit
 from covey.overlay.core.link import Frame
 from covey.overlay.core.messages import Deliver, Message
 from covey.overlay.core.size import size_of
@@ -91,6 +92,8 @@ class Client:
         self._outbox = Outbox(self._core.publish)
         self._types: dict[str, EventType] = {}
         self._advertised: dict[str, EventType] = {}
+        self._contents: dict[str, Filter | None] = {}
+        self._listeners: dict[str, Listeners] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._deliveries: Deliveries | None = None
         self._waiters = Waiters()
@@ -168,14 +171,20 @@ class Client:
 
     # --- publishing -------------------------------------------------------------------------------
 
-    async def advertise(self, event_type: EventType, *, timeout: float | None = None) -> None:
+    async def advertise(
+        self, event_type: EventType, filter: str | Filter | object = "", /, *, timeout: float | None = None
+    ) -> None:
         """Announce that events of this type will come; returns when the overlay knows.
 
-        Raises `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
+        With a filter (without variables) only events that it accepts: others are refused, and only what
+        subscribers want of them comes here. Said again with another filter, that takes its place. Raises
+        `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
         """
         self._check_open()
-        messages = self._core.advertise(event_type)
+        content = _filter(filter, event_type) if filter != "" else None
+        messages = self._core.advertise(event_type, content, watch=event_type.name in self._listeners)
         self._advertised[event_type.name] = event_type
+        self._contents[event_type.name] = content
         self._transmit(messages)
         try:
             await self._settled(timeout, f"the advertisement of {event_type.name}")
@@ -183,11 +192,28 @@ class Client:
             self._advertised.pop(event_type.name, None)
             raise
 
+    async def listeners(self, type_name: str, *, timeout: float | None = None) -> Listeners:
+        """Whether anyone wants anything of what this client advertises of a type, kept up to date.
+
+        `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type.
+        """
+        event_type = self._publishable(type_name)
+        found = self._listeners.get(type_name)
+        if found is None:
+            found = self._listeners[type_name] = Listeners(type_name)
+            self._transmit(self._core.advertise(event_type, self._contents[type_name], watch=True))
+        await self._settled(timeout, f"the question who listens to {type_name}")
+        return found
+
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
         """Take an advertisement back. `EventTypeError` if there is none."""
         self._check_open()
         messages = self._core.unadvertise(type_name)
         self._advertised.pop(type_name, None)
+        self._contents.pop(type_name, None)
+        gone = self._listeners.pop(type_name, None)
+        if gone is not None:
+            gone._end(None)
         self._transmit(messages)
         await self._settled(timeout, f"the end of the advertisement of {type_name}")
 
@@ -393,6 +419,10 @@ class Client:
                 self._waiters.settle(action.epoch)
             elif isinstance(action, Refused):
                 self._refused(action)
+            elif isinstance(action, Listening):
+                found = self._listeners.get(action.type_name)
+                if found is not None:
+                    found._tell(action.listening)
             elif isinstance(action, Transmit):
                 self._transmit([action.message])
 
@@ -467,6 +497,8 @@ class Client:
             subscription._end(shown)
         if self._deliveries is not None:
             self._deliveries._end(shown)
+        for listeners in self._listeners.values():
+            listeners._end(shown)
         self._ready.set()
 
 

@@ -21,9 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from covey.matcher.errors import EventTypeError, FilterError, VariableError
 from covey.overlay.core import invariants, views
 from covey.overlay.core.acks import HELD, Acks
+from covey.overlay.core.advertising import Promise, covers
 from covey.overlay.core.diagram import Diagram
 from covey.overlay.core.dispatch import dispatch, replay
 from covey.overlay.core.interest import Interest, Registry
@@ -54,6 +58,7 @@ from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.peers import BROKER, Peer, Peers
 from covey.overlay.core.poset import Forest, Poset
 from covey.overlay.core.poset_matching import POSET
+from covey.overlay.core.quenching import Quench
 from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import SlotMessage, Slots
 from covey.overlay.core.type_state import TypeState, difference, group_of
@@ -112,6 +117,7 @@ class Broker:
         self.replay_events = replay_events
         self.damping = damping if routing == "parametric" else 0.0
         self._movers = Movers()
+        self._quench = Quench()
         self._now_ns = 0
         self._poset = _POSETS[poset]
         self._new_merger = merger_factory(merging, merging_budget, routing)
@@ -210,6 +216,8 @@ class Broker:
                 self._take(message, peer)
             elif isinstance(message, Publish):
                 actions.append(Drop("not connected", len(message.batch), message.batch.event_type.name))
+        for name, listeners in self._quench.drain(self.types):
+            self._send(self.peers[name], listeners)
         for name, epoch in self.acks.drain():
             self._acknowledge(name, epoch)
         if self._maybe_idle:
@@ -402,6 +410,7 @@ class Broker:
         moved = interest.move(values, self._now_ns)
         self._put(state, peer, interest)
         if moved:
+            self._quench.touch(state.event_type.name)
             self._tell(state.change(group_of(peer.name), moved=[interest]))
         self._wait_for_cover(state, interest)
 
@@ -417,6 +426,7 @@ class Broker:
     ) -> None:
         """Some subscriptions of an interface come and some go, in one change."""
         matching = state.matching(peer.name)
+        self._quench.touch(state.event_type.name)
         for interest in left:
             del peer.subscriptions[interest.subscription_id]
             matching.discard(interest)
@@ -460,24 +470,35 @@ class Broker:
                 type_name=event_type.name,
             )
             return
+        if message.filter is not None and message.filter.variables:
+            reason = f"advertisement of {event_type.name} with {message.filter}: expected no variables"
+            self._refuse(peer, message.epoch, "INVALID_ARGUMENT", reason, type_name=event_type.name)
+            return
         state = self._type(event_type)
         state.publishers[peer.name] = peer.advertised[event_type.name] = message.epoch
+        rescoped = state.promise(peer.name, message.filter)
         peer.stale_types.pop(event_type.name, None)
+        self._quench.watch(peer, event_type.name, wanted=message.watch)
         for neighbour in self.peers.neighbours():
             if neighbour is peer:
                 continue
-            if neighbour.name in state.told and neighbour.name not in state.refused:
+            promise = state.promise_to(neighbour.name)
+            known = neighbour.name in state.told and neighbour.name not in state.refused
+            if known and covers(state.promised[neighbour.name], promise):
                 self._wait_for(neighbour.name, state.told[neighbour.name])
             else:
                 state.refused.pop(neighbour.name, None)
                 epoch = state.told[neighbour.name] = self._next_epoch(neighbour)
-                self._control(neighbour, Advertise(epoch, event_type))
+                state.promised[neighbour.name] = promise
+                self._control(neighbour, Advertise(epoch, event_type, promise))
         if not peer.is_broker:
             return
         outgoing = state.outgoing.get(peer.name)
         if outgoing is None:
             self._tell([(peer.name, state.open(peer.name, self._slots(peer)))])
         else:
+            if rescoped:
+                self._tell([(peer.name, state.rescope(peer.name))])
             self._tell([(peer.name, outgoing.slots.resend(refused_only=True))])
 
     def _on_unadvertise(self, message: Unadvertise, peer: Peer) -> None:
@@ -490,9 +511,11 @@ class Broker:
         """An interface publishes this type no longer. Nobody has to know at once: no message waits for it."""
         name = state.event_type.name
         del state.publishers[peer.name], peer.advertised[name]
+        state.promise(peer.name, None)
+        self._quench.forget(peer, name)
         for neighbour in list(state.told):
             if not any(publisher != neighbour for publisher in state.publishers):
-                del state.told[neighbour]
+                del state.told[neighbour], state.promised[neighbour]
                 state.refused.pop(neighbour, None)
                 other = self.peers[neighbour]
                 self._send(other, Unadvertise(self._next_epoch(other), name))
@@ -534,11 +557,31 @@ class Broker:
         if state is None or peer.name not in state.publishers or state.event_type != batch.event_type:
             self._turn_away(batch, state, peer)
             return
+        promise = None if peer.is_broker else state.promises.get(peer.name)
+        kept = None if promise is None else promise.keeps(batch)
+        if promise is not None and kept is not None:
+            self._refuse_outside(promise, batch, kept, peer)
+            batch = batch.filter(kept)
+            message, count = Publish(batch), len(batch)
         if not count:
             return
         for target, event_message in dispatch(message, peer, state, self.peers, self.registry):
             target.counters.events_sent += len(event_message.batch)
             self._send(target, event_message)
+
+    def _refuse_outside(
+        self, promise: Promise, batch: EventBatch, kept: npt.NDArray[np.bool_], peer: Peer
+    ) -> None:
+        """Events that their publisher has not advertised: one refusal for each run of them."""
+        outside = np.flatnonzero(~kept)
+        peer.counters.events_dropped += len(outside)
+        sequences, name = batch.sequences()[outside], batch.event_type.name
+        for run in np.split(sequences, np.flatnonzero(np.diff(sequences) != 1) + 1):
+            reason = (
+                f"{len(run)} events of {name} from number {int(run[0])} on not accepted: outside of what "
+                f"{peer.name} advertised, {promise.filter}"
+            )
+            self._send(peer, Refuse(0, "FAILED_PRECONDITION", reason, 0, name, int(run[0]), len(run)))
 
     def _turn_away(self, batch: EventBatch, state: TypeState | None, peer: Peer) -> None:
         name = batch.event_type.name
@@ -582,7 +625,9 @@ class Broker:
             if any(publisher != name for publisher in state.publishers):
                 state.refused.pop(name, None)
                 epoch = state.told[name] = self._next_epoch(peer)
-                self._send(peer, Advertise(epoch, state.event_type))
+                state.promised.pop(name, None)
+                state.promised[name] = state.promise_to(name)
+                self._send(peer, Advertise(epoch, state.event_type, state.promised[name]))
         for state in self.types.values():
             if name in state.outgoing:
                 for message in state.outgoing[name].slots.resend():
@@ -606,6 +651,7 @@ class Broker:
     def _on_disconnect(self, message: Disconnect, peer: Peer) -> None:
         """An interface is gone for good: what it said is void, and nothing waits for it."""
         self.peers.remove(peer)
+        self._quench.forget(peer)
         self.acks.forget_source(peer.name)
         for state in self.types.values():
             state.told.pop(peer.name, None)

@@ -38,6 +38,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
+    Listeners,
     Message,
     Publish,
     Refuse,
@@ -117,13 +118,21 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """Whether anyone wants anything of what is advertised of a type, from now on."""
+
+    type_name: str
+    listening: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Transmit:
     """Send this message to the broker."""
 
     message: Message
 
 
-ClientAction = DeliverTo | Settled | Refused | Transmit
+ClientAction = DeliverTo | Settled | Refused | Listening | Transmit
 
 
 class _Subscription:
@@ -227,6 +236,8 @@ class ClientSession:
         self._next_id = 1
         self._next_sequence = 1
         self._advertised: dict[str, tuple[EventType, int]] = {}
+        self._contents: dict[str, tuple[Filter | None, bool]] = {}
+        """By type: what of it is advertised, and whether to be told who listens."""
         self._subscriptions: dict[int, _Subscription] = {}
         self._by_wire: dict[int, int] = {}
         self._publics: Int64s | None = None
@@ -241,10 +252,17 @@ class ClientSession:
 
     # --- publishing -----------------------------------------------------------------------------------------
 
-    def advertise(self, event_type: EventType) -> list[Message]:
-        """Announce events of this type; nothing to send if that was done. `EventTypeError` for another of the
-        name.
+    def advertise(
+        self, event_type: EventType, filter: Filter | None = None, *, watch: bool = False
+    ) -> list[Message]:
+        """Announce events of this type, those that `filter` accepts; nothing to send if that was done.
+
+        Another filter takes the place of the earlier one. With `watch` the broker tells whether anyone
+        listens. `EventTypeError` for another type of the name, `VariableError` for a filter with variables.
         """
+        if filter is not None and filter.variables:
+            raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
+        content = (filter, watch)
         known = self._advertised.get(event_type.name)
         if known is not None:
             if known[0] != event_type:
@@ -252,10 +270,12 @@ class ClientSession:
                     f"event type {event_type.name}: advertised as {known[0]!r}, now as {event_type!r}; "
                     "expected the same attributes"
                 )
-            return []
+            if self._contents[event_type.name] == content:
+                return []
         epoch = self._next_epoch()
         self._advertised[event_type.name] = (event_type, epoch)
-        return [Advertise(epoch, event_type)]
+        self._contents[event_type.name] = content
+        return [Advertise(epoch, event_type, *content)]
 
     def unadvertise(self, type_name: str) -> list[Message]:
         """Take an advertisement back; `EventTypeError` if there is none."""
@@ -263,7 +283,7 @@ class ClientSession:
             raise EventTypeError(
                 f"event type {type_name!r} is not advertised here; {self._list_advertised()}"
             )
-        del self._advertised[type_name]
+        del self._advertised[type_name], self._contents[type_name]
         return [Unadvertise(self._next_epoch(), type_name)]
 
     def publish(self, batch: EventBatch) -> Publish:
@@ -403,7 +423,7 @@ class ClientSession:
         for name, (event_type, _) in self._advertised.items():
             epoch = self._next_epoch()
             self._advertised[name] = (event_type, epoch)
-            messages.append(Advertise(epoch, event_type))
+            messages.append(Advertise(epoch, event_type, *self._contents[name]))
         for subscription in self._subscriptions.values():
             messages.append(self._subscribe_message(subscription))
             self._views[subscription.filter.event_type.name].newest = self.epoch
@@ -428,6 +448,8 @@ class ClientSession:
             return []
         if isinstance(message, Refuse):
             return self._on_refuse(message)
+        if isinstance(message, Listeners):
+            return [Listening(message.type_name, message.listening)]
         return []
 
     def _on_refuse(self, message: Refuse) -> list[ClientAction]:

@@ -102,6 +102,9 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
         assert (neighbour.name in state.told) == wanted, (
             f"{where}: {neighbour.name} is {'to be told' if wanted else 'told though nobody else publishes'}"
         )
+    assert state.promised.keys() == state.told.keys(), (
+        f"{where}: promised {state.promised}, told {state.told}"
+    )
     assert state.refused.keys() <= state.told.keys(), (
         f"{where}: refused by {list(state.refused)}, told {state.told}"
     )
@@ -118,7 +121,11 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
         here = f"{where}, asked of {neighbour}"
         check_poset(outgoing.poset, here)
         wanted = {
-            root.uid for group, poset in state.groups.items() if group != neighbour for root in poset.roots()
+            root.uid
+            for group, poset in state.groups.items()
+            if group != neighbour
+            for root in poset.roots()
+            if neighbour not in state.promises or state.promises[neighbour].admits(root)
         }
         held = {node.uid for node in outgoing.poset.nodes()}
         assert held == wanted, (

@@ -34,10 +34,14 @@ Interface = str
 
 @dataclass(frozen=True, slots=True)
 class Advertise:
-    """AD: events of this type will come from the sender."""
+    """AD: events of this type will come from the sender, of its content if there is a `filter` (without
+    variables). With `watch` a client is told whether anyone listens (`Listeners`).
+    """
 
     epoch: int
     event_type: EventType
+    filter: Filter | None = None
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,14 @@ class Acknowledge:
     """UPD-ACK: all epochs up to this one have taken effect here and beyond. Cumulative."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """To a client that publishes: whether anyone wants anything of what it advertises, from now on."""
+
+    type_name: str
+    listening: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,7 @@ Message = (
     | Acknowledge
     | SyncBegin
     | SyncEnd
+    | Listeners
     | Publish
     | Deliver
     | Refuse
@@ -194,7 +207,7 @@ Message = (
     | Disconnect
 )
 
-CONTROL = (Advertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Refuse)
+CONTROL = (Advertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Listeners, Refuse)
 """Messages that need no credit on a link and overtake events that wait for it.
 
 Unadvertise is not among them: it keeps its place behind the events that were published before it, else a

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from covey.overlay.core.advertising import Promise, scoped, union
 from covey.overlay.core.interest import Interest
 from covey.overlay.core.matching import Matching
 from covey.overlay.core.merging import Merger
@@ -29,7 +30,7 @@ from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import Slot, SlotMessage, Slots
 
 if TYPE_CHECKING:
-    from covey.matcher import EventType
+    from covey.matcher import EventType, Filter
 
 CLIENTS = "clients"
 """The group of all clients."""
@@ -89,6 +90,10 @@ class TypeState:
         else:
             self.links = Matching(engine, event_type)
             self.sessions = Matching(engine, event_type)
+        self.promises: dict[Interface, Promise] = {}
+        """What publishers advertise, where that is not everything."""
+        self.promised: dict[Interface, Filter | None] = {}
+        """What neighbours were told, None for everything."""
         self.ring: Ring | None = None
         """Its recent events, where updates without gaps are provided for."""
         self._new_poset = poset
@@ -123,7 +128,8 @@ class TypeState:
         told: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
-                second = outgoing.poset.change(first.entered, first.moved, first.left)
+                within = scoped(self.promises.get(neighbour), outgoing.poset, first)
+                second = outgoing.poset.change(*within)
                 if second:
                     messages = outgoing.tell(second, chain(first.heirs, second.heirs))
                     told.append((neighbour, messages))
@@ -132,11 +138,48 @@ class TypeState:
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
         """A neighbour publishes now: the interest that is there flows to it."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._new_poset(), slots, self._new_merger())
-        wanted = [
-            root for group, poset in self.groups.items() if group != neighbour for root in poset.roots()
-        ]
-        change = outgoing.poset.change(entered=wanted)
+        change = outgoing.poset.change(entered=self.wanted(neighbour))
         return outgoing.tell(RootChange(entered=change.entered), ())
+
+    def wanted(self, neighbour: Interface) -> list[Interest]:
+        """The roots of the other groups that the neighbour's promise admits. A scan of them."""
+        promise = self.promises.get(neighbour)
+        return [
+            root
+            for group, poset in self.groups.items()
+            if group != neighbour
+            for root in poset.roots()
+            if promise is None or promise.admits(root)
+        ]
+
+    def promise(self, publisher: Interface, filter: Filter | None) -> bool:
+        """What an interface advertises from now on; whether that is anything else than before."""
+        before = self.promises[publisher].filter if publisher in self.promises else None
+        if filter == before:
+            return False
+        if filter is None:
+            self.promises.pop(publisher, None)
+        else:
+            self.promises[publisher] = Promise(filter)
+        return True
+
+    def promise_to(self, neighbour: Interface) -> Filter | None:
+        """What a neighbour is to be told: all that others promise, and all that it was told before."""
+        filters = [
+            self.promises[name].filter if name in self.promises else None
+            for name in self.publishers
+            if name != neighbour
+        ]
+        return union(filters + ([self.promised[neighbour]] if neighbour in self.promised else []))
+
+    def rescope(self, neighbour: Interface) -> list[SlotMessage]:
+        """The promise of a neighbour has changed: interest flows to it, or no more, accordingly. A scan."""
+        outgoing = self.outgoing[neighbour]
+        wanted = {root.uid: root for root in self.wanted(neighbour)}
+        left = [node for node in outgoing.poset.nodes() if node.uid not in wanted]
+        entered = [root for root in wanted.values() if root not in outgoing.poset]
+        change = outgoing.poset.change(entered, (), left)
+        return outgoing.tell(change, change.heirs) if change else []
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
         """A neighbour no longer publishes: the interest sent to it is withdrawn."""
@@ -151,6 +194,8 @@ class TypeState:
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
                 root = root or self.groups[group].root_of(interest)
+                if root not in outgoing.poset:
+                    continue  # nothing of it is advertised there
                 yield neighbour, outgoing.slot_of(outgoing.poset.root_of(root))
 
     def interests(self) -> Iterable[Interest]:

@@ -110,6 +110,7 @@ def _inspect_type(state: TypeState) -> dict[str, Any]:
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
         "publishers": list(state.publishers),
         "advertised_to": list(state.told),
+        "contents": {name: str(promise.filter) for name, promise in state.promises.items()},
         "replay": {} if state.ring is None else state.ring.inspect(),
         "interest": interest,
         "slots": {

@@ -28,6 +28,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
+    Listeners,
     Message,
     Publish,
     Refuse,
@@ -336,6 +337,8 @@ class _UnknownTypeError(CoveyError):
 def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
     wire.advertise.epoch = m.epoch
     _fill_event_type(wire.advertise.event_type, m.event_type)
+    wire.advertise.filter = "" if m.filter is None else str(m.filter)
+    wire.advertise.watch = m.watch
 
 
 def _encode_unadvertise(wire: pb.Message, m: Unadvertise) -> None:
@@ -366,6 +369,11 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
 
 def _encode_acknowledge(wire: pb.Message, m: Acknowledge) -> None:
     wire.acknowledge.epoch = m.epoch
+
+
+def _encode_listeners(wire: pb.Message, m: Listeners) -> None:
+    wire.listeners.type_name = m.type_name
+    wire.listeners.listening = m.listening
 
 
 def _encode_sync_begin(wire: pb.Message, m: SyncBegin) -> None:
@@ -415,7 +423,10 @@ def _encode_refuse(wire: pb.Message, m: Refuse) -> None:
 
 
 def _decode_advertise(wire: pb.Message, lookup: TypeLookup) -> Advertise:
-    return Advertise(wire.advertise.epoch, _decode_event_type(wire.advertise.event_type))
+    advertise = wire.advertise
+    event_type = _decode_event_type(advertise.event_type)
+    filter = parse(advertise.filter, event_type) if advertise.filter else None
+    return Advertise(advertise.epoch, event_type, filter, advertise.watch)
 
 
 def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
@@ -464,6 +475,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     Unsubscribe: _encode_unsubscribe,
     Update: _encode_update,
     Acknowledge: _encode_acknowledge,
+    Listeners: _encode_listeners,
     SyncBegin: _encode_sync_begin,
     SyncEnd: _encode_sync_end,
     Publish: _encode_publish,
@@ -480,6 +492,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.update.epoch, w.update.subscription_id, _decode_values(w.update.values), w.update.since_ns
     ),
     "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
+    "listeners": lambda w, _: Listeners(w.listeners.type_name, w.listeners.listening),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
     "deliver": _decode_deliver,

@@ -53,8 +53,10 @@ class WatchedSession(ClientSession):
 
     # --- what its user does ---------------------------------------------------------------------------------
 
-    def advertise(self, event_type: EventType) -> list[Message]:
-        messages = super().advertise(event_type)
+    def advertise(
+        self, event_type: EventType, filter: Filter | None = None, *, watch: bool = False
+    ) -> list[Message]:
+        messages = super().advertise(event_type, filter, watch=watch)
         if messages:
             for watcher in self._watchers:
                 watcher.advertised(self._self, event_type)

@@ -3,8 +3,8 @@
 Computed from the overlay's shape and the clients alone; of the brokers' code it uses nothing but `covers`, to
 compare. For the link from a to b and one event type: something is asked of b only if a client on b's side
 advertises the type, and then it is the maximal elements of what all clients on a's side want; with merging,
-what covers each of these, and no more together (perfect) or in no more slots than the budget. To be asked
-when all is quiet.
+what covers each of these, and no more together (perfect) or in no more slots than the budget; where what is
+advertised has content, all of that which intersects it, and perhaps more. To be asked when all is quiet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from covey.matcher.covering import Region, covers_region
+from covey.matcher.covering import Region, covers_region, intersects_region
+from covey.matcher.filter import Filter
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.simulation import Simulation
@@ -51,11 +52,13 @@ def check_routes(
         links = random.Random(f"routes {seed}").sample(links, sample)
     wishes: dict[str, list[tuple[str, _Wish]]] = {}
     adverts: dict[str, set[str]] = {}
+    contents: dict[str, list[tuple[str, Filter | None]]] = {}
     for client in simulation.clients.values():
         for name, wish in _wishes(client):
             wishes.setdefault(name, []).append((client.broker, wish))
         for name in client.advertised_types:
             adverts.setdefault(name, set()).add(client.broker)
+            contents.setdefault(name, []).append((client.broker, client.contents[name]))
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:
@@ -68,8 +71,9 @@ def check_routes(
             known = set(simulation.brokers[a].core.types) | set(simulation.brokers[b].core.types)
             for name in sorted(adverts.keys() | known):
                 wanted = [wish for at, wish in wishes.get(name, ()) if (at in near) == near_a]
+                beyond = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
                 advertised = any((at in near) != near_a for at in adverts.get(name, ()))
-                for sentence in _compare(simulation, a, b, name, wanted, advertised):
+                for sentence in _compare(simulation, a, b, name, wanted, advertised, beyond):
                     findings.add("routing", simulation.clock.now_ns, sentence)
     return len(links)
 
@@ -99,7 +103,13 @@ def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
 
 
 def _compare(
-    simulation: Simulation, a: str, b: str, name: str, wanted: list[_Wish], advertised: bool
+    simulation: Simulation,
+    a: str,
+    b: str,
+    name: str,
+    wanted: list[_Wish],
+    advertised: bool,
+    contents: list[Filter | None],
 ) -> Iterable[str]:
     """A sentence for each difference between what a asks of b for one type and what it must ask."""
     where = f"from {a} to {b}, type {name}"
@@ -113,6 +123,10 @@ def _compare(
     if not advertised:
         wanted = []
     for wish in wanted:
+        if not any(
+            content is None or intersects_region(content.region(), wish.region) for content in contents
+        ):
+            continue  # nothing of it is advertised there
         if not any(covers_region(region, wish.region) for region in regions):
             yield f"{where}: nothing asks for {wish.text}"
     merging = simulation.merging

@@ -43,6 +43,7 @@ class ClientProcess:
         self.moving = False
         self._watchers = watchers
         self._advertised: dict[str, EventType] = {}
+        self._contents: dict[str, Filter | None] = {}
         self._filters: dict[int, Filter] = {}
 
     def rebind(self, broker: str, link: Link, publisher: str) -> None:
@@ -59,14 +60,20 @@ class ClientProcess:
         return self._advertised
 
     @property
+    def contents(self) -> Mapping[str, Filter | None]:
+        """What it advertises of each type, None for everything. Keeps what was taken back."""
+        return self._contents
+
+    @property
     def subscriptions(self) -> Mapping[int, Filter]:
         """Its subscriptions: id and filter; `session.values` has the values."""
         return self._filters
 
-    def advertise(self, event_type: EventType) -> None:
-        messages = self.session.advertise(event_type)
+    def advertise(self, event_type: EventType, filter: Filter | None = None) -> None:
+        messages = self.session.advertise(event_type, filter)
         if messages:
             self._advertised[event_type.name] = event_type
+            self._contents[event_type.name] = filter
             for watcher in self._watchers:
                 watcher.advertised(self, event_type)
         self.send(messages)

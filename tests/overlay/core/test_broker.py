@@ -546,6 +546,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
         "attributes": {"firm": "string", "price": "float64"},
         "publishers": [A],
         "advertised_to": [B],
+        "contents": {},
         "replay": {},
         "interest": {C: {"1": "price < 10.0"}, D: {"1": "price < 5.0"}},
         "slots": {A: {"1": "price < 10.0"}},

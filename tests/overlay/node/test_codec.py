@@ -16,6 +16,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
+    Listeners,
     Message,
     Publish,
     Refuse,
@@ -73,6 +74,8 @@ MESSAGES: list[Message] = [
     Unsubscribe(2**63, 2**32 - 1),
     Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
     Update(5, 6, {}),
+    Advertise(1, QUOTE, parse("price > 1.5 and volume < 3", QUOTE), True),
+    Listeners("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
     Acknowledge(7),

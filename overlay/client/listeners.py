@@ -1,0 +1,50 @@
+"""Whether anyone listens (quenching): a publisher need not publish into the void.
+
+Invariant: `any` is the broker's newest word. Whoever iterates hears of the newest change, not of each:
+changes that come while nobody waits replace each other, so that nothing grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Listeners:
+    """What `Client.listeners` gives: truthy while somebody wants something; an async iterator of changes."""
+
+    def __init__(self, type_name: str) -> None:
+        self.type_name = type_name
+        self.any = False
+        self._shown: bool | None = None
+        self._ended = False
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self.any
+
+    def __aiter__(self) -> Listeners:
+        return self
+
+    async def __anext__(self) -> bool:
+        """The present answer at first, then the next one that differs; ends with the advertisement."""
+        while self._shown is self.any:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        self._shown = self.any
+        return self.any
+
+    def _tell(self, listening: bool) -> None:
+        self.any = listening
+        self._changed.set()
+
+    def _end(self, error: BaseException | None) -> None:
+        self._ended, self._error = True, error
+        self._changed.set()
+
+    def __repr__(self) -> str:
+        return f"Listeners({self.type_name!r}, {self.any})"
