@@ -5,8 +5,13 @@ An Update that waits takes up the values of later Updates of the same subscripti
 place; the newest epoch then still follows, on an Update without values if need be, so that the peer
 acknowledges an epoch only when values at least as new have taken effect. Only a run of Updates is merged:
 what creates, replaces or removes a subscription is never passed. Of Acknowledges, which are cumulative, the
-newest one stands for all. Hence the queue holds at most one Update per subscription and run, however fast
-the values change. DESIGN section 4 ("latest wins").
+newest one stands for all. DESIGN section 4 ("latest wins").
+
+So an Update may pass others, and one that gives something up may come before one that takes it over. The peer
+must then see nothing in between: what lies between the two places leaves in one frame, whose messages take
+effect together. Hence an Update takes up a later one only across what fits into a frame (`max_bytes`); it
+holds at most one Update per subscription within that many bytes, however fast the values change. A frame that
+may not end where it is full ends later, at no more than twice its size.
 """
 
 from __future__ import annotations
@@ -19,25 +24,40 @@ from covey.overlay.core.size import size_of
 
 
 class _Waiting:
-    """A message and its size; None once a later message stands for it."""
+    """A message and its size; None once a later message stands for it.
 
-    __slots__ = ("message", "size")
+    `place` counts messages as they came; `newest` is the place of the last one it has taken up. `start` is
+    how many bytes were queued before it.
+    """
 
-    def __init__(self, message: Message) -> None:
+    __slots__ = ("message", "newest", "place", "size", "start")
+
+    def __init__(self, message: Message, place: int, start: int) -> None:
         self.message: Message | None = message
         self.size = size_of(message)
+        self.place = self.newest = place
+        self.start = start
 
 
 class ControlQueue:
     """A queue of control messages that merges what later ones make obsolete."""
 
-    __slots__ = ("_acknowledge", "_last_epoch", "_updates", "_waiting", "urgent")
+    __slots__ = (
+        "_acknowledge",
+        "_bytes",
+        "_last_epoch",
+        "_places",
+        "_updates",
+        "_waiting",
+        "urgent",
+    )
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         self._waiting: deque[_Waiting] = deque()
+        self._places = self._bytes = 0
         self._updates: dict[int, _Waiting] = {}
         self._last_epoch: Update | None = None
         self._acknowledge: _Waiting | None = None
@@ -47,27 +67,35 @@ class ControlQueue:
         """How many messages wait, those that a later one stands for included."""
         return len(self._waiting)
 
-    def append(self, message: Message) -> None:
+    def _queue(self, message: Message) -> _Waiting:
+        waiting = _Waiting(message, self._places, self._bytes)
+        self._bytes += waiting.size
+        self._waiting.append(waiting)
+        return waiting
+
+    def append(self, message: Message, max_bytes: int) -> None:
         """Queue a message, or merge it into one that waits. O(values)."""
+        self._places += 1
         if isinstance(message, Acknowledge):
             self._append_acknowledge(message)
             return
         if isinstance(message, Refuse):
             # An acknowledgement of arrival must not come before the refusal: it is not held back.
             self.urgent = True
-            self._waiting.append(_Waiting(message))
+            self._queue(message)
             return
         if isinstance(message, Update):
             earlier = self._updates.get(message.subscription_id)
-            if earlier is not None:
+            if earlier is not None and (
+                earlier is self._waiting[-1] or self._bytes + size_of(message) - earlier.start <= max_bytes
+            ):
                 self._merge(earlier, message)
                 return
-            self._updates[message.subscription_id] = waiting = _Waiting(message)
+            self._updates[message.subscription_id] = self._queue(message)
         else:
             self._updates.clear()
-            waiting = _Waiting(message)
+            self._queue(message)
         self._last_epoch = None  # This message's epoch is newer, and covers it.
-        self._waiting.append(waiting)
 
     def _merge(self, earlier: _Waiting, update: Update) -> None:
         old = earlier.message
@@ -80,7 +108,10 @@ class ControlQueue:
         else:
             earlier.message = replace(old, values=values, since_ns=since_ns)
             self._last_epoch = replace(update, values={}, since_ns=0)
+        earlier.newest = self._places
+        self._bytes -= earlier.size
         earlier.size = size_of(earlier.message)
+        self._bytes += earlier.size
 
     def _append_acknowledge(self, message: Acknowledge) -> None:
         waiting = self._acknowledge
@@ -89,17 +120,17 @@ class ControlQueue:
                 waiting.message = message
                 return
             waiting.message = None  # A refusal between the two must come before the newer one.
-        self._acknowledge = _Waiting(message)
-        self._waiting.append(self._acknowledge)
+        self._acknowledge = self._queue(message)
 
     def take(self, max_bytes: int) -> tuple[list[Message], int]:
         """The messages for one frame, at least one if any waits, and their size."""
         messages: list[Message] = []
-        size = 0
+        size = newest = 0
         while self._waiting:
             waiting = self._waiting[0]
-            if messages and size + waiting.size > max_bytes:
+            if messages and size + waiting.size > max_bytes and newest < waiting.place:
                 break
+            newest = max(newest, waiting.newest)
             self._waiting.popleft()
             if waiting is self._acknowledge:
                 self._acknowledge = None
@@ -108,6 +139,7 @@ class ControlQueue:
                 size += waiting.size
         self._updates.clear()
         if not self._waiting:
+            self._places = self._bytes = 0
             self.urgent = False
             if self._last_epoch is not None:
                 messages.append(self._last_epoch)

@@ -186,7 +186,7 @@ class Link:
         """Queue a message. Cost: O(1), whatever waits already."""
         if isinstance(message, CONTROL):
             if not self._gave_up:
-                self._control.append(message)
+                self._control.append(message, self.max_frame_bytes)
             return
         size = size_of(message) if events_in(message) else 0
         self._events.append((message, size))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.control_queue import ControlQueue
 from covey.overlay.core.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -423,6 +424,38 @@ def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
     assert epochs == sorted(set(epochs))
     assert epochs[-1:] == ([len(changes)] if changes else [])
     assert len(got) <= 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)) | st.none(), max_size=60), st.integers(1, 900)
+)
+def test_every_frame_ends_at_values_that_were_there_together(
+    steps: list[tuple[int, int] | None], max_bytes: int
+) -> None:
+    """None takes a frame. An Update may pass others only within one: else a peer could see that one
+    subscription has given something up before it sees that another has taken it over.
+    """
+    queue = ControlQueue()
+    said: dict[int, int] = {}
+    states: list[dict[int, int]] = [{}]
+    seen: dict[int, int] = {}
+    reached = 0
+    for step in [*steps, *[None] * 70]:
+        if step is None:
+            messages, size = queue.take(max_bytes)
+            for message in messages:
+                assert isinstance(message, Update)
+                if message.values:
+                    seen[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
+            reached = next(i for i in range(reached, len(states)) if states[i] == seen)
+            assert size <= max(2 * max_bytes, 96)
+        else:
+            subscription, value = step
+            said[subscription] = value
+            states.append(dict(said))
+            queue.append(Update(len(states), subscription, {"a": value}), max_bytes)
+    assert seen == said
+    assert len(queue) == 0
 
 
 # --- two ends over a bad connection ---------------------------------------------------------------
