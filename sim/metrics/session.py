@@ -62,6 +62,8 @@ def spark_session(master: str = "local[*]") -> SparkSession:
         settings |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.adaptive.enabled": "false",
+            # What is small enough is broadcast on purpose; the rest is partitioned by run already.
+            "spark.sql.autoBroadcastJoinThreshold": "-1",
             "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 1, 16)),
         }
     builder = SparkSession.Builder().master(master)

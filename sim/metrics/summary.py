@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
 from covey.sim.metrics.brokers import broker_loads
@@ -70,7 +69,7 @@ def per_run(rows: DataFrame) -> DataFrame:
         distribution(delays(rows), c.DELAY_NS, "delay"),
         distribution(latencies(rows), c.LATENCY_NS, "latency"),
     ):
-        table = table.join(f.broadcast(part), on=c.RUN, how="left")
+        table = table.join(part, on=c.RUN, how="left")
     return table.select(*table.columns)
 
 

@@ -26,7 +26,7 @@ from covey.sim.trace import SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEEDED = [name for name in SCHEMA.names if name != "only_new"]
+_NEEDED = [name for name in SCHEMA.names if name not in ("only_new", "values")]
 
 
 class RunsError(CoveyError, ValueError):

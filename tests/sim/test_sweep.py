@@ -1,4 +1,4 @@
-"""What a sweep file runs, and what is wrong with one. Running it is tested in `test_metrics.py`, with Spark."""
+"""What a sweep file runs, and what is wrong with one; running it is in `test_metrics.py`, where Spark is."""
 
 from __future__ import annotations
 
