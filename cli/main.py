@@ -23,6 +23,8 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         "Print the events that match a filter; move it live.",
     ),
     ("inspect", "covey.cli.inspect", "inspect", "Show what a broker knows."),
+    ("explain", "covey.cli.explain", "explain", "Say where an event would stop, and why."),
+    ("trace", "covey.cli.trace", "trace", "Follow one event through the overlay."),
     ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
     ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, judged by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),

@@ -341,6 +341,32 @@ class InspectRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ExplainRequest(_message.Message):
+    __slots__ = ("interface", "subscription_id", "event")
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    interface: str
+    subscription_id: int
+    event: str
+    def __init__(self, interface: _Optional[str] = ..., subscription_id: _Optional[int] = ..., event: _Optional[str] = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ("type_name", "publisher", "sequence")
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    publisher: str
+    sequence: int
+    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class ExplainReply(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
 class InspectReply(_message.Message):
     __slots__ = ("text", "json")
     TEXT_FIELD_NUMBER: _ClassVar[int]

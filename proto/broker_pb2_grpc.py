@@ -49,6 +49,16 @@ class BrokerStub:
                 request_serializer=covey_dot_proto_dot_broker__pb2.InspectRequest.SerializeToString,
                 response_deserializer=covey_dot_proto_dot_broker__pb2.InspectReply.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/covey.v1.Broker/Explain',
+                request_serializer=covey_dot_proto_dot_broker__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
+                _registered_method=True)
+        self.Follow = channel.unary_unary(
+                '/covey.v1.Broker/Follow',
+                request_serializer=covey_dot_proto_dot_broker__pb2.FollowRequest.SerializeToString,
+                response_deserializer=covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
+                _registered_method=True)
 
 
 class BrokerServicer:
@@ -77,6 +87,21 @@ class BrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Why an event would or would not reach a subscription of an interface of this broker, as JSON. NOT_FOUND when there
+        is no such subscription, INVALID_ARGUMENT for an event that is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Follow(self, request, context):
+        """What this broker did with an event that it still remembers, as JSON.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +119,16 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.Inspect,
                     request_deserializer=covey_dot_proto_dot_broker__pb2.InspectRequest.FromString,
                     response_serializer=covey_dot_proto_dot_broker__pb2.InspectReply.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=covey_dot_proto_dot_broker__pb2.ExplainRequest.FromString,
+                    response_serializer=covey_dot_proto_dot_broker__pb2.ExplainReply.SerializeToString,
+            ),
+            'Follow': grpc.unary_unary_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=covey_dot_proto_dot_broker__pb2.FollowRequest.FromString,
+                    response_serializer=covey_dot_proto_dot_broker__pb2.ExplainReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +212,60 @@ class Broker:
             '/covey.v1.Broker/Inspect',
             covey_dot_proto_dot_broker__pb2.InspectRequest.SerializeToString,
             covey_dot_proto_dot_broker__pb2.InspectReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/covey.v1.Broker/Explain',
+            covey_dot_proto_dot_broker__pb2.ExplainRequest.SerializeToString,
+            covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/covey.v1.Broker/Follow',
+            covey_dot_proto_dot_broker__pb2.FollowRequest.SerializeToString,
+            covey_dot_proto_dot_broker__pb2.ExplainReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -160,6 +160,11 @@ class Client:
         return self._session is not None and self._session.connected
 
     @property
+    def publisher(self) -> str:
+        """What this client's events are known by, with their sequence numbers; new for each `Client`."""
+        return self._core.publisher
+
+    @property
     def dropped(self) -> int:
         """Events for this client that its broker gave up, as `slow_consumer` has it or while it was away."""
         return self._session.link.missed if self._session is not None else 0
@@ -319,7 +324,7 @@ class Client:
         return await self._describe(name)
 
     async def _describe(self, name: str) -> EventType:
-        reply = await _call(self.address, DESCRIBE, encode_describe(name))
+        reply = await call_broker(self.address, DESCRIBE, encode_describe(name))
         self._types[name] = event_type = decode_event_type(reply)
         return event_type
 
@@ -550,11 +555,11 @@ async def inspect_broker(address: str) -> tuple[str, dict[str, Any]]:
 
     `ConnectError` if none answers there.
     """
-    text, as_json = decode_inspection(await _call(address, INSPECT, b""))
+    text, as_json = decode_inspection(await call_broker(address, INSPECT, b""))
     return text, json.loads(as_json)
 
 
-async def _call(address: str, method: str, request: bytes) -> bytes:
+async def call_broker(address: str, method: str, request: bytes) -> bytes:
     async with open_channel(address) as channel:
         try:
             reply: bytes = await channel.unary_unary(method)(request, timeout=_DESCRIBE_S)

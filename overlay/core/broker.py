@@ -310,9 +310,11 @@ class Broker:
         old = peer.subscriptions.get(subscription_id)
         if old is not None and old.filter == message.filter:
             self._move(peer, old, values)
+            peer.subscriptions[subscription_id].epoch = message.epoch
             return
         state = self._type(event_type)
         new = self.registry.make(peer.name, peer.number, subscription_id, message.filter, values)
+        new.epoch = message.epoch
         if old is None:
             self._exchange(state, peer, [new], [])
         elif old.filter.event_type == event_type:
@@ -359,6 +361,7 @@ class Broker:
             )
             return
         self._move(peer, interest, values)
+        peer.subscriptions[message.subscription_id].epoch = message.epoch
         if message.since_ns:
             self._reach_back(peer, peer.subscriptions[message.subscription_id], message.since_ns)
 

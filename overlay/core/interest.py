@@ -33,6 +33,7 @@ class Interest:
 
     __slots__ = (
         "announcement",
+        "epoch",
         "filter",
         "gains",
         "interface",
@@ -51,6 +52,8 @@ class Interest:
         self.subscription_id = subscription_id
         self.filter = filter
         self.values = values
+        self.epoch = 0
+        """Of the last message about it, on its interface."""
         self.announcement: Announcement | None = None
         self.region: Region = filter.region(still(values, 0))
         self.gains = False

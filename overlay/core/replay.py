@@ -138,6 +138,29 @@ class Ring:
                 self.replayed += len(rows)
                 yield entry.batch.take(rows)
 
+    def find(
+        self, publisher: str, sequence: int
+    ) -> tuple[int, list[int], dict[int, list[int]], dict[str, object]] | None:
+        """Where an event came from, to which links and to which subscriptions of which sessions it went, by
+        lives, and its attributes; None if it is not remembered. A pass over the ring.
+        """
+        for entry in reversed(self._entries):
+            batch = entry.batch
+            if batch.publisher != publisher:
+                continue
+            rows = np.flatnonzero(batch.sequences() == sequence)
+            if not len(rows):
+                continue
+            row = int(rows[0])
+            links = [life for life, sent in entry.links.items() if sent is None or bool(sent[row])]
+            sessions = {
+                life: [int(i) for events, ids in pairs for i in ids[events == row]]
+                for life, pairs in entry.sessions.items()
+            }
+            had = {life: ids for life, ids in sessions.items() if ids}
+            return entry.source, links, had, batch.slice(row, 1).to_pylist()[0]
+        return None
+
     def inspect(self) -> dict[str, int]:
         """How full it is, and what it has done."""
         return {"held": self.events, "bound": self.max_events, "replayed": self.replayed, "short": self.short}

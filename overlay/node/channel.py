@@ -14,6 +14,8 @@ from covey.overlay.node.codec import SERVICE
 CONNECT = f"/{SERVICE}/Connect"
 DESCRIBE = f"/{SERVICE}/Describe"
 INSPECT = f"/{SERVICE}/Inspect"
+EXPLAIN = f"/{SERVICE}/Explain"
+FOLLOW = f"/{SERVICE}/Follow"
 
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 3_000),

@@ -568,6 +568,42 @@ def decode_describe(data: bytes) -> str:
         raise MalformedPacketError(f"{len(data)} bytes are no DescribeRequest: {error}") from None
 
 
+def encode_explain(interface: str, subscription_id: int, event: str) -> bytes:
+    request = pb.ExplainRequest(interface=interface, subscription_id=subscription_id, event=event)
+    return request.SerializeToString()
+
+
+def decode_explain(data: bytes) -> tuple[str, int, str]:
+    """The interface, the subscription and the event asked for. `MalformedPacketError` for anything else."""
+    try:
+        request = pb.ExplainRequest.FromString(data)
+    except DecodeError as error:
+        raise MalformedPacketError(f"{len(data)} bytes are no ExplainRequest: {error}") from None
+    return request.interface, request.subscription_id, request.event
+
+
+def encode_follow(type_name: str, publisher: str, sequence: int) -> bytes:
+    request = pb.FollowRequest(type_name=type_name, publisher=publisher, sequence=sequence)
+    return request.SerializeToString()
+
+
+def decode_follow(data: bytes) -> tuple[str, str, int]:
+    """The type, publisher and sequence number of the event. `MalformedPacketError` for anything else."""
+    try:
+        request = pb.FollowRequest.FromString(data)
+    except DecodeError as error:
+        raise MalformedPacketError(f"{len(data)} bytes are no FollowRequest: {error}") from None
+    return request.type_name, request.publisher, request.sequence
+
+
+def encode_explanation(json: str) -> bytes:
+    return pb.ExplainReply(json=json).SerializeToString()
+
+
+def decode_explanation(data: bytes) -> str:
+    return pb.ExplainReply.FromString(data).json
+
+
 def encode_inspection(text: str, json: str) -> bytes:
     return pb.InspectReply(text=text, json=json).SerializeToString()
 

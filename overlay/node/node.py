@@ -19,6 +19,7 @@ from typing import Any
 
 from covey.matcher import EventType
 from covey.overlay.core.broker import Broker
+from covey.overlay.core.explaining import explain, follow
 from covey.overlay.core.joining import join
 from covey.overlay.core.link import Link
 from covey.overlay.core.messages import (
@@ -319,6 +320,24 @@ class Node:
         """One sentence on a type that this broker has not heard of."""
         known = ", ".join(self.core.known_types()) or "none yet"
         return f"event type {name!r} is not known at broker {self.name}: it knows {known}"
+
+    def explain(self, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
+        """See `explaining.explain`; with where neighbours are, and whether they are connected."""
+        answer = explain(self.core, interface, subscription_id, event, time.time_ns())
+        return answer | {"neighbours": self._where()}
+
+    def follow(self, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
+        """See `explaining.follow`; with where neighbours are, and whether they are connected."""
+        return follow(self.core, type_name, publisher, sequence) | {"neighbours": self._where()}
+
+    def _where(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {
+                "address": self.overlay.brokers[name].address,
+                "connected": self.outlets[f"broker/{name}"].connected,
+            }
+            for name in self.overlay.neighbours(self.name)
+        }
 
     def inspect(self) -> dict[str, Any]:
         """The core's state, and the node's counters, as plain values that JSON can hold."""

@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
+from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.link import LinkError
 from covey.overlay.node.channel import server_options
 from covey.overlay.node.codec import (
@@ -27,8 +28,11 @@ from covey.overlay.node.codec import (
     MalformedPacketError,
     Role,
     decode_describe,
+    decode_explain,
+    decode_follow,
     decode_packet,
     encode_event_type,
+    encode_explanation,
     encode_greeting,
     encode_inspection,
 )
@@ -200,6 +204,29 @@ class Service:
             return b""
         return encode_event_type(event_type)
 
+    async def explain(self, request: bytes, context: _Context) -> bytes:
+        try:
+            interface, subscription_id, text = decode_explain(request)
+            event = json.loads(text)
+            if not isinstance(event, dict):
+                raise EventError(f"{text[:60]}: expected a JSON object")
+            answer = self._node.explain(interface, subscription_id, event)
+        except SubscriptionError as error:
+            await _abort(context, "NOT_FOUND", str(error))
+            return b""
+        except (MalformedPacketError, EventError, ValueError) as error:
+            await _abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_explanation(json.dumps(answer))
+
+    async def follow(self, request: bytes, context: _Context) -> bytes:
+        try:
+            answer = self._node.follow(*decode_follow(request))
+        except MalformedPacketError as error:
+            await _abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_explanation(json.dumps(answer))
+
     async def inspect(self, _: bytes, context: _Context) -> bytes:
         return encode_inspection(self._node.render(), json.dumps(self._node.inspect()))
 
@@ -253,6 +280,8 @@ class Server:
             "Connect": grpc.stream_stream_rpc_method_handler(service.connect),
             "Describe": grpc.unary_unary_rpc_method_handler(service.describe),
             "Inspect": grpc.unary_unary_rpc_method_handler(service.inspect),
+            "Explain": grpc.unary_unary_rpc_method_handler(service.explain),
+            "Follow": grpc.unary_unary_rpc_method_handler(service.follow),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

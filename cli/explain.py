@@ -1,0 +1,80 @@
+"""`covey explain`: where an event would stop on its way to a subscription, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def explain(
+    event: Annotated[
+        str, typer.Argument(metavar="EVENT", help="Attributes as JSON, or as name=value words.")
+    ],
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION_ID", help="CLIENT#NUMBER.")],
+    broker: Annotated[str, typer.Option(help="Broker of the subscriber, HOST:PORT.")] = "localhost:7001",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Walk the overlay from a subscription to the publishers, and say where an event would stop and why.
+
+    Shows at each broker the filter with its values, the slot it is asked for by, and the epoch of the last
+    update. Nothing is published. Clients and their subscriptions are listed by covey inspect.
+
+    Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
+    """
+    from covey.matcher.errors import SubscriptionError
+    from covey.overlay.client.tracing import explain as walk
+
+    client, mark, number = subscription.rpartition("#")
+    if not mark or not client or not number.isdecimal():
+        raise SubscriptionError(f"subscription {subscription!r}: expected CLIENT#NUMBER, such as trader-1#1")
+    steps, verdicts = asyncio.run(walk(broker, client, int(number), attributes(event)))
+    if json_output:
+        print(json.dumps({"steps": steps, "verdicts": verdicts}, indent=2))
+        return
+    for step in steps:
+        _print(step)
+    for verdict in verdicts:
+        print(verdict)
+
+
+def attributes(text: str) -> dict[str, Any]:
+    """The attributes of an event: a JSON object, or name=value words whose values are JSON or else text."""
+    from covey.matcher.errors import EventError
+
+    if text.lstrip().startswith("{"):
+        try:
+            event = json.loads(text)
+        except ValueError as error:
+            raise EventError(f"no JSON: {error}") from None
+        assert isinstance(event, dict)
+        return event
+    found: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise EventError(f"{word!r}: expected name=value, such as price=9.5")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _print(step: dict[str, Any]) -> None:
+    who = f"{step['interface']}#{step['subscription']}"
+    print(f"{step['broker']}: {who} wants {step['filter']} (epoch {step['epoch']})")
+    print("  matches" if step["matches"] else "  does not match")
+    for sentence in step["failing"]:
+        print(f"    {sentence}")
+    for way in step["upstream"]:
+        if way["slot"] is None:
+            print(f"  asks nothing of {way['neighbour']}, which promises {way['promised']}")
+        else:
+            state = "in effect" if way["acknowledged"] else "not yet acknowledged"
+            asks = f"asks {way['neighbour']} by slot {way['slot']} for {way['asks']}"
+            print(f"  {asks} (epoch {way['epoch']}, {state})")
+    for publisher in step["publishers"]:
+        print(f"  {publisher} publishes here")

@@ -1,0 +1,80 @@
+"""`covey trace`: one event on its way through the overlay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+
+def trace(
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
+    event: Annotated[
+        str,
+        typer.Argument(metavar="EVENT", help="To be published: attributes as JSON, or as name=value words."),
+    ] = "",
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--event", help="Follow one that was published: PUBLISHER:SEQUENCE.", show_default=False
+        ),
+    ] = None,
+    broker: Annotated[
+        str, typer.Option(help="Broker at which the event enters or entered, HOST:PORT.")
+    ] = "localhost:7001",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
+) -> None:
+    """Publish an event and follow it live, broker by broker: where it came from, went, and was delivered.
+
+    With --event follow one that was published a moment ago, while brokers remember it (replay_events).
+
+    Example: covey trace --broker localhost:7005 Quote 'firm=IBM price=9.5'
+    """
+    from covey.matcher.errors import EventError
+
+    if identity is None:
+        asyncio.run(_publish(broker, type_name, event, json_output))
+        return
+    publisher, mark, sequence = identity.rpartition(":")
+    if not mark or not publisher or not sequence.isdecimal():
+        raise EventError(f"event {identity!r}: expected PUBLISHER:SEQUENCE, such as feed/1a2b:7")
+    asyncio.run(_follow(broker, type_name, publisher, int(sequence), json_output))
+
+
+async def _publish(broker: str, type_name: str, text: str, json_output: bool) -> None:
+    from covey.cli.explain import attributes
+    from covey.cli.publish import known_type
+    from covey.matcher import EventBatch
+    from covey.overlay import Client
+
+    async with Client(broker, connect_timeout=5.0) as client:
+        event_type = await known_type(client, type_name)
+        batch = EventBatch.from_pylist(event_type, [attributes(text)])
+        await client.advertise(event_type)
+        await client.publish_batch(type_name, batch)
+        await _follow(broker, type_name, client.publisher, 1, json_output)
+
+
+async def _follow(broker: str, type_name: str, publisher: str, sequence: int, json_output: bool) -> None:
+    from covey.overlay.client.tracing import follow
+
+    started = time.perf_counter()
+    async for step in follow(broker, type_name, publisher, sequence):
+        step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
+        print(json.dumps(step) if json_output else _words(step), flush=True)
+
+
+def _words(step: dict[str, Any]) -> str:
+    if not step["seen"]:
+        return f"{step['broker']}: has not seen it, or not any more"
+    links = ", ".join(step["links"]) or "no other broker"
+    sessions = ", ".join(
+        f"{name.removeprefix('client/')}#{i}" for name, ids in step["sessions"].items() for i in ids
+    )
+    return (
+        f"{step['broker']}: from {step['source']} to {links}; delivered to {sessions or 'nobody here'} "
+        f"({step['after_ms']} ms)"
+    )

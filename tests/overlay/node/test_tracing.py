@@ -1,0 +1,93 @@
+"""Explaining and tracing over real connections, and the commands that do it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop
+
+from covey.cli.explain import attributes
+from covey.cli.trace import _words
+from covey.matcher.errors import EventError
+from covey.overlay import Client, RefusedError
+from covey.overlay.client.tracing import explain, follow
+
+CHAIN = [("b1", "b2"), ("b2", "b3")]
+
+
+@on_a_loop
+async def test_explain_walks_to_the_publishers_and_says_where_an_event_stops() -> None:
+    async with (
+        Brokers(CHAIN) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b1"), "buyer") as buyer,
+    ):
+        here = overlay.address("b1")
+        await feed.advertise(QUOTE)
+        cheap = await buyer.subscribe("Quote", 'firm == "IBM" and price < $limit', limit=5.0)
+        await cheap.update(limit=10.0)
+        steps, verdicts = await explain(here, "buyer", cheap.id, {"firm": "IBM", "price": 9.0})
+        assert [step["broker"] for step in steps] == ["b1", "b2", "b3"]
+        assert all(step["matches"] for step in steps)
+        assert verdicts == ["from feed at b3: it is delivered"]
+        assert steps[0]["upstream"][0]["asks"] == 'firm == "IBM" and price < 10.0'
+        assert steps[0]["upstream"][0]["acknowledged"]
+        assert steps[0]["epoch"] == 3
+        _, verdicts = await explain(here, "buyer", cheap.id, {"firm": "IBM", "price": 12.0})
+        (verdict,) = verdicts
+        assert verdict.startswith("from feed at b3: it stops at b3: b2#1 (epoch ")
+        assert verdict.endswith("does not match, price < 10.0: the event has price 12.0")
+        _, verdicts = await explain(here, "buyer", cheap.id, {"price": 12.0})
+        assert 'firm == "IBM": the event has no firm; price < 10.0' in verdicts[0]
+        await feed.advertise(QUOTE, "price < 8")
+        _, verdicts = await explain(here, "buyer", cheap.id, {"firm": "IBM", "price": 9.0})
+        assert verdicts == ["from feed at b3: it is refused at b3: outside of price < 8.0"]
+        await feed.unadvertise("Quote")
+        await asyncio.sleep(0.2)
+        _, verdicts = await explain(here, "buyer", cheap.id, {})
+        assert verdicts == ["nobody publishes the type"]
+        with pytest.raises(RefusedError, match="client/buyer has no subscription 99; it has 1"):
+            await explain(here, "buyer", 99, {})
+        with pytest.raises(RefusedError, match="client/nobody is not here"):
+            await explain(here, "nobody", 1, {})
+        with pytest.raises(RefusedError, match="price"):
+            await explain(here, "buyer", cheap.id, {"price": "much"})
+
+
+@on_a_loop
+async def test_trace_follows_an_event_from_broker_to_broker() -> None:
+    async with (
+        Brokers(CHAIN) as overlay,
+        Client(overlay.address("b3"), "feed") as feed,
+        Client(overlay.address("b2"), "near") as near,
+        Client(overlay.address("b1"), "far") as far,
+    ):
+        await feed.advertise(QUOTE)
+        first, second = (
+            await near.subscribe("Quote", "volume > 0"),
+            await far.subscribe("Quote", "volume > 5"),
+        )
+        await feed.publish("Quote", volume=9)
+        await feed.publish("Quote", volume=1)
+        steps = [step async for step in follow(overlay.address("b3"), "Quote", feed.publisher, 1)]
+        assert [(s["broker"], s["source"], s["links"], s["sessions"]) for s in steps] == [
+            ("b3", "client/feed", ["b2"], {}),
+            ("b2", "broker/b3", ["b1"], {"client/near": [first.id]}),
+            ("b1", "broker/b2", [], {"client/far": [second.id]}),
+        ]
+        assert _words(steps[1] | {"after_ms": 1.0}) == (
+            "b2: from broker/b3 to b1; delivered to near#1 (1.0 ms)"
+        )
+        assert steps[0]["event"]["volume"] == "9"
+        steps = [step async for step in follow(overlay.address("b3"), "Quote", feed.publisher, 2)]
+        assert [(step["broker"], step["links"]) for step in steps] == [("b3", ["b2"]), ("b2", [])]
+        (step,) = [s async for s in follow(overlay.address("b3"), "Quote", "nobody", 2, seconds=0.0)]
+        assert not step["seen"]
+
+
+def test_attributes_are_json_or_words() -> None:
+    assert attributes('{"price": 9.5}') == {"price": 9.5}
+    assert attributes("firm=IBM price=9.5 open=true") == {"firm": "IBM", "price": 9.5, "open": True}
+    with pytest.raises(EventError, match="expected name=value"):
+        attributes("price")
