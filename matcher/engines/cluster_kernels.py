@@ -7,7 +7,7 @@ codes of its bounds, once it is settled.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64
+from numba import boolean, int32, int64
 
 from covey.matcher.engines.cluster_arrays import (
     ABSENT,
@@ -530,35 +530,42 @@ def place_rows(store, rows, start, counting, scratch):  # type: ignore[no-untype
     return rows.size
 
 
+@inlined
+def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
+    """Renew a row's codes, or move it where it belongs now; False where that needs room, or a table of the
+    code in state[WANTED].
+    """
+    if store.where[row, PLACE] < 0:
+        return True
+    if not has_room(store):
+        store.state[WANTED] = NONE
+        return False
+    code_row(store, row, scratch)
+    code = find_schema(store, row, scratch)
+    signature = store.rows[row, ROW_SIGNATURE]
+    table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+    if table == NONE:
+        store.state[WANTED] = code
+        return False
+    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
+    bucket = store.blocks[block, BLOCK_BUCKET]
+    stays = store.buckets[bucket, BUCKET_TABLE] == table
+    for a in range(store.tables[table, TABLE_WIDTH]):
+        stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
+    if stays:
+        write_codes(store, row, block, place, scratch)
+    else:
+        take_out(store, row)
+        put(store, row, table, scratch)
+    return True
+
+
 @kernel(STORE, frozen(int64), int64, array(int64))
 def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
-    """Rows[start:] have new bounds: renew their codes, or move them where they belong now; returns as
-    `place_rows` does.
-    """
+    """Rows[start:] have new bounds: bring them where they belong; returns the first that could not be."""
     for i in range(start, rows.size):
-        row = rows[i]
-        if store.where[row, PLACE] < 0:
-            continue
-        if not has_room(store):
-            store.state[WANTED] = NONE
+        if not settle_row(store, rows[i], scratch):
             return i
-        code_row(store, row, scratch)
-        code = find_schema(store, row, scratch)
-        signature = store.rows[row, ROW_SIGNATURE]
-        table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
-        if table == NONE:
-            store.state[WANTED] = code
-            return i
-        bucket = store.blocks[store.where[row, BLOCK], BLOCK_BUCKET]
-        stays = store.buckets[bucket, BUCKET_TABLE] == table
-        for a in range(store.tables[table, TABLE_WIDTH]):
-            stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
-        if stays:
-            block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
-            write_codes(store, row, block, place, scratch)
-        else:
-            take_out(store, row)
-            put(store, row, table, scratch)
     return rows.size
 
 
@@ -575,23 +582,26 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-@kernel(STORE, frozen(int64), int64, frozen(int64))
-def write_bounds(store, rows, part, values):  # type: ignore[no-untyped-def]
-    """Write one bound of each row: part 1 + 2t is the low end of test t, 2 + 2t the high end, in this order.
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2))
+def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: ignore[no-untyped-def]
+    """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
+    end, in this order. An equality whose ends differ holds for nothing.
 
-    An equality whose ends differ holds for nothing.
+    It takes three arrays and not the store, since unpacking the store costs more than one bound.
     """
-    line = SIGN_TESTS + TEST_FIELDS * ((part - 1) >> 1)
-    for i in range(rows.size):
-        signature = store.rows[rows[i], ROW_SIGNATURE]
-        at = store.rows[rows[i], ROW_PLACE] + store.signatures[signature, line + TEST_WORD]
-        shape = store.signatures[signature, line + TEST_SHAPE]
-        if shape == BOTH and part & 1 == 0:
-            at += 1
-        if shape <= FIXED and part & 1 == 0 and store.bounds[at] != values[i]:
-            store.bounds[at] = NOTHING
-        else:
-            store.bounds[at] = values[i]
+    for p in range(parts.size):
+        line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
+        is_high = parts[p] & 1 == 0
+        for i in range(rows.size):
+            signature = row_table[rows[i], ROW_SIGNATURE]
+            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
+            shape = signatures[signature, line + TEST_SHAPE]
+            if shape == BOTH and is_high:
+                at += 1
+            if shape <= FIXED and is_high and bounds[at] != values[p, i]:
+                bounds[at] = NOTHING
+            else:
+                bounds[at] = values[p, i]
     return 0
 
 

@@ -233,6 +233,17 @@ def search_block(store, block, table, keys, codes, e, flags, words, hits):  # ty
         for i in range(passed):
             hits[i] = rows[hits[i]]
         return passed
+    if not sole:  # the second test without branches too
+        first, count = low_at(store, block, capacity, 1), passed
+        seconds, ends = store.shorts[first : first + MOST], store.shorts[first + capacity :]
+        first = column_at(store, block, capacity, 1)
+        tested = store.bytes[first : first + MOST]
+        passed = np.int64(0)
+        for i in range(count):
+            place = np.int64(hits[i])
+            code = event[tested[place]]
+            hits[passed] = place
+            passed += np.int64(seconds[place] <= code) & np.int64(code <= ends[place])
     found = 0
     for i in range(passed):
         place = np.int64(hits[i])

@@ -64,6 +64,7 @@ class ClusterStore(RowStore):
         self.configuration = planner.first()
         self.events = EventSample()
         self.moves: dict[int, int] = {}
+        self._equal_parts: dict[int, dict[int, int]] = {}
         self.changes = 0
         self.count = 0
         self._configured = 0
@@ -123,6 +124,9 @@ class ClusterStore(RowStore):
             line[at : at + a.TEST_FIELDS] = column, shape, words
             words += _WORDS.get(Shape(shape), 1)
         line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
+        self._equal_parts[signature] = {
+            1 + 2 * test: columns[test] for test, shape in enumerate(shapes) if shape == Shape.EQUAL
+        }
         if columns and max(columns) >= len(self.store.coding):
             more = grown(self.store.coding, max(max(columns) + 1, 2 * len(self.store.coding)))
             more[len(self.store.coding) :, a.CODE_TOP] = LAST
@@ -172,13 +176,22 @@ class ClusterStore(RowStore):
         """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end, in
         this order; `settle` must follow.
         """
-        k.write_bounds(self.store, rows, part, values)
+        self._write(rows, [part], values.reshape(1, -1))
+
+    def change(self, row: int, parts: list[int], values: list[int]) -> None:
+        """Give one row several bounds, parts as in `write`, and settle it."""
+        rows = np.array([row], dtype=np.int64)
+        self._write(rows, parts, np.array(values, dtype=np.int64).reshape(-1, 1))
+        self.settle(rows)
+
+    def _write(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+        s, numbers = self.store, np.array(parts, dtype=np.int64)
+        k.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values)
         self._written += len(rows)
-        line = self.store.signatures[self.arrays.rows[rows[0], r.ROW_SIGNATURE]]
-        at = a.SIGN_TESTS + a.TEST_FIELDS * ((part - 1) // 2)
-        if line[at + a.TEST_SHAPE] == Shape.EQUAL and part % 2:
-            column = int(line[at])
-            self.moves[column] = self.moves.get(column, 0) + len(rows)
+        equal = self._equal_parts[s.rows[rows[0], r.ROW_SIGNATURE]]
+        for part in parts:
+            if part in equal:
+                self.moves[equal[part]] = self.moves.get(equal[part], 0) + len(rows)
 
     def settle(self, rows: Numbers) -> None:
         """Bring rows to where their new bounds belong; most stay, with new codes."""

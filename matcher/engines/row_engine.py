@@ -352,11 +352,9 @@ class RowEngine(Engine):
                 super().update(subscription_id, values)
                 return
             bounds.append(bound)
-        for (box, part, *_), bound in zip(changes, bounds, strict=True):
-            rows = np.array([first + box], dtype=np.int64)
-            self.store.write(rows, part, np.array([bound], dtype=np.int64))
         for box in {change[0]: None for change in changes}:
-            self.store.settle(np.array([first + box], dtype=np.int64))
+            mine = [(part, bound) for (of, part, *_), bound in zip(changes, bounds, strict=True) if of == box]
+            self.store.change(first + box, [part for part, _ in mine], [bound for _, bound in mine])
 
     def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
         """Plans are shared by filters that differ in constants, so an error must not show the plan's own

@@ -165,6 +165,13 @@ class RowStore(ABC):
         (lows if part % 2 else highs)[test] = values
         self._change(rows, test, lows, highs)
 
+    def change(self, row: int, parts: list[int], values: list[int]) -> None:
+        """Give one row several bounds, parts as in `write`, and settle it."""
+        rows = np.array([row], dtype=np.int64)
+        for part, value in zip(parts, values, strict=True):
+            self.write(rows, part, np.array([value], dtype=np.int64))
+        self.settle(rows)
+
     def settle(self, rows: Numbers) -> None:  # noqa: B027 - most structures follow each bound at once
         """All bounds of these rows that a change writes have been written."""
 
