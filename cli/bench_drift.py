@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.progress import Progress
 
@@ -10,7 +12,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim.bench.drift import DRIFTS, Plan, Result, measure
 
 
-def run(names: list[str], quiet: bool, **options: int) -> list[Result]:
+def run(names: list[str], quiet: bool, **options: Any) -> list[Result]:
     """All results; prints a table for each, unless `quiet`. `CoveyError` for an unknown drift."""
     for name in names:
         if name not in DRIFTS:

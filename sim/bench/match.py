@@ -61,6 +61,8 @@ class Plan:
     threads: int = 1
     seed: int = 0
     updates: bool = True
+    warm_up: int = 0
+    """Passes over the events before anything is measured, for engines that adapt to them."""
     clock: Callable[[], float] = perf_counter
     """Seconds of loading and matching; `process_time` leaves out what other processes take."""
 
@@ -161,6 +163,10 @@ def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progre
             contenders.append(_Contender(engine, result))
     progress("comparing answers", 0.5)
     _compare(contenders, events.slice(0, plan.sample))
+    for contender in contenders:
+        progress(f"warming up {contender.result.engine}", 0.5)
+        for start in range(0, plan.warm_up * len(events), plan.batch):
+            contender.match(events.slice(start % len(events), plan.batch))
     gc.collect()
     gc.disable()
     try:

@@ -20,6 +20,7 @@ __all__ = ["PAPERS", "Curves", "Finding", "Plan", "Report", "Say", "reproduce"]
 PAPERS = {
     "aguilera": "covey.sim.reproduce.aguilera",
     "bittner": "covey.sim.reproduce.bittner",
+    "fabret": "covey.sim.reproduce.fabret",
     "jayaram": "covey.sim.reproduce.jayaram",
 }
 """Name on the command line, and the module, which is imported when it is asked for."""

@@ -49,6 +49,7 @@ def measure(
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
         seed=plan.seed,
         updates=False,
+        warm_up=plan.pick(1, 4, 4),
         clock=process_time,
     )
     for spelling in engines.values():

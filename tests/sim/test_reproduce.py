@@ -31,7 +31,7 @@ def quietly(words: str, done: float) -> None:
     assert 0.0 <= done <= 1.0 + 1e-9
 
 
-@pytest.fixture(scope="module", params=sorted(PAPERS))
+@pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret"])
 def report(request: pytest.FixtureRequest) -> Report:
     return reproduce(request.param, Plan("tiny"), quietly)
 
@@ -48,7 +48,7 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: Report
             assert finding.plot is not None
             assert all(len(points) >= 2 for points in finding.plot.series.values())
         else:
-            assert "not" in finding.verdict
+            assert "lacks" in finding.verdict
 
 
 def test_a_report_is_json_and_pictures(report: Report) -> None:
