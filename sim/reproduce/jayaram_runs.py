@@ -164,6 +164,11 @@ class Result:
         took_ns = sum(w.took_ns for w in self.played[system, rate].work if w.sort != "Publish")
         return took_ns / changes / 1e6 if changes else None
 
+    def us_per_event(self, system: str, rate: float) -> float:
+        """Processor time of a broker for a Publish, in microseconds; 0 where there was none."""
+        found = next((w for w in self.played[system, rate].work if w.sort == "Publish"), None)
+        return found.took_ns / found.messages / 1e3 if found else 0.0
+
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
     """One of `METRICS` of what `covey.sim.metrics.summarise` says of a run."""
