@@ -5,7 +5,7 @@ nothing of routing.
 - COVERAGE: an event is owed to a subscription if, when it is published, the advertisement of its publisher
   and the subscription have taken effect, and it matches every version of the subscription from the last
   settled one on, up to its delivery. What is owed and has not come when all is quiet was missed. An update
-  without gaps counts as settled from the moment of its call.
+  without gaps counts as settled from the moment of its call, for what is advertised until it takes effect.
 - No event twice for one subscription, and the events of one publisher in order, replays apart.
 
 A broker that crashes may take events with it, so nothing is owed from then until all is quiet again. With
@@ -126,6 +126,7 @@ class Judge(Watcher):
             self._excuse(wanted, list(wanted.owed))
             wanted.columns.discard(wanted.row)
         del self._unsettled[client.name], self._adverts[client.name]
+        self._withdraw(client)
         if vanished:  # with what it had published and not yet got rid of
             publisher = client.session.publisher
             for wanted in self._everything():
@@ -139,6 +140,7 @@ class Judge(Watcher):
             self._unsettle(client.name, subscription_id, wanted, epoch)
         for name in self._adverts[client.name]:
             self._adverts[client.name][name] = epoch
+        self._withdraw(client)
 
     def _unsettle(self, client: str, subscription_id: int, wanted: _Wanted, epoch: int) -> None:
         wanted.versions = [(epoch, wanted.newest)]
@@ -169,6 +171,18 @@ class Judge(Watcher):
 
     def unadvertised(self, client: ClientProcess, type_name: str) -> None:
         del self._adverts[client.name][type_name]
+        self._withdraw(client, type_name)
+
+    def _withdraw(self, client: ClientProcess, type_name: str | None = None) -> None:
+        """A client advertises a type, or anything, no more where it did: what is replayed is what is still
+        advertised when an update without gaps arrives.
+        """
+        life = client.name.removeprefix("client/")  # a client that moves is another publisher, `c1~2`
+        for unsettled in self._unsettled.values():
+            for wanted in unsettled.values():
+                if wanted.seen is not None and type_name in (None, wanted.filter.event_type.name):
+                    gone = [event for event in wanted.owed if event[0].partition("~")[0] == life]
+                    self._excuse(wanted, gone)
 
     def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
         filter = client.subscriptions[subscription_id]
