@@ -1,6 +1,6 @@
-"""What a message costs the broker that handles it: nothing, the time it really took, or a calibrated time.
+"""What a message costs the broker that handles it: nothing, the processor time it took, or a calibrated one.
 
-`Free` and `Calibrated` are deterministic; `Measured` charges the real clock and therefore is not. A
+`Free` and `Calibrated` are deterministic; `Measured` charges what this machine took and therefore is not. A
 calibration is a small file: for each sort of message the nanoseconds of a linear model, fitted to the
 samples that a measured run has taken.
 """
