@@ -76,10 +76,16 @@ def spark_session(master: str = "local[*]") -> SparkSession:
             return builder.getOrCreate()
         except Exception as error:
             said.seek(0)
-            if "UnsupportedClassVersionError" in said.read():
-                raise SparkError(_JAVA) from None
-            reason = str(error).strip().partition("\n")[0]
-            raise SparkError(f"Spark does not start at master {master!r}: {reason}") from None
+            raise SparkError(_failure(master, str(error), said.read())) from None
+
+
+def _failure(master: str, error: str, said: str) -> str:
+    """Why Spark does not start, from the exception and from what Java and Spark have said on stderr."""
+    if "UnsupportedClassVersionError" in said:
+        return _JAVA
+    lines = [line for line in said.splitlines() if "Exception: " in line]
+    reason = lines[0].rpartition("Exception: ")[2] if lines else error.strip().partition("\n")[0]
+    return f"Spark does not start at master {master!r}: {reason}"
 
 
 def _has_java() -> bool:

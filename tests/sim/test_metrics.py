@@ -20,6 +20,7 @@ from covey.matcher import EventType
 from covey.sim.driver import Run
 from covey.sim.load import HighwayLoad
 from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
+from covey.sim.metrics.session import _failure
 from covey.sim.scenario import Scenario
 from covey.sim.sweep import load_sweep, run_sweep
 from covey.sim.trace import SCHEMA
@@ -212,6 +213,18 @@ def test_without_java_one_sentence_says_what_to_install(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SparkError, match="Spark needs Java 17: install a Java runtime"):
         spark_session()
+
+
+def test_every_number_is_explained(found: dict[str, Any]) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
+    assert [name for name in found["at"] if f"`{name}`" not in page] == []
+
+
+def test_why_spark_does_not_start_is_one_sentence() -> None:
+    said = 'Greetings\nException in thread "main" org.apache.spark.SparkException: Master must be local\n\tat'
+    assert _failure("x", "gateway", said) == "Spark does not start at master 'x': Master must be local"
+    assert _failure("x", "gone\nmore", "") == "Spark does not start at master 'x': gone"
+    assert "Java 17" in _failure("x", "", "java.lang.UnsupportedClassVersionError: SparkSubmit has been")
 
 
 def test_the_command_prints_tables_and_writes_reports(

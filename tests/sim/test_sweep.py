@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,12 @@ def test_a_scenario_file_is_found_beside_the_sweep(tmp_path: Path) -> None:
         "seed-3": Scenario(brokers=7, seed=3),
         "seed-4": Scenario(brokers=7, seed=4),
     }
+
+
+def test_the_page_shows_a_sweep(tmp_path: Path) -> None:
+    page = (EXAMPLE.parent.parent / "docs" / "metrics.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(sweep_of(tmp_path, shown)) == 12
 
 
 def test_the_example_is_a_sweep() -> None:
