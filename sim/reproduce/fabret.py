@@ -33,6 +33,11 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
 """The paper's algorithms and how they are made here; "wp" is with prefetching, which here is "
 "looking ahead."""
 
+_RECOVERED = 0.8
+"""Part of the throughput of a static configuration for the new state, from which on dynamic has recovered."""
+_WARM_UP = 6
+"""Passes over the events, in which dynamic finds its tables."""
+
 Runs = Mapping[int, Mapping[str, Result]]
 """Results by what was varied, then by algorithm."""
 Cases = Sequence[tuple[int, int, Workload]]
@@ -71,7 +76,7 @@ def _sweep(cases: Cases, wanted: Mapping[str, Sequence[str]], plan: Plan, say: S
     runs: dict[int, Mapping[str, Result]] = {}
     for at, (varied, count, workload) in enumerate(cases):
         inner = part(say, at / len(cases), (at + 1) / len(cases))
-        runs[varied] = measure(workload, count, find_engines(wanted, workload), plan, inner)
+        runs[varied] = measure(workload, count, find_engines(wanted, workload), plan, inner, _WARM_UP)
     return runs
 
 
@@ -244,7 +249,7 @@ def _domains(plan: Plan, say: Say) -> Finding:
     def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
         ratio = {name: points[0][1] / points[-1][1] for name, points in curves.items()}
         return (
-            min(ratio.values()) > 1,
+            min(ratio.values()) > 1 and ratio[DYNAMIC] < ratio[PROPAGATION],
             f"From {values[0]} to {values[-1]} values the time of an event falls by "
             f"{ratio[PROPAGATION]:.1f} times for propagation and {ratio[DYNAMIC]:.1f} times for dynamic.",
         )
@@ -311,10 +316,10 @@ def _adaptivity(plan: Plan, say: Say) -> list[Finding]:
         limits = drift.Plan(
             name,
             subscriptions=plan.pick(400, 30_000, 300_000),
-            steps=plan.pick(2, 6, 12),
-            events=plan.pick(100, 4_000, 20_000),
+            steps=plan.pick(2, 4, 12),
+            events=plan.pick(100, 10_000, 20_000),
             batch=plan.pick(50, 1_000, 1_000),
-            repetitions=plan.pick(1, 3, 5),
+            repetitions=plan.pick(1, 2, 5),
             seed=plan.seed,
             clock=process_time,
         )
@@ -337,11 +342,11 @@ def _drifted(figure: str, title: str, claim: str, steps: int, result: drift.Resu
         f"{title} ({result.subscriptions:,} subscriptions)",
         claim,
         f"In the end dynamic matches {end[DYNAMIC]:,.0f} events/s, "
-        f"{end[DYNAMIC] / start[DYNAMIC]:.2f} of what it did at the start, and no change "
-        f"{end['no change']:,.0f}, {end['no change'] / start['no change']:.2f} of its start; a "
+        f"{end[DYNAMIC] / start[DYNAMIC]:.1%} of what it did at the start, and no change "
+        f"{end['no change']:,.0f}, {end['no change'] / start['no change']:.1%} of its start; a "
         f"static configuration chosen for the new state {result.optimum:,.0f}, of which dynamic "
         f"reaches {end[DYNAMIC] / result.optimum:.0%}.",
-        end[DYNAMIC] > end["no change"],
+        end[DYNAMIC] > end["no change"] and end[DYNAMIC] > _RECOVERED * result.optimum,
         rows,
         Curves("part of the subscriptions replaced", "events/s", series),
     )

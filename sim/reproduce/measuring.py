@@ -33,11 +33,12 @@ def find_engines(wanted: Mapping[str, Sequence[str]], workload: Workload) -> dic
 
 
 def measure(
-    workload: Workload, count: int, engines: Mapping[str, str], plan: Plan, say: Say
+    workload: Workload, count: int, engines: Mapping[str, str], plan: Plan, say: Say, warm_up: int = 0
 ) -> dict[str, bench.Result]:
     """Load, match and compare these engines over `count` subscriptions; results by the engines' labels.
 
-    An engine that did not load within its limit is not among them. Raises `DisagreementError`.
+    `warm_up` is how often engines that adapt see the events before they are measured. An engine that did not
+    load within its limit is not among them. Raises `DisagreementError`.
     """
     limits = bench.Plan(
         engines=tuple(engines.values()),
@@ -49,7 +50,7 @@ def measure(
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
         seed=plan.seed,
         updates=False,
-        warm_up=plan.pick(1, 4, 4),
+        warm_up=warm_up,
         clock=process_time,
     )
     for spelling in engines.values():
