@@ -59,7 +59,7 @@ def run(plan: Plan, say: Say) -> Report:
         _optimisations(plan, part(say, 0.7, 1.0)),
     ]
     notes = [
-        "The stored text of the paper is its abstract and its references; claims are those of the "
+        "The text of the paper at hand is its abstract and its references; claims are those of the "
         f"abstract. Workload: {_ATTRIBUTES} attributes, equality tests on random ones of them, "
         "uniform values, events with all attributes. The paper's model has no ranges, and neither "
         "has this.",

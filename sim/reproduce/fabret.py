@@ -60,7 +60,7 @@ def run(plan: Plan, say: Say) -> Report:
         *_adaptivity(plan, part(say, 0.7, 1.0)),
     ]
     notes = [
-        "The stored text of the paper has lost its digits: its claims stand here without their "
+        "The text of the paper at hand has lost its digits: its claims stand here without their "
         "figures, and parameters are those of the workloads W0 and W2 (32 attributes, 5 "
         "predicates, values 1 to 35; predicates on 12 of the 32 where the size is not full, which "
         "makes fewer kinds of subscriptions to load).",
