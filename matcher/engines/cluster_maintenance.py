@@ -13,6 +13,7 @@ structure move together, so that an update in place never has to ask where its r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -37,6 +38,9 @@ LEAST_BENEFIT = 0.75
 B_min).
 """
 FIRST_EVENTS, MOST_EVENTS = 1 << 11, 1 << 20
+"""Events until the first look, and the most between two looks."""
+WORSE = 1.25
+"""Margins that have grown by less since the last look are not looked into: a look has its price."""
 _CHANGED = 8
 """One subscription in so many added or removed makes maintenance due."""
 _SETS = 64
@@ -59,17 +63,27 @@ class Maintenance:
     due: int = FIRST_EVENTS
     interval: int = FIRST_EVENTS
     changes: int = 0
+    settled: float = -1.0
+    """Checks per event in clusters of too large a margin when nothing better was found, or -1."""
 
     def is_due(self, store: ClusterStore) -> bool:
         """Whether enough events came, or subscriptions changed, since the last time."""
         if store.events.seen < FIRST_EVENTS // 2:
             return False
-        return store.events.seen >= self.due or _CHANGED * (store.changes - self.changes) > store.count
+        return store.events.seen >= self.due or self._changed(store)
 
-    def improve(self, store: ClusterStore, data: Equalities) -> Configuration | None:
-        """A better configuration, or None; the next look comes soon if there is one, else twice as late."""
-        found = _improved(store, data)
-        self.interval = FIRST_EVENTS if found is not None else min(2 * self.interval, MOST_EVENTS)
+    def _changed(self, store: ClusterStore) -> bool:
+        self.changes = min(self.changes, store.changes)  # they are counted anew when codes are chosen
+        return _CHANGED * (store.changes - self.changes) > store.count
+
+    def improve(self, store: ClusterStore, statistics: Callable[[], Equalities]) -> Configuration | None:
+        """A better configuration, or None; the next look comes soon if there is one, else much later."""
+        found, checks = None, margins(store)
+        total = float(checks.sum())
+        if self._changed(store) or self.settled < 0 or total > WORSE * self.settled:
+            found = _improved(store, statistics(), checks)
+            self.settled = -1.0 if found is not None else total
+        self.interval = 2 * FIRST_EVENTS if found is not None else min(4 * self.interval, MOST_EVENTS)
         self.due = store.events.seen + self.interval
         self.changes = store.changes
         return found
@@ -81,11 +95,11 @@ def cost(schema: Schema, moves: dict[int, float]) -> float:
     return fixed / CHECK
 
 
-def _improved(store: ClusterStore, data: Equalities) -> Configuration | None:
+def _improved(store: ClusterStore, data: Equalities, checks: npt.NDArray[np.float64]) -> Configuration | None:
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
     moves = dict(zip(data.columns, data.moves.tolist(), strict=True))
     schemas = {schema: _through(schema, passed) for schema in store.configuration.schemas}
-    structures = _structures(store)
+    structures = _structures(store, checks)
     deleted = _delete(schemas, structures, passed, moves)
     created = _create(schemas, structures, passed, moves)
     if not deleted and not created:
@@ -97,8 +111,7 @@ def _through(schema: Schema, passed: dict[int, float]) -> float:
     return float(np.prod([passed.get(column, 1.0) for column in schema]))
 
 
-def _structures(store: ClusterStore) -> list[_Structure]:
-    checks = margins(store)
+def _structures(store: ClusterStore, checks: npt.NDArray[np.float64]) -> list[_Structure]:
     found: dict[tuple[frozenset[int], Schema], _Structure] = {}
     for signature, rows in enumerate(store.signature_rows):
         if rows:
@@ -133,15 +146,19 @@ def _delete(
     """Leave out schemas of too little benefit; returns whether there were any."""
     deleted = False
     for schema in sorted(schemas, key=lambda s: (schemas[s], s)):
-        benefit = 0.0
+        benefit, next_best = 0.0, []
         for one in structures:
             if one.schema == schema:
-                others = [p for s, p in schemas.items() if s != schema and one.equal.issuperset(s)]
-                least = min((passed.get(column, 1.0) for column in one.equal), default=1.0)
-                benefit += one.rows * (min(others, default=least) - schemas[schema])
+                others = [(p, s) for s, p in schemas.items() if s != schema and one.equal.issuperset(s)]
+                single = min(one.equal)  # what is left to a structure that no schema serves
+                best = min(others, default=(passed.get(single, 1.0), (single,)))
+                benefit += one.rows * (best[0] - schemas[schema])
+                next_best.append((one, best[1]))
         if benefit < LEAST_BENEFIT * cost(schema, moves):
             del schemas[schema]
             deleted = True
+            for one, other in next_best:
+                one.schema = other
     return deleted
 
 

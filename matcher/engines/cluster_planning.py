@@ -60,12 +60,10 @@ class Planner:
         """Whether it is time to look for a better configuration."""
         return self._maintenance is not None and self._maintenance.is_due(store)
 
-    def improve(
-        self, store: ClusterStore, samples: Keys, counts: npt.NDArray[np.int64]
-    ) -> Configuration | None:
+    def improve(self, store: ClusterStore) -> Configuration | None:
         """A better configuration, if maintenance finds one."""
         assert self._maintenance is not None
-        return self._maintenance.improve(store, _statistics(store, samples, counts))
+        return self._maintenance.improve(store, lambda: _statistics(store, *store.sample()))
 
     def widest(self, store: ClusterStore) -> int:
         """The width in codes that nearly all rows' narrowest ranges stay within, at least 1."""

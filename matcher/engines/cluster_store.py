@@ -69,6 +69,7 @@ class ClusterStore(RowStore):
         self.count = 0
         self._configured = 0
         self._written = 0
+        self._uncoded = 0  # rows added since, with tests on columns that have no cuts yet
         self._waiting: list[Numbers] = []
         self._words = Stretches()
         self.workers = [Worker() for _ in range(threads)]
@@ -159,6 +160,8 @@ class ClusterStore(RowStore):
             if shape != Shape.LOW:
                 self.store.bounds[places + word + (shape == Shape.BOTH)] = highs[test]
         self.store.where[rows, a.PLACE] = a.WAITING
+        if (self.store.coding[columns[columns < a.NARROW_COLUMNS], a.CODE_COUNT] == 0).any():
+            self._uncoded += len(rows)
         self._waiting.append(rows)
         self.count += len(rows)
         self.changes += len(rows)
@@ -220,7 +223,8 @@ class ClusterStore(RowStore):
 
     def _prepare(self) -> None:
         grown_much = self.count > 2 * self._configured + _FEW
-        if grown_much or self._written + self.changes > _RENEWED * self._configured + _MANY:
+        drifted = self._written + self.changes > _RENEWED * self._configured + _MANY
+        if grown_much or drifted or self._uncoded > _FEW + self._configured // _FEW:
             self.configure(anew=grown_much)
         elif self._waiting:
             for rows in self._waiting:
@@ -233,7 +237,7 @@ class ClusterStore(RowStore):
         """Choose codes, and where it is to be `anew` a hashing configuration, for what there is now, and
         place all rows; cost: about a microsecond per row.
         """
-        self._configured, self._written, self.changes = self.count, 0, 0
+        self._configured, self._written, self._uncoded, self.changes = self.count, 0, 0, 0
         samples, counts = self.sample()
         tops = np.full(max(len(counts), len(self.store.coding)), LAST, dtype=np.int64)
         tops[: len(self._tops)] = self._tops
@@ -249,7 +253,7 @@ class ClusterStore(RowStore):
 
     def maintain(self) -> None:
         """Let the planner look for a better configuration, and move the rows that it concerns."""
-        found = self.planner.improve(self, *self.sample())
+        found = self.planner.improve(self)
         if found is None:
             return
         self.configuration = found

@@ -27,6 +27,7 @@ Progress = Callable[[str, float], None]
 
 _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
+_ADAPTING = 2
 DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
     "attributes": (_FIRST, _FIRST.with_(first_attribute=16)),
     "skew": (_FIRST, _FIRST.with_(domains={0: _TWO, 1: _TWO}, event_domains={0: _TWO, 1: _TWO})),
@@ -114,15 +115,15 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
 
 
 def _note(engines: dict[str, Engine], events: EventBatch, plan: Plan, result: Result) -> None:
-    """Add the rate of each engine, after a pass in which it may adapt; repetitions take turns."""
+    """Add the rate of each engine, after two passes in which it may adapt; repetitions take turns."""
     batches = [events.slice(start, plan.batch) for start in range(0, len(events), plan.batch)]
     rates: dict[str, list[float]] = {name: [] for name in engines}
-    for repetition in range(plan.repetitions + 1):
+    for repetition in range(-_ADAPTING + 1, plan.repetitions + 1):
         for name, engine in engines.items():
             start = plan.clock()
             for batch in batches:
                 engine.match(batch)
-            if repetition:
+            if repetition > 0:
                 rates[name].append(len(events) / (plan.clock() - start))
     for name, found in rates.items():
         result.rates.setdefault(name, []).append(median(found))
