@@ -247,6 +247,8 @@ def routing(
     scan_limit: Annotated[
         int, typer.Option(min=0, help="Posets that compare all filters are left out beyond so many.")
     ] = 1_000,
+    merging: Annotated[str, typer.Option(help="off, perfect, budget; several with commas.")] = "off",
+    merging_budget: Annotated[int, typer.Option(min=1, help="Slots, with merging within a budget.")] = 64,
     grpc: Annotated[
         bool, typer.Option("--grpc", help="Measure awaited updates through three broker processes, too.")
     ] = False,
@@ -266,7 +268,15 @@ def routing(
     from covey.cli.bench_routing import counts_of, run
     from covey.sim.bench.routing import GrpcPlan, Plan
 
-    plan = Plan(tuple(posets.split(",")), counts_of(filters), updates, scan_limit=scan_limit, seed=seed)
+    plan = Plan(
+        tuple(posets.split(",")),
+        counts_of(filters),
+        updates,
+        mergings=tuple(merging.split(",")),
+        merging_budget=merging_budget,
+        scan_limit=scan_limit,
+        seed=seed,
+    )
     run(workload, plan, GrpcPlan(concurrent=concurrent) if grpc else None, json_output)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -14,6 +15,19 @@ from covey.matcher.errors import CoveyError
 from covey.sim.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
 from covey.sim.workloads import WORKLOADS
 from covey.sim.workloads.options import find_workload
+
+_HEADINGS = (
+    "filters",
+    "poset",
+    "merging",
+    "SUB",
+    "UPD",
+    "median",
+    "USUB",
+    "sent",
+    "slots",
+    "excess",
+)
 
 
 def run(names: str, plan: Plan, grpc: GrpcPlan | None, json_output: bool) -> None:
@@ -64,22 +78,25 @@ def counts_of(text: str) -> tuple[int, ...]:
 
 
 def _table(name: str, results: list[Result], plan: Plan) -> Table:
-    table = Table(title=f"{name}: µs per message of a client, the neighbour's answer included")
-    for heading in ("filters", "poset", "SUB", "UPD", "UPD median", "USUB", "sent per UPD", "roots"):
-        table.add_column(heading, justify="left" if heading == "poset" else "right")
+    title = f"{name}: µs of a core per message; messages sent per UPD; slots, and events drawn in excess"
+    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="left" if heading in ("poset", "merging") else "right")
     for result in results:
         if result.upd_us is None:
             note = f"left out: beyond {plan.scan_limit:,}"
-            table.add_row(f"{result.filters:,}", result.poset, note)
+            table.add_row(f"{result.filters:,}", result.poset, result.merging, note)
             continue
         table.add_row(
             f"{result.filters:,}",
             result.poset,
+            result.merging,
             f"{result.sub_us:,.1f}",
             f"{result.upd_us:,.1f}",
             f"{result.upd_median_us:,.1f}",
             f"{result.usub_us:,.1f}",
             f"{result.sent:g}",
-            f"{result.roots:,}",
+            f"{result.slots:,}",
+            f"{result.excess:.1%}",
         )
     return table

@@ -41,6 +41,7 @@ class BudgetMerger(Merger):
         self.budget: int = budget
         self._heaps: list[_Heap] = []
         self._ranges: dict[str, tuple[Cut, Cut]] = {}
+        self._scales: dict[str, float] = {}
         self._turn = 0
 
     def _enter(self, root: Interest) -> None:
@@ -48,7 +49,8 @@ class BudgetMerger(Merger):
         for axis in axes(self._event_type, hull):
             low, high = hull[axis]
             known = self._ranges.get(axis, (low, high))
-            self._ranges[axis] = (min(low, known[0]), max(high, known[1]))
+            self._ranges[axis] = low, high = min(low, known[0]), max(high, known[1])
+            self._scales[axis] = 1.0 / max(high - low, 1)
         heap = self._heap_for(hull)
         heap.members[root.uid] = (root, hull)
         self._bundle_of[root.uid] = heap
@@ -112,16 +114,18 @@ class BudgetMerger(Merger):
 
     def _growth(self, a: Hull, b: Hull) -> float:
         """How much wider a hull of both is than either, in widths of what is asked for."""
-        joined = join(self._event_type, a, b)
-        cost = _LOST_ATTRIBUTE * (len(a) + len(b) - 2 * len(joined))
-        for attribute, (low, high) in joined.items():
-            if attribute in self._ranges:
-                least, greatest = self._ranges[attribute]
-                mine, other = a[attribute], b[attribute]
-                cost += float(2 * (high - low) - (mine[1] - mine[0]) - (other[1] - other[0])) / max(
-                    float(greatest - least), 1.0
-                )
-        return cost
+        cost, shared, scales = 0.0, 0, self._scales
+        for attribute, (low, high) in a.items():
+            other = b.get(attribute)
+            scale = scales.get(attribute)
+            if other is None or (scale is None and other != (low, high)):
+                continue
+            shared += 1
+            if scale is not None:
+                least, greatest = other
+                both = (high if high > greatest else greatest) - (low if low < least else least)
+                cost += (2 * both - (high - low) - (greatest - least)) * scale
+        return cost + _LOST_ATTRIBUTE * (len(a) + len(b) - 2 * shared)
 
     def _take_in(self, heap: _Heap, other: _Heap) -> None:
         """One heap takes in another, which is no more."""

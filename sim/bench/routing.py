@@ -3,7 +3,8 @@
 In process: one broker core (`Broker.handle`) with many subscriptions of one client and one neighbour that
 publishes and answers every message at once; its answers are part of what is timed. Subscriptions and their
 moves are those of a workload. Each poset gets the same messages; one that compares a filter with every other
-is left out beyond `scan_limit` filters, and the result says so.
+is left out beyond `scan_limit` filters, and the result says so. With merging, events of the workload show how
+much is asked for in excess.
 
 Over gRPC: client -> b3 -> b2 -> b1, three broker processes in a row. The client holds intervals of which none
 covers another, so that every update is a message on every link, and awaits them, many at a time: an update
@@ -21,18 +22,21 @@ from typing import Any
 
 import numpy as np
 
-from covey.matcher import EventType
+from covey.matcher import EventBatch, EventType, create_engine
 from covey.overlay import Client, Subscription
 from covey.overlay.core.broker import Broker
+from covey.overlay.core.mergers import MERGING_BUDGET
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Connect,
     Message,
+    Publish,
     Subscribe,
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.slots import Slot
 from covey.sim.local_overlay import LocalOverlay, chain
 from covey.sim.workloads import Workload
 
@@ -45,32 +49,40 @@ Say = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured in process; each poset with each number of filters."""
+    """What is measured in process; each poset with each number of filters. `mergings` are those of the
+    forest; the others do without.
+    """
 
     posets: tuple[str, ...] = ("forest", "naive")
     counts: tuple[int, ...] = (1_000, 10_000, 100_000)
     updates: int = 5_000
     cancels: int = 1_000
+    events: int = 10_000
+    mergings: tuple[str, ...] = ("off",)
+    merging_budget: int = MERGING_BUDGET
     scan_limit: int = 1_000
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Microseconds per message; `sent` are messages to the neighbour per UPD, `roots` what it is asked for.
+    """Microseconds of a core per message; `sent` are messages to the neighbour per UPD, `slots` what it is
+    asked for, and `excess` the share of the events that this draws and that nobody wants.
 
     Of a poset that was left out all figures are None.
     """
 
     workload: str
     poset: str
+    merging: str
     filters: int
     sub_us: float | None = None
     upd_us: float | None = None
     upd_median_us: float | None = None
     usub_us: float | None = None
     sent: float | None = None
-    roots: int | None = None
+    slots: int | None = None
+    excess: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,24 +90,31 @@ class Result:
 
 def measure(workload: Workload, plan: Plan, say: Say = lambda words, share: None) -> list[Result]:
     """Everything that is planned for one workload."""
-    cases = [(count, poset) for count in plan.counts for poset in plan.posets]
+    cases = [
+        (count, poset, merging)
+        for count in plan.counts
+        for poset in plan.posets
+        for merging in (("off",) if poset in SCANNING else plan.mergings)
+    ]
     results: list[Result] = []
-    for done, (count, poset) in enumerate(cases):
-        say(f"{workload.name}, {count:,} filters, {poset}", done / len(cases))
+    for done, (count, poset, merging) in enumerate(cases):
+        say(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
         if poset in SCANNING and count > plan.scan_limit:
-            results.append(Result(workload.name, poset, count))
+            results.append(Result(workload.name, poset, merging, count))
         else:
-            results.append(_measure_one(workload, count, poset, plan))
+            results.append(_measure_one(workload, count, poset, merging, plan))
     return results
 
 
-def _measure_one(workload: Workload, count: int, poset: str, plan: Plan) -> Result:
-    edge = _Edge(workload.event_type, poset)
+def _measure_one(workload: Workload, count: int, poset: str, merging: str, plan: Plan) -> Result:
+    edge = _Edge(workload.event_type, poset, merging, plan.merging_budget)
     subscribes, updates = _messages(workload, count, plan)
     sub = edge.time(subscribes)
-    roots, sent = edge.slots, edge.sent
+    sent = edge.sent
     upd = edge.time(updates)
     sent = edge.sent - sent
+    slots = len(edge.slots)
+    excess = edge.excess(workload.events(plan.events, seed=plan.seed))
     cancels = np.random.default_rng(plan.seed).permutation(count)[: plan.cancels].tolist()
     usub = edge.time(
         Unsubscribe(len(subscribes) + len(updates) + i + 1, cancelled + 1)
@@ -104,13 +123,15 @@ def _measure_one(workload: Workload, count: int, poset: str, plan: Plan) -> Resu
     return Result(
         workload.name,
         poset,
+        merging,
         count,
         round(sum(sub) / len(sub), 1),
         round(sum(upd) / len(upd), 1),
         round(median(upd), 1),
         round(sum(usub) / len(usub), 1),
         round(sent / len(upd), 2),
-        roots,
+        slots,
+        round(excess, 4),
     )
 
 
@@ -144,21 +165,41 @@ def _rows(columns: Any) -> Iterator[dict[str, Any]]:
 class _Edge:
     """A broker at the edge: one client, and one neighbour that publishes and answers at once."""
 
-    def __init__(self, event_type: EventType, poset: str) -> None:
-        self._broker = Broker("edge", poset=poset)
-        self._type = event_type.name
+    def __init__(self, event_type: EventType, poset: str, merging: str, budget: int) -> None:
+        self._broker = Broker("edge", poset=poset, merging=merging, merging_budget=budget)
+        self._type = event_type
         self.sent = 0
         for name in (CLIENT, PUBLISHING):
             self._broker.handle(Connect(), name, 0.0)
         self._broker.handle(Advertise(1, event_type), PUBLISHING, 0.0)
 
     @property
-    def slots(self) -> int:
-        return len(self._broker.types[self._type].outgoing[PUBLISHING].slots)
+    def slots(self) -> list[Slot]:
+        return list(self._broker.types[self._type.name].outgoing[PUBLISHING].slots)
+
+    def excess(self, batch: EventBatch) -> float:
+        """Of the events that the neighbour would send, the share that nobody wants."""
+        engine = create_engine("cluster", self._type)
+        for slot in self.slots:
+            engine.add(slot.slot_id, slot.structure, slot.values)
+        offsets, _ = engine.match(batch)
+        sent = batch.filter(np.diff(offsets) > 0)
+        if not len(sent):
+            return 0.0
+        before = self._unwanted
+        self._broker.handle(Publish(sent), PUBLISHING, 0.0)
+        return (self._unwanted - before) / len(sent)
+
+    @property
+    def _unwanted(self) -> int:
+        return self._broker.peers[PUBLISHING].counters.events_unwanted
 
     def time(self, messages: Iterable[Message]) -> list[float]:
-        """Take in messages of the client; the microseconds of each, the neighbour's answers included."""
-        handle, clock = self._broker.handle, time.perf_counter_ns
+        """Take in messages of the client; the microseconds of each, the neighbour's answers included.
+
+        Time is that of this thread on a core, so that other work on the machine counts little.
+        """
+        handle, clock = self._broker.handle, time.thread_time_ns
         took: list[float] = []
         for message in messages:
             newest = 0

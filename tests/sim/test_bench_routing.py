@@ -18,12 +18,22 @@ def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name:
     found = {(result.poset, result.filters): result for result in measure(WORKLOADS[name], plan)}
     assert len(found) == 6
     forest = found["forest", 60]
-    assert 0 < (forest.roots or 0) <= 60
+    assert 0 < (forest.slots or 0) <= 60
     assert min(forest.sub_us or 0, forest.upd_us or 0, forest.usub_us or 0) > 0
     for poset in ("naive", "diagram"):
-        assert found[poset, 60].roots == forest.roots
+        assert found[poset, 60].slots == forest.slots
         assert found[poset, 120].upd_us is None
-    assert (found["forest", 120].roots or 0) >= (forest.roots or 0)
+    assert (found["forest", 120].slots or 0) >= (forest.slots or 0)
+    assert all(result.excess in (0.0, None) for result in found.values())
+
+
+def test_merging_asks_for_more_in_fewer_slots() -> None:
+    plan = Plan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
+    off, perfect, budget = measure(WORKLOADS["AT"], plan)
+    assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
+    assert (off.excess, perfect.excess) == (0.0, 0.0)
+    assert (budget.slots or 0) <= 4
+    assert 0 < (budget.excess or 0) < 1
 
 
 def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
