@@ -3,12 +3,18 @@ the GIL.
 
 Invariant: importing a kernel module compiles nothing. A kernel is compiled, or loaded from the cache, by
 `compile_kernels` (`compiling.py`), which engines call when they are created; it never compiles a second
-signature (DESIGN section 3).
+signature (DESIGN section 3). A cached kernel is used only while the source it was compiled from is unchanged:
+its own module and those it imports helpers and constants from.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -32,7 +38,7 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorates a kernel; the arguments are the Numba types of its parameters."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        compiled = njit(**_OPTIONS)(function)
+        compiled = _jitted(function)
         if not config.DISABLE_JIT:  # type: ignore[attr-defined]
             registered.append((compiled, signature))
         return compiled
@@ -42,7 +48,35 @@ def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """Decorates a helper that only kernels call; it is compiled into each of them."""
-    return njit(**_OPTIONS, forceinline=True)(function)
+    return _jitted(function, forceinline=True)
+
+
+def _jitted(function: Callable[..., Any], **options: Any) -> Any:
+    compiled = njit(**_OPTIONS, **options)(function)
+    if not config.DISABLE_JIT:  # type: ignore[attr-defined]
+        # Numba's own stamp covers one file, so that a kernel would outlive the helpers compiled into it.
+        compiled._cache._cache_file._source_stamp = _stamp(function.__module__)
+    return compiled
+
+
+@cache
+def _stamp(module: str) -> str:
+    """A hash of the sources of a module and all that it imports from its package."""
+    package = module.partition(".")[0] + "."
+    sources: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if name in sources or file is None:
+            continue
+        sources[name] = Path(file).read_bytes()
+        imported = re.findall(rb"^(?:from|import) ([\w.]+)", sources[name], re.MULTILINE)
+        waiting += [other.decode() for other in imported if other.decode().startswith(package)]
+    digest = sha256()
+    for name in sorted(sources):
+        digest.update(sources[name])
+    return digest.hexdigest()
 
 
 @intrinsic

@@ -28,6 +28,34 @@ def test_the_next_process_loads_what_this_one_compiled() -> None:
     assert answer.stdout == "True\n"
 
 
+def test_a_kernel_is_compiled_anew_when_a_helper_in_another_module_changes(tmp_path: Path) -> None:
+    package = tmp_path / "valley"
+    package.mkdir()
+    (package / "limits.py").write_text("STEP = 1\n")
+    (package / "helpers.py").write_text(
+        "from covey.matcher.kernel import inlined\nfrom valley.limits import STEP\n"
+        "@inlined\ndef next_of(value):\n    return value + STEP\n"
+    )
+    (package / "kernels.py").write_text(
+        "from numba import types\nfrom covey.matcher.kernel import kernel\nfrom valley.helpers import next_of\n"
+        "@kernel(types.int64)\ndef following(value):\n    return next_of(value)\n"
+    )
+    asks = (
+        "from covey.matcher.kernel import registered\nfrom valley.kernels import following\n"
+        "following.compile(registered[0][1])\n"
+        "print(following(1), sum(following.stats.cache_hits.values()))"
+    )
+
+    def answer() -> str:
+        command = [sys.executable, "-c", asks]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    assert answer() == "2 0\n"
+    assert answer() == "2 1\n"
+    (package / "limits.py").write_text("STEP = 2\n")
+    assert answer() == "3 0\n"
+
+
 def test_parsing_and_publishing_do_without_numba() -> None:
     asks = "import sys, covey.matcher; print('numba' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
