@@ -17,9 +17,11 @@ cannot tell.
 
     bounds   [ key | low | low high | key ... ]     by row: a word per equality or single end, two per range
 
-A *code* is a key seen through the cuts of its column, 16 bits wide: 2i + 2 is the i-th cut itself, 2i + 1
-what lies before it and after its predecessor, 0 a missing value. So an order of codes is an order of keys,
-and where an event's code is even, or differs from the bound's, the code decides exactly.
+A *code* is a key seen through the cuts of its column, 16 bits wide: 2i + 4 is the i-th cut itself, 2i + 3
+what lies before it and after its predecessor, 0 a missing value, and the last one NaN. So an order of codes
+is an order of keys, and where an event's code is even, or differs from the bound's, the code decides exactly.
+An open end has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the
+codes of one-sided tests decide for all events beyond the cuts.
 
 Everything that has a number is a line of a matrix with the fields below. Kernels that need room stop and say
 how far they came; the caller grows the arrays and calls again.
@@ -45,7 +47,7 @@ CAPACITIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 
 MOST = CAPACITIES[-1]
 NARROW_COLUMNS = 256
 """Columns from here on have no codes: the column of a code is one byte."""
-CUTS = 32_766
+CUTS = 32_764
 """The most cuts of a column: their codes fit 16 bits."""
 NEVER = 65_535
 """A low code that no event reaches."""

@@ -93,14 +93,16 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
         return np.int64(0)
     count = coding[column, CODE_COUNT]
     start = coding[column, CODE_START]
+    if key > coding[column, CODE_TOP]:
+        return 2 * count + 5
     if count == 0:
-        return np.int64(1)
+        return np.int64(3)
     if coding[column, CODE_LINEAR] != 0:  # all integers from the first cut to the last
         if key < cuts[start]:
-            return np.int64(1)
+            return np.int64(3)
         if key > cuts[start + count - 1]:
-            return 2 * count + 1
-        return 2 * (key - cuts[start]) + 2
+            return 2 * count + 3
+        return 2 * (key - cuts[start]) + 4
     at, left = start, count
     while left > 1:
         half = left >> 1
@@ -108,8 +110,22 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
             at += half
         left -= half
     if cuts[at] < key:
-        return 2 * (at - start) + 3
-    return 2 * (at - start) + (2 if cuts[at] == key else 1)
+        return 2 * (at - start) + 5
+    return 2 * (at - start) + (4 if cuts[at] == key else 3)
+
+
+@inlined
+def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
+    """The code of a low end: one below all keys where it is open, so that no event is in doubt there."""
+    return np.int64(2) if bound == FIRST else code_of(coding, cuts, column, bound)
+
+
+@inlined
+def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
+    """The code of a high end: where it is open, one above all keys but NaN."""
+    if bound == coding[column, CODE_TOP]:
+        return 2 * coding[column, CODE_COUNT] + 4
+    return code_of(coding, cuts, column, bound)
 
 
 @inlined
@@ -165,10 +181,11 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
         if low > high:
             scratch[at], scratch[at + 1] = NEVER, 0
         else:
-            scratch[at] = code_of(store.coding, store.cuts, column, low)
-            scratch[at + 1] = scratch[at]
-            if low != high:
-                scratch[at + 1] = code_of(store.coding, store.cuts, column, high)
+            scratch[at] = code_of_low(store.coding, store.cuts, column, low)
+            if low == high and low != FIRST:
+                scratch[at + 1] = scratch[at]
+            else:
+                scratch[at + 1] = code_of_high(store.coding, store.cuts, column, high)
 
 
 @inlined
@@ -189,7 +206,7 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
         if scratch[0] != NONE and line[SIGN_TESTS + TEST_FIELDS * scratch[0] + TEST_COLUMN] == column:
             continue
         width = max(scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test], 0) << 16
-        width //= 2 * store.coding[column, CODE_COUNT] + 2
+        width //= 2 * store.coding[column, CODE_COUNT] + 4
         if width < scratch[2]:
             scratch[1], scratch[3] = scratch[0], scratch[2]
             scratch[0], scratch[2] = test, width
