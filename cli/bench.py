@@ -64,7 +64,7 @@ def scenario(
     system: Annotated[
         str | None, typer.Option(help="A system to compare, such as covey-parametric or siena-parametric.")
     ] = None,
-    trace: Annotated[Path | None, typer.Option(help="Trace to write (Parquet).")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace to write: a folder of Parquet files.")] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, for programs.")
     ] = False,

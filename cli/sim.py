@@ -75,7 +75,7 @@ def run(
         Path | None, typer.Option(help="With --cpu measured: the calibration file to write.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Everything random is drawn from it.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Trace to write (Parquet).")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Trace to write: a folder of Parquet files.")] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, for programs.")
     ] = False,

@@ -97,7 +97,7 @@ class Run:
         self._trace: Trace | None = None
 
     def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
-        """Play it; `say` is told the phase and how much of it is done. `trace` is a Parquet file to write."""
+        """Play it; `say` is told the phase and how much of it is done. `trace` is a folder for the trace."""
         gc.disable()  # hardly anything here is garbage in circles, and looking for it takes half of the time
         try:
             return self._play(trace, say)

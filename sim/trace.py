@@ -1,8 +1,11 @@
-"""The trace of a run: what happened, when and where, as one Parquet file that metrics are computed from.
+"""The trace of a run: what happened, when and where, as Parquet files that metrics are computed from.
 
 One row per event published, delivered or kept from a user, per change of a subscription, and per message
-that arrived. The same run gives the same file, byte for byte: rows are in the order in which things happened,
-and nothing in the file depends on the machine. A file without `ended` is that of a run that broke off.
+that arrived. A trace is a folder of parts, `part-00000.parquet` and so on, which appear whole while the run
+goes on: memory is bounded, and of a run that is killed everything but the last part is there. The first part
+says what the run was asked to do, each phase begins a new one, and a part holds `PART_ROWS` rows at most. The
+same run gives the same parts, byte for byte: rows are in the order in which things happened, and nothing in
+them depends on the machine. A trace without `ended` is that of a run that broke off.
 
     row           the position of the row, from 0
     time_ns       virtual time
@@ -29,6 +32,7 @@ and nothing in the file depends on the machine. A file without `ended` is that o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -69,16 +73,27 @@ SCHEMA = pa.schema(
 )
 """The columns of a trace; null where a column says nothing about a row."""
 
-_ROWS = 200_000
+PART_ROWS = 100_000
+"""The most rows of a part, and so the most that a run holds in memory and may lose."""
 
 
 class TraceError(CoveyError, OSError):
     """The trace cannot be written."""
 
 
+def part_name(number: int) -> str:
+    """The file name of a part; names are in the order of the parts."""
+    return f"part-{number:05}.parquet"
+
+
+def parts_of(trace: Path) -> list[Path]:
+    """The parts of a trace that lie in this folder, in their order."""
+    return sorted(trace.glob("part-*.parquet"))
+
+
 class Trace(Watcher):
-    """Writes the trace of one run to `path`, in a `with` block; `now` says the virtual time, and `scenario`
-    is what the run was asked to do, as plain values."""
+    """Writes the trace of one run into the folder `path`, in a `with` block; `now` says the virtual time, and
+    `scenario` is what the run was asked to do, as plain values."""
 
     def __init__(
         self, path: str | Path, now: Callable[[], int], scenario: Mapping[str, Any] | None = None
@@ -88,11 +103,11 @@ class Trace(Watcher):
         self._changes: dict[tuple[str, int], Changes] = {}
         """By client and subscription, from its first change on."""
         self._pending: list[tuple[Any, ...]] = []
-        try:
-            self._writer = pq.ParquetWriter(Path(path), SCHEMA, compression="zstd", store_schema=True)
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
+        self._folder = Path(path)
+        self._parts = 0
+        self._make_room()
         self._row("begun", text=json.dumps(dict(scenario or {})))
+        self._flush()
 
     def __enter__(self) -> Self:
         return self
@@ -105,9 +120,28 @@ class Trace(Watcher):
         self.close()
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write what is left."""
         self._flush()
-        self._writer.close()
+
+    def _make_room(self) -> None:
+        """A trace takes the place of one that was there, and of nothing else."""
+        folder = self._folder
+        try:
+            if folder.is_file():
+                folder.unlink()
+            folder.mkdir(exist_ok=True)
+            others = sorted(found.name for found in folder.iterdir() if "part-" not in found.name)
+            if others:
+                raise TraceError(f"{folder}: cannot be written: {others[0]} in it is no part of a trace")
+            for part in folder.iterdir():
+                part.unlink()
+        except TraceError:
+            raise
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> TraceError:
+        return TraceError(f"{self._folder}: cannot be written: {error.strerror or error}")
 
     def _row(
         self,
@@ -141,11 +175,14 @@ class Trace(Watcher):
             )
         )
         self.rows += 1
-        if len(self._pending) >= _ROWS:
+        if len(self._pending) >= PART_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        columns = list(zip(*self._pending, strict=True)) or [()] * len(SCHEMA)
+        """Write what waits as a part, under another name first: a part is there whole or not at all."""
+        if not self._pending:
+            return
+        columns = list(zip(*self._pending, strict=True))
         self._pending.clear()
         arrays = [
             pa.array(column, pa.string()).dictionary_encode()
@@ -153,13 +190,21 @@ class Trace(Watcher):
             else pa.array(column, field.type)
             for column, field in zip(columns, SCHEMA, strict=True)
         ]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+        part = self._folder / part_name(self._parts)
+        unfinished = part.with_name(f".{part.name}")
+        try:
+            pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), unfinished, compression="zstd")
+            os.replace(unfinished, part)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self._parts += 1
 
     # --- the run --------------------------------------------------------------------------------------------
 
     def phase(self, name: str, busy_ns: Mapping[str, int]) -> None:
         """A phase begins: advertising, subscribing, running, resting or quiet; `busy_ns` says how long each
         broker has worked until now. What is measured happens from `running` on."""
+        self._flush()
         self._row("phase", name=name)
         for broker, worked_ns in busy_ns.items():
             self._row("worked", broker, count=worked_ns)

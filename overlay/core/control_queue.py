@@ -48,15 +48,16 @@ class ControlQueue:
         "_last_epoch",
         "_places",
         "_updates",
-        "_waiting",
         "urgent",
+        "waiting",
     )
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self._waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_Waiting] = deque()
+        """What waits, messages that a later one stands for included; empty when there is nothing to take."""
         self._places = self._bytes = 0
         self._updates: dict[int, _Waiting] = {}
         self._last_epoch: Update | None = None
@@ -65,12 +66,12 @@ class ControlQueue:
 
     def __len__(self) -> int:
         """How many messages wait, those that a later one stands for included."""
-        return len(self._waiting)
+        return len(self.waiting)
 
     def _queue(self, message: Message) -> _Waiting:
         waiting = _Waiting(message, self._places, self._bytes)
         self._bytes += waiting.size
-        self._waiting.append(waiting)
+        self.waiting.append(waiting)
         return waiting
 
     def append(self, message: Message, max_bytes: int) -> None:
@@ -87,7 +88,7 @@ class ControlQueue:
         if isinstance(message, Update):
             earlier = self._updates.get(message.subscription_id)
             if earlier is not None and (
-                earlier is self._waiting[-1] or self._bytes + size_of(message) - earlier.start <= max_bytes
+                earlier is self.waiting[-1] or self._bytes + size_of(message) - earlier.start <= max_bytes
             ):
                 self._merge(earlier, message)
                 return
@@ -103,7 +104,7 @@ class ControlQueue:
         values = {**old.values, **update.values}
         # Of two updates without gaps the earlier call reaches further back.
         since_ns = min(old.since_ns, update.since_ns) or max(old.since_ns, update.since_ns)
-        if self._waiting[-1] is earlier and self._last_epoch is None:
+        if self.waiting[-1] is earlier and self._last_epoch is None:
             earlier.message = replace(update, values=values, since_ns=since_ns)
         else:
             earlier.message = replace(old, values=values, since_ns=since_ns)
@@ -116,7 +117,7 @@ class ControlQueue:
     def _append_acknowledge(self, message: Acknowledge) -> None:
         waiting = self._acknowledge
         if waiting is not None:
-            if self._waiting[-1] is waiting:
+            if self.waiting[-1] is waiting:
                 waiting.message = message
                 return
             waiting.message = None  # A refusal between the two must come before the newer one.
@@ -126,19 +127,19 @@ class ControlQueue:
         """The messages for one frame, at least one if any waits, and their size."""
         messages: list[Message] = []
         size = newest = 0
-        while self._waiting:
-            waiting = self._waiting[0]
+        while self.waiting:
+            waiting = self.waiting[0]
             if messages and size + waiting.size > max_bytes and newest < waiting.place:
                 break
             newest = max(newest, waiting.newest)
-            self._waiting.popleft()
+            self.waiting.popleft()
             if waiting is self._acknowledge:
                 self._acknowledge = None
             if waiting.message is not None:
                 messages.append(waiting.message)
                 size += waiting.size
         self._updates.clear()
-        if not self._waiting:
+        if not self.waiting:
             self._places = self._bytes = 0
             self.urgent = False
             if self._last_epoch is not None:

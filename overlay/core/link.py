@@ -15,7 +15,7 @@ events; Unadvertise needs none either but keeps its place behind the events befo
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
@@ -264,17 +264,19 @@ class Link:
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None if there is nothing to say now."""
         if self._resend:
-            return self._announce(self._resend.popleft())
-        if len(self._retained) < self._frames_in_flight or self._control.urgent:
+            again = self._resend.popleft()
+            return self._frame(again.sequence, again.messages)
+        queued = self._control.waiting or self._events
+        if queued and (len(self._retained) < self._frames_in_flight or self._control.urgent):
             messages, size = self._control.take(self.max_frame_bytes)
-            event_bytes, events = self._take_events(messages, size)
+            event_bytes, events = self._take_events(messages, size) if self._events else (0, 0)
             if messages:
                 self.sent += 1
-                frame = self._announce(Frame(self.sent, 0, 0, tuple(messages)))
+                frame = self._frame(self.sent, tuple(messages))
                 self._retained.append(_Retained(frame, event_bytes, events))
                 return frame
         if self._ack_now or self._probe:
-            return self._announce(Frame(0, 0, 0))
+            return self._frame(0, ())
         return None
 
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
@@ -303,13 +305,14 @@ class Link:
         self.retained_events += total_events
         return total_bytes, total_events
 
-    def _announce(self, frame: Frame[Message]) -> Frame[Message]:
+    def _frame(self, sequence: int, messages: tuple[Message, ...]) -> Frame[Message]:
+        """A frame that says what has arrived and what may be sent as of now."""
         self._announced = self.received
         self._granted = self._grant()
         self._frames_since_ack = 0
         self._ack_now = False
         probe, self._probe = self._probe, False
-        return replace(frame, received=self.received, credit=self._granted, probe=probe, dropped=self.dropped)
+        return Frame(sequence, self.received, self._granted, messages, probe, self.dropped)
 
     # --- receiving --------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def directions(filter: Filter) -> dict[str, int]:
 
 def moves(values: Mapping[str, object]) -> bool:
     """Whether any of these values moves."""
-    return any(isinstance(value, Motion) for value in values.values())
+    return Motion in map(type, values.values())
 
 
 def still(values: Mapping[str, Scalar], now_ns: int) -> Mapping[str, Scalar]:

@@ -66,7 +66,7 @@ class RealRun:
         return time.monotonic_ns() - self._origin_ns
 
     def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
-        """Play it in real time; `trace` is a Parquet file to write."""
+        """Play it in real time; `trace` is a folder for the trace."""
         if trace is None:
             return asyncio.run(self._play(say))
         with Trace(trace, self._now, asdict(self.scenario)) as self._trace:

@@ -1,8 +1,8 @@
 """Traces as one table: where they lie, which can be read, and what is made sure of first.
 
-A run is a Parquet file, or a folder `run=NAME` of them in the folder of a sweep; its name is the file's or
-the folder's. Invariants of the table: time never goes back within a run, and a row knows whether it lies in
-the phase that is measured.
+A run is a trace, a folder of Parquet files or a single one, or a folder `run=NAME` of traces in the folder of
+a sweep; its name is the trace's or the folder's. Invariants of the table: time never goes back within a run,
+and a row knows whether it lies in the phase that is measured.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from pyspark.sql import functions as f
 
 from covey.matcher.errors import CoveyError
 from covey.sim.metrics import columns as c
-from covey.sim.trace import SCHEMA
+from covey.sim.trace import SCHEMA, part_name, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +43,10 @@ class Runs:
 
 
 def find_runs(paths: Iterable[str | Path]) -> Runs:
-    """The runs at some paths: trace files, folders of a sweep, or URIs that only Spark can read.
+    """The runs at some paths: traces, folders of them or of a sweep, or URIs that only Spark can read.
 
-    A file that is no complete Parquet file, as one is left behind by a run that was killed, is broken, and
-    the others are read; `RunsError` if nothing is left, or a path does not exist. Cost: one footer per file.
+    A trace that lacks a part or has one that is no complete Parquet file is broken, and the others are read;
+    `RunsError` if nothing is left, or a path does not exist. Cost: one footer per file.
     """
     runs = Runs()
     named: Counter[str] = Counter()
@@ -54,16 +55,15 @@ def find_runs(paths: Iterable[str | Path]) -> Runs:
         if re.match(r"[a-z][a-z0-9+]*://", text):
             runs.files.setdefault(_unique(Path(text).stem, named), []).append(text)
             continue
-        for name, files in _local(Path(path)):
+        for name, traces in _local(Path(path)):
             name = _unique(name, named)
-            for file in files:
-                reason = _fault(file)
-                if reason is None:
-                    runs.files.setdefault(name, []).append(str(file.resolve()))
-                else:
-                    runs.broken[name] = f"{file}: {reason}"
-            if name in runs.broken:
-                runs.files.pop(name, None)
+            files = [file for trace in traces for file in _files(trace)]
+            faults = filter(None, (*map(_gap, traces), *map(_fault, files)))
+            fault = next(faults, None)
+            if fault is None:
+                runs.files[name] = [str(file.resolve()) for file in files]
+            else:
+                runs.broken[name] = fault
     if not runs.files:
         raise RunsError(next(iter(runs.broken.values()), "no runs: expected at least one trace"))
     return runs
@@ -75,7 +75,8 @@ def _unique(name: str, named: Counter[str]) -> str:
 
 
 def _local(path: Path) -> Sequence[tuple[str, list[Path]]]:
-    if path.is_file():
+    """The runs at a path: name and traces of each."""
+    if path.is_file() or (path.is_dir() and (path.suffix == ".parquet" or parts_of(path))):
         folder = path.parent.name
         return [(folder.removeprefix("run=") if folder.startswith("run=") else path.stem, [path])]
     if not path.is_dir():
@@ -85,11 +86,24 @@ def _local(path: Path) -> Sequence[tuple[str, list[Path]]]:
     else:
         folders = sorted(found for found in path.glob("run=*") if found.is_dir())
     found = [(folder.name.removeprefix("run="), sorted(folder.glob("*.parquet"))) for folder in folders]
-    found += [] if folders else [(file.stem, [file]) for file in sorted(path.glob("*.parquet"))]
-    found = [(name, files) for name, files in found if files]
+    found += [] if folders else [(trace.stem, [trace]) for trace in sorted(path.glob("*.parquet"))]
+    found = [(name, traces) for name, traces in found if traces]
     if not found:
-        raise RunsError(f"{path}: no traces in it: expected files *.parquet or folders run=NAME")
+        raise RunsError(f"{path}: no traces in it: expected folders or files *.parquet, or folders run=NAME")
     return found
+
+
+def _files(trace: Path) -> list[Path]:
+    return parts_of(trace) if trace.is_dir() else [trace]
+
+
+def _gap(trace: Path) -> str | None:
+    """Which part of a trace is not there, None if none is missing before the last."""
+    if not trace.is_dir():
+        return None
+    found = {part.name for part in parts_of(trace)}
+    missing = next(name for name in map(part_name, count()) if name not in found)
+    return f"{trace}: {missing} is missing" if missing < max(found, default="part-00001") else None
 
 
 def _fault(file: Path) -> str | None:
@@ -97,11 +111,11 @@ def _fault(file: Path) -> str | None:
     try:
         names = pq.read_schema(file).names
     except pa.ArrowInvalid:
-        return "it is no complete Parquet file: the run that wrote it was killed, or it is something else"
+        return f"{file}: it is no complete Parquet file: it was cut short, or it is something else"
     except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
+        return f"{file}: it cannot be read: {error.strerror or error}"
     missing = [name for name in _NEEDED if name not in names]
-    return f"it is no trace of this version: it has no column {missing[0]}" if missing else None
+    return f"{file}: it is no trace of this version: it has no column {missing[0]}" if missing else None
 
 
 def read_traces(spark: SparkSession, runs: Runs) -> DataFrame:

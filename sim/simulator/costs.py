@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,8 +24,7 @@ class CalibrationError(CoveyError, ValueError):
     """A calibration file is wrong, or there is too little to make one of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One message handled: its sort, its events, its actions, and the subscriptions the broker held."""
 
     sort: str

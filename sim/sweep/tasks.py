@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -128,6 +129,8 @@ def play(task: tuple[str, str, Scenario]) -> Outcome:
         report.unlink(missing_ok=True)
         made = Run(scenario).play(_beside(trace))
         _beside(report).write_text(json.dumps(made.as_json(), indent=2), encoding="utf-8")
+        if trace.is_dir():
+            shutil.rmtree(trace)
         os.replace(_beside(trace), trace)
         os.replace(_beside(report), report)
     except Exception as error:

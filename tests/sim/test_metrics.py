@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_s
 from covey.sim.metrics.session import _failure
 from covey.sim.scenario import Scenario
 from covey.sim.sweep import load_sweep, run_sweep
-from covey.sim.trace import SCHEMA
+from covey.sim.trace import SCHEMA, parts_of
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
@@ -160,10 +163,7 @@ def test_files_that_are_no_traces_are_named_and_the_others_are_read(tmp_path: Pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     runs = find_runs([tmp_path])
     assert list(runs.files) == ["good"]
-    assert (
-        "killed.parquet: it is no complete Parquet file: the run that wrote it was killed"
-        in runs.broken["killed"]
-    )
+    assert "killed.parquet: it is no complete Parquet file: it was cut short" in runs.broken["killed"]
     assert "other.parquet: it is no trace of this version: it has no column row" in runs.broken["other"]
 
 
@@ -174,6 +174,52 @@ def test_runs_are_named_by_their_folders_and_names_are_told_apart(tmp_path: Path
     assert list(find_runs([tmp_path / "sweep"]).files) == ["7", "8"]
     assert list(find_runs([tmp_path / "sweep", tmp_path / "other"]).files) == ["7", "8", "7~2"]
     assert list(find_runs([tmp_path / "other" / "run=7" / "trace.parquet"]).files) == ["7"]
+
+
+def test_a_trace_that_lacks_a_part_is_named(tmp_path: Path) -> None:
+    Run(SMALL.having(duration_s=0.2)).play(tmp_path / "run.parquet")
+    parts = parts_of(tmp_path / "run.parquet")
+    assert [Path(file).name for file in find_runs([tmp_path]).files["run"]] == [part.name for part in parts]
+    (tmp_path / "none.parquet").mkdir()
+    parts[2].unlink()
+    write(tmp_path / "good.parquet", MISSED)
+    runs = find_runs([tmp_path])
+    assert list(runs.files) == ["good"]
+    assert runs.broken["none"].endswith("none.parquet: part-00000.parquet is missing")
+    assert runs.broken["run"].endswith("run.parquet: part-00002.parquet is missing")
+
+
+KILLED = """
+from covey.cli.main import main
+from covey.sim import trace
+trace.PART_ROWS = 3000
+main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run.parquet".split())
+"""
+
+
+def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
+    tmp_path: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "run.parquet"
+    process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 120
+        while len(parts_of(trace)) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics", str(trace), "--json"])
+    assert ended.value.code == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    rows = pq.read_table(trace).to_pylist()
+    assert [row["row"] for row in rows] == list(range(len(rows)))
+    kinds = [row["kind"] for row in rows]
+    assert (told["complete"], told["missed"], told["scenario"]["brokers"]) == (False, None, 4)
+    assert (told["delivered"], told["changes"]) == (kinds.count("delivered"), kinds.count("updated"))
+    assert told["delivered"] > 10
+    assert told["duration_s"] > 1
 
 
 def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
@@ -283,7 +329,8 @@ def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
     assert "has no places and roads" in impossible.error
     assert (told[0], told[-1]) == ((0, 2), (2, 2))
     Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
-    assert (tmp_path / "here.parquet").read_bytes() == Path(good.trace).read_bytes()
+    here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
+    assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]
     file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
     with pytest.raises(SystemExit) as ended:
         main(["sweep", str(file), "--out", str(out)])

@@ -14,7 +14,7 @@ from covey.sim.load import LoadError
 from covey.sim.scenario import Scenario, ScenarioError, load_scenario
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
-from covey.sim.trace import SCHEMA, TraceError
+from covey.sim.trace import SCHEMA, TraceError, parts_of
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
 
@@ -66,7 +66,36 @@ def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> Non
     for name in ("a", "b"):
         Run(scenario).play(tmp_path / name)
     Run(scenario.having(seed=1)).play(tmp_path / "c")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
+    a, b, c = ({part.name: part.read_bytes() for part in parts_of(tmp_path / name)} for name in "abc")
+    assert len(a) > 3
+    assert a == b != c
+
+
+def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.sim.trace.PART_ROWS", 500)
+    trace = tmp_path / "trace.parquet"
+    seen: list[int] = []
+    report = Run(SMALL).play(trace, lambda phase, share: seen.append(len(parts_of(trace))))
+    parts = [pq.read_table(part) for part in parts_of(trace)]
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < seen[len(seen) // 2] < len(parts)
+    assert max(part.num_rows for part in parts) == 500
+    rows = [row for part in parts for row in part["row"].to_pylist()]
+    assert rows == list(range(report.trace_rows))
+
+
+def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    Run(SMALL).play(trace)
+    before = len(parts_of(trace))
+    (trace / ".part-00009.parquet").touch()  # what a killed run leaves behind
+    Run(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).play(trace)
+    assert 0 < len(parts_of(trace)) <= before
+    assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
+    (trace / "thesis.txt").touch()
+    with pytest.raises(TraceError, match=r"thesis.txt in it is no part of a trace"):
+        Run(SMALL).play(trace)
+    assert parts_of(trace)
 
 
 def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
