@@ -184,6 +184,8 @@ def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt
     """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count
     is wrong.
     """
+    if isinstance(interface, int) and 0 <= interface <= MAX_INTERFACE:
+        return np.full(count, interface, dtype=np.int64)
     found = np.asarray(interface)
     if found.dtype.kind not in "iu" or found.ndim > 1 or (found.ndim == 1 and found.shape != (count,)):
         raise SubscriptionError(
@@ -192,4 +194,4 @@ def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt
     if found.size and (int(found.min()) < 0 or int(found.max()) > MAX_INTERFACE):
         wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
         raise SubscriptionError(f"interface {wrong}: expected a number from 0 to {MAX_INTERFACE}")
-    return np.broadcast_to(found, (count,)).astype(np.int64)
+    return found.astype(np.int64) if found.ndim else np.full(count, found, dtype=np.int64)

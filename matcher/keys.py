@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from math import ceil, floor, inf
+from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ OTHER_STRING = 0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DOUBLE, _BITS = Struct("=d"), Struct("=q")
 _EXACT = 2**53
 _TWO_63 = 2.0**63
 
@@ -59,7 +61,7 @@ def microseconds(moment: datetime) -> int:
 
 def float_key(value: float) -> int:
     """The key of a float64 that is not NaN."""
-    bits = int(np.float64(value + 0.0).view(np.int64))
+    bits: int = _BITS.unpack(_DOUBLE.pack(value + 0.0))[0]
     return bits if bits >= 0 else bits ^ INT64_MAX
 
 

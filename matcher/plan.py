@@ -8,7 +8,7 @@ new value of `$a` is one word to write (DESIGN section 3: UPD is a write in plac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from covey.matcher.boxes import Absent, Bound, Box, Test, Text
@@ -88,15 +88,19 @@ class BoxPlan:
 
     tests: tuple[TestPlan, ...]
     texts: tuple[TextPlan, ...]
+    columns: tuple[int, ...] = field(init=False)
+    """Of the tests."""
+    shapes: tuple[Shape, ...] = field(init=False)
+    """Of the tests, and after them of the texts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple([test.column for test in self.tests]))
+        shapes = [*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts)]
+        object.__setattr__(self, "shapes", tuple(shapes))
 
     @property
     def size(self) -> int:
-        return len(self.tests) + len(self.texts)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Of the tests, and after them of the texts."""
-        return (*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts))
+        return len(self.shapes)
 
 
 @dataclass(frozen=True, slots=True)

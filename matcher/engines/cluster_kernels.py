@@ -599,6 +599,30 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
 # --- bounds ---------------------------------------------------------------------------------------
 
 
+@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64),
+        frozen(int64, 2), frozen(int64, 2))  # fmt: skip
+def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
+    """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
+    wait.
+    """
+    for i in range(rows.size):
+        row_table[rows[i], ROW_PLACE] = places[i]
+        where[rows[i], PLACE] = WAITING
+    signature = row_table[rows[0], ROW_SIGNATURE]
+    for t in range(lows.shape[0]):
+        line = SIGN_TESTS + TEST_FIELDS * t
+        shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
+        for i in range(rows.size):
+            at = places[i] + word
+            if shape <= FIXED:
+                bounds[at] = lows[t, i] if lows[t, i] == highs[t, i] else NOTHING
+            if shape in (LOW, BOTH):
+                bounds[at] = lows[t, i]
+            if shape in (HIGH, BOTH):
+                bounds[at + (1 if shape == BOTH else 0)] = highs[t, i]
+    return 0
+
+
 @kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2))
 def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: ignore[no-untyped-def]
     """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high

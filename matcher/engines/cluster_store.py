@@ -26,7 +26,7 @@ from covey.matcher.engines.cluster_planning import Planner
 from covey.matcher.engines.cluster_statistics import EventSample
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType
-from covey.matcher.keys import LAST, NOTHING, Keys, largest_key
+from covey.matcher.keys import LAST, Keys, largest_key
 from covey.matcher.plan import Shape
 
 _FEW = 64
@@ -70,6 +70,7 @@ class ClusterStore(RowStore):
         self._configured = 0
         self._written = 0
         self._uncoded = 0  # rows added since, with tests on columns that have no cuts yet
+        self._coded: set[int] = set()  # columns whose bounds were looked at when cuts were chosen
         self._waiting: list[Numbers] = []
         self._words = Stretches()
         self.workers = [Worker() for _ in range(threads)]
@@ -143,24 +144,25 @@ class ClusterStore(RowStore):
         line[a.SIGN_ACCESS : a.SIGN_ACCESS + len(access)] = access
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
-        signature = int(self.arrays.rows[rows[0], r.ROW_SIGNATURE]) if len(rows) else 0
+        if not len(rows):
+            return
+        signature = int(self.arrays.rows[rows[0], r.ROW_SIGNATURE])
         line = self.store.signatures[signature]
         places = self._words.take(len(rows), max(int(line[a.SIGN_WORDS]), 1))
         if self._words.top > len(self.store.bounds):
             size = max(self._words.top, len(self.store.bounds) * 5 // 4)
             self.store = self.store._replace(bounds=grown(self.store.bounds, size))
-        self.arrays.rows[rows, r.ROW_PLACE] = places
-        for test in range(len(columns)):
-            _, shape, word = line[a.SIGN_TESTS + a.TEST_FIELDS * test :][: a.TEST_FIELDS].tolist()
-            if shape <= Shape.FIXED:
-                self.store.bounds[places + word] = np.where(lows[test] == highs[test], lows[test], NOTHING)
-                continue
-            if shape != Shape.HIGH:
-                self.store.bounds[places + word] = lows[test]
-            if shape != Shape.LOW:
-                self.store.bounds[places + word + (shape == Shape.BOTH)] = highs[test]
-        self.store.where[rows, a.PLACE] = a.WAITING
-        if (self.store.coding[columns[columns < a.NARROW_COLUMNS], a.CODE_COUNT] == 0).any():
+        k.insert_rows(
+            self.store.rows,
+            self.store.where,
+            self.store.signatures,
+            self.store.bounds,
+            rows,
+            places,
+            lows,
+            highs,
+        )
+        if any(c < a.NARROW_COLUMNS and c not in self._coded for c in self.columns_of[signature]):
             self._uncoded += len(rows)
         self._waiting.append(rows)
         self.count += len(rows)
@@ -170,9 +172,9 @@ class ClusterStore(RowStore):
         k.remove_rows(self.store, rows)
         self.count -= len(rows)
         self.changes += len(rows)
-        for signature in np.unique(self.arrays.rows[rows, r.ROW_SIGNATURE]).tolist():
+        for signature, count in self._count_signatures(rows):
             words = int(self.store.signatures[signature, a.SIGN_WORDS])
-            chosen = rows[self.arrays.rows[rows, r.ROW_SIGNATURE] == signature]
+            chosen = rows if count == len(rows) else rows[self.signatures_of(rows) == signature]
             self._words.give(self.arrays.rows[chosen, r.ROW_PLACE].astype(np.int64), max(words, 1))
 
     def write(self, rows: Numbers, part: int, values: Keys) -> None:
@@ -242,6 +244,7 @@ class ClusterStore(RowStore):
         tops = np.full(max(len(counts), len(self.store.coding)), LAST, dtype=np.int64)
         tops[: len(self._tops)] = self._tops
         coding = Coding.of(samples, counts, self.count, tops)
+        self._coded = set(np.flatnonzero(counts).tolist())
         self.store = self.store._replace(coding=coding.lines, cuts=coding.cuts)
         self.store = self.store._replace(reaches=ladder(self.planner.widest(self)))
         self.configuration = self.planner.plan(self, samples, counts, anew)

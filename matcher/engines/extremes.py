@@ -48,6 +48,8 @@ class Extremes:
                 for first in firsts.tolist():
                     self._bounds.setdefault(first, {})[place] = bound
             return
+        if not len(value) or FIRST < value.min() <= value.max() < LAST:
+            return
         outermost = (value <= FIRST) | (value >= LAST)
         for position in np.flatnonzero(outermost).tolist():
             element = value[position].item() if isinstance(value[position], np.generic) else value[position]

@@ -31,8 +31,9 @@ from covey.matcher.engines.bounds import Operands, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.plans import Plans, moves
+from covey.matcher.engines.row_kernels import ROW_INTERFACE, ROW_PLAN, describe_rows
 from covey.matcher.engines.row_report import explain_rows
-from covey.matcher.engines.rows import ROW_FIRST, ROW_INTERFACE, ROW_PLAN, Numbers, Rows
+from covey.matcher.engines.rows import Numbers, Rows
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Scalar
@@ -41,6 +42,7 @@ from covey.matcher.keys import FIRST, LAST, Keys, lower_key, upper_key
 from covey.matcher.operands import (
     Values,
     check_columns,
+    element_of,
     evaluate_column,
     is_column,
     part_of,
@@ -104,9 +106,12 @@ class RowEngine(Engine):
         self._highest_interface = max(self._highest_interface, int(interfaces.max()))
 
     def _check_new(self, wanted: IdArray) -> None:
-        _check_distinct(wanted)
-        taken = wanted[self._ids.find(self.store.arrays.ids, wanted) >= 0]
-        repeated = taken.tolist()[:1]
+        ids = self.store.arrays.ids
+        if len(wanted) == 1:
+            repeated = [int(wanted[0])] if self._ids.find_one(ids, int(wanted[0])) >= 0 else []
+        else:
+            _check_distinct(wanted)
+            repeated = wanted[self._ids.find(ids, wanted) >= 0].tolist()[:1]
         if self.beyond is not None and not repeated:
             repeated = [i for i in wanted.tolist() if i in self.beyond]
         if repeated:
@@ -133,12 +138,7 @@ class RowEngine(Engine):
         each = max(len(plan.boxes), 1)
         firsts = self.store.new_rows(len(ids), each)
         arrays = self.store.arrays
-        for box in range(each):
-            rows = firsts + box
-            arrays.ids[rows] = ids
-            arrays.rows[rows, ROW_FIRST] = firsts
-            arrays.rows[rows, ROW_PLAN] = number
-            arrays.rows[rows, ROW_INTERFACE] = interfaces
+        describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
         operands = self._operands(plan, constants, values, None)
         for box, box_plan in enumerate(plan.boxes):
@@ -178,7 +178,7 @@ class RowEngine(Engine):
     def _insert_box(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
         lows = np.empty((plan.size, len(rows)), dtype=np.int64)
         highs = np.empty((plan.size, len(rows)), dtype=np.int64)
-        self.columns.test(test.column for test in plan.tests)
+        self.columns.test(plan.columns)
         for t, test in enumerate(plan.tests):
             lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
             highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
@@ -202,10 +202,9 @@ class RowEngine(Engine):
         """(positions, or None for all, and their signature): texts make rows of one plan differ in what
         they test.
         """
-        columns = [test.column for test in plan.tests]
-        shapes = plan.shapes
+        columns, shapes = plan.columns, plan.shapes
         if not plan.texts:
-            yield None, self.store.signature(tuple(columns), shapes)
+            yield None, self.store.signature(columns, shapes)
             return
         if count == 1 or not any(isinstance(operands[text.operand], pa.Array) for text in plan.texts):
             derived = [
@@ -242,6 +241,9 @@ class RowEngine(Engine):
                         )
 
     def _count_interfaces(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
+        if len(interfaces) == 1 and interfaces[0] < len(self._interfaces):
+            self._interfaces[interfaces[0]] += sign
+            return
         counts = np.bincount(interfaces)
         if len(counts) > len(self._interfaces):
             grown = np.zeros(min(2 * len(counts), MAX_INTERFACE + 1), dtype=np.int64)
@@ -307,6 +309,12 @@ class RowEngine(Engine):
 
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
         wanted = id_array(ids)
+        if len(wanted) == 1 and all(not is_column(given) or len(given) == 1 for given in values.values()):
+            self.update(int(wanted[0]), element_of(values, 0))
+        else:
+            self._update_many(wanted, values)
+
+    def _update_many(self, wanted: IdArray, values: Mapping[str, Scalar | Column]) -> None:
         _check_distinct(wanted)
         firsts = self._find(wanted)
         for name, given in values.items():
@@ -341,7 +349,7 @@ class RowEngine(Engine):
         shared = None if first < 0 else self.plans[int(self.store.arrays.rows[first, ROW_PLAN])]
         changes = None if shared is None else shared.in_place(values)
         if shared is None or changes is None:
-            super().update(subscription_id, values)
+            self._update_many(one_id(subscription_id), values)
             return
         checked = shared.plan.filter.check_values(values, partial=True)
         bounds = []
@@ -349,7 +357,7 @@ class RowEngine(Engine):
             value = normal(kind, affine(variable, checked[variable.name]))
             bound = lower_key(kind, value, strict) if is_lower else upper_key(kind, value, strict)
             if kind is Kind.INT64 and (self._extremes or bound <= FIRST or bound >= LAST):
-                super().update(subscription_id, values)
+                self._update_many(one_id(subscription_id), values)
                 return
             bounds.append(bound)
         for box in {change[0]: None for change in changes}:

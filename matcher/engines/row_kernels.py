@@ -56,6 +56,20 @@ def sort_range(values, start, end):  # type: ignore[no-untyped-def]
         sift(values, start, 0, last)
 
 
+@kernel(frozen(int64), int64, frozen(int64), int64, frozen(int64), array(int32, 2), array(int64))
+def describe_rows(firsts, each, wanted, plan, interfaces, rows, ids):  # type: ignore[no-untyped-def]
+    """Enter in `rows` and `ids` what `each` rows from firsts[i] on have in common: subscription wanted[i], a
+    plan, an interface.
+    """
+    for i in range(firsts.size):
+        for row in range(firsts[i], firsts[i] + each):
+            ids[row] = wanted[i]
+            rows[row, ROW_FIRST] = firsts[i]
+            rows[row, ROW_PLAN] = plan
+            rows[row, ROW_INTERFACE] = interfaces[i]
+    return 0
+
+
 @kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, boolean, array(int64), array(int64))
 def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # type: ignore[no-untyped-def]
     """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last

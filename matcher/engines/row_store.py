@@ -150,13 +150,20 @@ class RowStore(ABC):
     def remove(self, rows: Numbers) -> None:
         """Take rows that have equally many tests out of the structure; their numbers stay theirs."""
         self._remove(rows)
-        found, counts = np.unique(self.arrays.rows[rows, k.ROW_SIGNATURE], return_counts=True)
-        for signature, count in zip(found.tolist(), counts.tolist(), strict=True):
+        for signature, count in self._count_signatures(rows):
             self.signature_rows[signature] -= count
             if self.signature_rows[signature] == 0:
                 del self._signatures[self.columns_of[signature], self.shapes_of[signature]]
                 self._free_signatures.append(signature)
         self.arrays.rows[rows, k.ROW_SIGNATURE] = -1
+
+    def _count_signatures(self, rows: Numbers) -> list[tuple[int, int]]:
+        """The signatures of rows, each with how many have it."""
+        signatures = self.arrays.rows[rows, k.ROW_SIGNATURE]
+        if len(rows) == 1:
+            return [(int(signatures[0]), 1)]
+        found, counts = np.unique(signatures, return_counts=True)
+        return list(zip(found.tolist(), counts.tolist(), strict=True))
 
     def write(self, rows: Numbers, part: int, values: Keys) -> None:
         """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end."""
