@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from covey.cli.options import Json, Seed
+
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
 
@@ -25,9 +27,7 @@ def chain(
     subscriptions: Annotated[int, typer.Option(min=0, help="Further subscriptions at each broker.")] = 1000,
     rate: Annotated[int, typer.Option(min=1, help="Events per second while latency is measured.")] = 1000,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long latency is measured.")] = 10.0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Measure a chain: publisher, three brokers in a row, subscriber, each a process of its own.
 
@@ -65,9 +65,7 @@ def scenario(
         str | None, typer.Option(help="A system to compare, such as covey-parametric or siena-parametric.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Trace to write: a folder of Parquet files.")] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Play a scenario over real brokers and clients on this machine, link delays included.
 
@@ -132,10 +130,8 @@ def match(
         float, typer.Option(min=0.1, help="Seconds after which an engine that still loads is given up.")
     ] = 120.0,
     threads: Annotated[int, typer.Option(min=1, help="Threads, for engines that can use several.")] = 1,
-    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
-    ] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
     markdown_output: Annotated[
         bool, typer.Option("--markdown", help="Print the results as tables for a document.")
     ] = False,
@@ -182,10 +178,8 @@ def drift(
     steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8,
     events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000,
     repetitions: Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")] = 5,
-    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
-    ] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Measure how the cluster engine follows subscriptions and events that change: its dynamic configuration
     against one that stays as it was, and against the best for the new state.
@@ -218,9 +212,7 @@ def change(
     events: Annotated[str, typer.Option(help="Events per second; several with commas.")] = "200,2000",
     changes: Annotated[str, typer.Option(help="Changes per second; several with commas.")] = "10,100,1000",
     seconds: Annotated[float, typer.Option(min=0.1, help="How long each case takes.")] = 3.0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Change a subscription while events flow through three brokers, and count what is missed, repeated or
     stale.
@@ -253,10 +245,8 @@ def routing(
         bool, typer.Option("--grpc", help="Measure awaited updates through three broker processes, too.")
     ] = False,
     concurrent: Annotated[int, typer.Option(min=1, help="Updates awaited at a time over gRPC.")] = 512,
-    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON, for programs.")
-    ] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Measure what SUB, UPD and USUB cost a broker at the edge that holds many subscriptions.
 
@@ -292,10 +282,8 @@ def control(
     subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40,
     seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120,
     damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0,
-    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Count the control messages that moving subscriptions cost, in virtual time.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.cli.options import Json
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -30,9 +32,7 @@ def demo(
     restart: Annotated[
         str | None, typer.Option(help="Kill this broker (b1 to b5) half-way, start it again, and go on.")
     ] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Replay real quotes through five brokers while three subscribers move their thresholds.
 

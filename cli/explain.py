@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from covey.cli.options import Json
+
 
 def explain(
     event: Annotated[
@@ -15,7 +17,7 @@ def explain(
     ],
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION_ID", help="CLIENT#NUMBER.")],
     broker: Annotated[str, typer.Option(help="Broker of the subscriber, HOST:PORT.")] = "localhost:7001",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Walk the overlay from a subscription to the publishers, and say where an event would stop and why.
 

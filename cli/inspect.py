@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from covey.cli.options import Json
+
 
 def inspect(
     broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Show a broker's routing state: who publishes, who wants what, what was asked of whom, and its counters.
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.options import Json
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,9 +32,7 @@ def metrics(
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, a line for each run.")] = None,
     html: Annotated[Path | None, typer.Option(help="Report to write: one HTML file.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder to write the plots to (PNG).")] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the metrics as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Compute delay, throughput, spurious, missed and duplicate events, control messages and broker load.
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.options import Json
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -39,7 +41,7 @@ def publish(
         float | None, typer.Option(help="Events per second; as fast as they are taken if not given.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Publish events to an overlay.
 

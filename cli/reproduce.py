@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.cli.options import Json, Seed
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,10 +23,8 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write the report (HTML, JSON) and its plots (PNG) into.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="What everything is drawn from.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the findings as JSON, for programs.")
-    ] = False,
+    seed: Seed = 0,
+    json_output: Json = False,
 ) -> None:
     """Measure what a paper's figures show, and print each beside the paper's claim and a verdict.
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.options import Json
+
 if TYPE_CHECKING:
     from covey.sim.driver import Report
     from covey.sim.fuzz import Options, Outcome
@@ -76,9 +78,7 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Everything random is drawn from it.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Trace to write: a folder of Parquet files.")] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Run whole overlays in virtual time, judged by independent checkers.
 
@@ -183,9 +183,7 @@ def fuzz_command(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Play random histories and have checkers judge them; end with 1 if anything is wrong.
 

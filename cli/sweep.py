@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from covey.cli.options import Json
+
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep file (YAML).")],
     out: Annotated[Path, typer.Option(help="Folder for the traces and the report.")],
     master: Annotated[str, typer.Option(help="Where Spark runs and computes.")] = "local[*]",
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the metrics as JSON, for programs.")
-    ] = False,
+    json_output: Json = False,
 ) -> None:
     """Run a grid of scenarios as tasks of Spark, and compute the metrics of all.
 

@@ -24,7 +24,7 @@ from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.outbox import Outbox
-from covey.overlay.client.session import Handlers, Session
+from covey.overlay.client.session import Session
 from covey.overlay.client.subscription import Claim, Subscription
 from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client import ClientSession, DeliverTo, Listening, Matches, Refused, Settled, Transmit
@@ -507,7 +507,7 @@ class Client:
         self._ready.set()
 
 
-class _Handlers(Handlers):
+class _Handlers:
     """Joins a session to its client."""
 
     def __init__(self, client: Client) -> None:

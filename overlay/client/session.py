@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -38,30 +38,24 @@ _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_E
 """Statuses that another attempt may cure; all others end the client."""
 
 
-class Handlers:
-    """What the session calls: messages taken, frames left and heard, a state that has to be said again,
-    ..."""
+class Handlers(Protocol):
+    """What the session calls: messages came, a frame is about to be made, was sent, was heard of; the
+    connection opened, broke, or cannot be had at all.
+    """
 
-    def take(self, messages: tuple[WireMessage, ...]) -> None:
-        raise NotImplementedError
+    def take(self, messages: tuple[WireMessage, ...]) -> None: ...
 
-    def prepare(self) -> None:
-        raise NotImplementedError
+    def prepare(self) -> None: ...
 
-    def sent(self, frame: Frame[Message]) -> None:
-        raise NotImplementedError
+    def sent(self, frame: Frame[Message]) -> None: ...
 
-    def heard(self) -> None:
-        raise NotImplementedError
+    def heard(self) -> None: ...
 
-    def opened(self, greeting: Greeting, resumed: bool) -> None:
-        raise NotImplementedError
+    def opened(self, greeting: Greeting, resumed: bool) -> None: ...
 
-    def lost(self, why: str) -> None:
-        raise NotImplementedError
+    def lost(self, why: str) -> None: ...
 
-    def failed(self, error: ConnectError) -> None:
-        raise NotImplementedError
+    def failed(self, error: ConnectError) -> None: ...
 
 
 class Session:
