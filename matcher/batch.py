@@ -38,6 +38,7 @@ class EventBatch:
     """
 
     __slots__ = (
+        "_count",
         "_serialized",
         "event_type",
         "first_sequence",
@@ -60,6 +61,7 @@ class EventBatch:
     ) -> None:
         self.event_type = event_type
         self.record_batch = record_batch
+        self._count: int = record_batch.num_rows
         self.publisher = publisher
         self.first_sequence = first_sequence
         self.sequence_offsets = sequence_offsets
@@ -276,7 +278,7 @@ class EventBatch:
     # --- looking at one ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return int(self.record_batch.num_rows)
+        return self._count
 
     def sequences(self) -> npt.NDArray[np.int64]:
         """The sequence number of every event, int64[n_events]."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from covey.matcher.kernel import Kernel
 
 KERNEL_MODULES = (
     "covey.matcher.encode_kernels",
@@ -34,9 +37,7 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
     while _compiled < total:
         if progress:
             progress(_compiled, total)
-        compiled, signature = registered[_compiled]
-        compiled.compile(signature)
-        compiled.disable_compile()
+        registered[_compiled].load()
         _compiled += 1
     if progress:
         progress(total, total)
@@ -44,19 +45,11 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 
 def kernels_cached() -> bool:
     """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already)."""
-    return all(
-        compiled.signatures or _is_cached(compiled, signature) for compiled, signature in _registered()
-    )
+    return all(kernel.is_loaded() or kernel.is_cached() for kernel in _registered())
 
 
-def _registered() -> list[tuple[Any, tuple[Any, ...]]]:
+def _registered() -> list[Kernel]:
     for module in KERNEL_MODULES:
         import_module(module)
-    kernels: list[tuple[Any, tuple[Any, ...]]] = import_module("covey.matcher.kernel").registered
+    kernels: list[Kernel] = import_module("covey.matcher.kernel").registered
     return kernels
-
-
-def _is_cached(compiled: Any, signature: tuple[Any, ...]) -> bool:
-    cache = compiled._cache
-    key = cache._index_key(signature, compiled.targetctx.codegen())
-    return key in cache._cache_file._load_index()

@@ -22,11 +22,6 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-registered: list[tuple[Any, tuple[Any, ...]]] = []
-"""Every kernel with the types of its parameters; none where Numba is told not to compile
-(NUMBA_DISABLE_JIT).
-"""
-
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 """Kernels allocate nothing, so they need no reference counts; without `_nrt` every access to a field of a
 tuple of arrays counts references, with locked instructions: it made the counting engine half as fast, and the
@@ -34,14 +29,67 @@ scan a sixth.
 """
 
 
+class Kernel:
+    """A compiled function of one signature, for callers in Python.
+
+    Numba finds out the types of the arguments at every call, which takes several microseconds for a tuple of
+    arrays: longer than what most kernels do for one event. Here they are known. Once loaded, a kernel is
+    called at its entry point, which trusts its arguments; tests have `check_types` in force.
+    """
+
+    __slots__ = ("_call", "compiled", "signature")
+
+    def __init__(self, compiled: Any, signature: tuple[Any, ...]) -> None:
+        self.compiled = self._call = compiled
+        self.signature = signature
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def load(self) -> None:
+        """Compile it, or load it from the cache; from then on it takes no other types."""
+        self.compiled.compile(self.signature)
+        self.compiled.disable_compile()
+        if not _checked:
+            self._call = self.compiled.get_overload(self.signature)
+
+    def is_loaded(self) -> bool:
+        return bool(self.compiled.signatures)
+
+    def is_cached(self) -> bool:
+        """Whether `load` will find it in the on-disk cache."""
+        cache = self.compiled._cache
+        key = cache._index_key(self.signature, self.compiled.targetctx.codegen())
+        return key in cache._cache_file._load_index()
+
+    def check(self) -> None:
+        """Have Numba look at the arguments of each call: `TypeError` for those of other types."""
+        self._call = self.compiled
+
+
+registered: list[Kernel] = []
+"""Every kernel; none where Numba is told not to compile (NUMBA_DISABLE_JIT)."""
+
+_checked = False
+
+
+def check_types() -> None:
+    """From now on all kernels check the types of their arguments."""
+    global _checked
+    _checked = True
+    for each in registered:
+        each.check()
+
+
 def kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorates a kernel; the arguments are the Numba types of its parameters."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled = _jitted(function)
-        if not config.DISABLE_JIT:  # type: ignore[attr-defined]
-            registered.append((compiled, signature))
-        return compiled
+        if config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return compiled
+        registered.append(Kernel(compiled, signature))
+        return registered[-1]
 
     return decorate
 

@@ -130,6 +130,9 @@ def split_by_link(
 
     `bits` is uint64[n_events, words], as `Engine.match_interfaces` gives it; n_events is at least 1.
     """
+    if len(bits) == 1:
+        words = bits[0].tolist()
+        return [(n, None) for n in numbers if n >> 6 < len(words) and words[n >> 6] >> (n & 63) & 1]
     some = np.bitwise_or.reduce(bits, axis=0)
     every = np.bitwise_and.reduce(bits, axis=0)
     found: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
@@ -163,6 +166,8 @@ def split_by_session(
     count = len(offsets) - 1
     owners = owner[uids]
     ids = subscription[uids]
+    if count == 1 and len(set(owners.tolist())) == 1:
+        return [(int(owners[0]), None, offsets, ids)]
     if (owners == owners[0]).all():
         matched = np.flatnonzero(offsets[1:] > offsets[:-1])
         if len(matched) == count:

@@ -54,8 +54,19 @@ class _Entry:
     """The latest ingress of this entry and all before it."""
     links: dict[int, Bools | None] = field(default_factory=dict)
     """The events sent to a link, None for all of them."""
-    sessions: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
-    """The (event, subscription) pairs delivered to a session."""
+    shares: dict[int, Share] = field(default_factory=dict)
+    """What was delivered to a session when the batch came."""
+    replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
+    """The (event, subscription) pairs that were replayed to a session since."""
+
+    def had(self, life: int) -> list[tuple[Int64s, Int64s]]:
+        """All (event, subscription) pairs that a session has had."""
+        replayed = self.replays.get(life, [])
+        if life not in self.shares:
+            return replayed
+        _, rows, offsets, ids = self.shares[life]
+        events = np.arange(len(self.batch)) if rows is None else rows
+        return [(np.repeat(events, np.diff(offsets)), ids), *replayed]
 
 
 class Ring:
@@ -80,11 +91,7 @@ class Ring:
     ) -> None:
         """A batch has come from an interface and gone where `links` and `shares` say, by lives."""
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        entry = _Entry(batch, source, high_ns, dict(links))
-        for life, (_, rows, offsets, ids) in shares:
-            events = np.arange(len(batch)) if rows is None else rows
-            entry.sessions[life] = [(np.repeat(events, np.diff(offsets)), ids)]
-        self._entries.append(entry)
+        self._entries.append(_Entry(batch, source, high_ns, dict(links), dict(shares)))
         self.events += len(batch)
         self._bytes += batch.nbytes + _ENTRY_BYTES
         while self.events > self.max_events or self._bytes > MAX_BYTES:
@@ -130,11 +137,11 @@ class Ring:
         for entry in self._since(since_ns):
             offsets, uids = engine.match(entry.batch)
             rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
-            for events, ids in entry.sessions.get(life, ()):
+            for events, ids in entry.had(life):
                 rows = np.setdiff1d(rows, events[ids == subscription_id], assume_unique=True)
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
-                entry.sessions.setdefault(life, []).append(pairs)
+                entry.replays.setdefault(life, []).append(pairs)
                 self.replayed += len(rows)
                 yield entry.batch.take(rows)
 
@@ -154,8 +161,8 @@ class Ring:
             row = int(rows[0])
             links = [life for life, sent in entry.links.items() if sent is None or bool(sent[row])]
             sessions = {
-                life: [int(i) for events, ids in pairs for i in ids[events == row]]
-                for life, pairs in entry.sessions.items()
+                life: [int(i) for events, ids in entry.had(life) for i in ids[events == row]]
+                for life in entry.shares | entry.replays
             }
             had = {life: ids for life, ids in sessions.items() if ids}
             return entry.source, links, had, batch.slice(row, 1).to_pylist()[0]

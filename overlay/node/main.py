@@ -85,9 +85,12 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[
         print(f"covey: {error}", file=sys.stderr)
         return 1
     log.info("serving at %s, overlay %s, %s routing", broker.listen, overlay.name, overlay.routing)
-    # What is there now stays: the garbage collector need not look at it again, between two events.
+    # What is there now stays, and so does most of what comes: interests, and frames until they are
+    # acknowledged. At its usual rates the garbage collector would look at all of it again and again, between
+    # two events.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
     if on_serving is not None:
         on_serving()
     dialers = [

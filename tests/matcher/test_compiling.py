@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from covey.matcher import compile_kernels, kernels_cached
+from covey.matcher.encode_kernels import encode_integers
 from covey.matcher.kernel import registered
 
 
@@ -18,7 +22,18 @@ def test_compiled_kernels_are_cached_and_take_no_other_types() -> None:
     compile_kernels(lambda done, total: steps.append((done, total)))
     assert steps[-1] == (len(registered), len(registered))
     assert kernels_cached()
-    assert all(len(compiled.signatures) == 1 for compiled, _ in registered)
+    assert all(len(kernel.compiled.signatures) == 1 for kernel in registered)
+
+
+def test_arguments_of_other_types_are_refused_where_types_are_checked() -> None:
+    compile_kernels()
+    keys = np.zeros((4, 1), dtype=np.int64)
+    values, valid = np.arange(4), np.zeros(0, dtype=np.uint8)
+    encode_integers(values, valid, 0, 0, keys)
+    assert keys[:, 0].tolist() == [0, 1, 2, 3]
+    for wrong in (values.astype(np.float64), np.arange(8)[::2]):
+        with pytest.raises(TypeError):
+            encode_integers(wrong, valid, 0, 0, keys)
 
 
 def test_the_next_process_loads_what_this_one_compiled() -> None:
@@ -37,13 +52,14 @@ def test_a_kernel_is_compiled_anew_when_a_helper_in_another_module_changes(tmp_p
         "@inlined\ndef next_of(value):\n    return value + STEP\n"
     )
     (package / "kernels.py").write_text(
-        "from numba import types\nfrom covey.matcher.kernel import kernel\nfrom valley.helpers import next_of\n"
+        "from numba import types\nfrom covey.matcher.kernel import kernel\n"
+        "from valley.helpers import next_of\n"
         "@kernel(types.int64)\ndef following(value):\n    return next_of(value)\n"
     )
     asks = (
-        "from covey.matcher.kernel import registered\nfrom valley.kernels import following\n"
-        "following.compile(registered[0][1])\n"
-        "print(following(1), sum(following.stats.cache_hits.values()))"
+        "from valley.kernels import following\n"
+        "following.load()\n"
+        "print(following(1), sum(following.compiled.stats.cache_hits.values()))"
     )
 
     def answer() -> str:
