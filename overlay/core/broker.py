@@ -658,6 +658,7 @@ class Broker:
         self.acks.forget_source(peer.name)
         for state in self.types.values():
             state.told.pop(peer.name, None)
+            state.promised.pop(peer.name, None)
             state.refused.pop(peer.name, None)
         self._revoke(peer, list(peer.subscriptions), list(peer.advertised))
         if peer.is_broker:

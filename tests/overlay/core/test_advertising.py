@@ -9,6 +9,7 @@ from covey.overlay.core.messages import (
     Advertise,
     Connect,
     Deliver,
+    Disconnect,
     Listeners,
     Message,
     Publish,
@@ -100,6 +101,16 @@ def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(
         "2 events of Tick from number 10 on not accepted: outside of what client/p advertised, x < 10"
     )
     assert [m.batch.sequences().tolist() for _, m in done if isinstance(m, Deliver)] == [[12, 14]]
+
+
+def test_what_a_neighbour_was_promised_goes_with_it() -> None:
+    x = Driven()
+    x("client/p", Advertise(1, TICK, content("x < 10")))
+    x("broker/n", Disconnect())
+    x("client/p", Unadvertise(2, "Tick"))
+    x("broker/n", Connect())
+    said = [m for to, m in x("client/p", Advertise(3, TICK, content("x > 50"))) if to == "broker/n"]
+    assert [str(m.filter) for m in said if isinstance(m, Advertise)] == ["x > 50"]
 
 
 def test_variables_have_no_place_in_an_advertisement() -> None:
