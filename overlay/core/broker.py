@@ -30,7 +30,7 @@ from covey.overlay.core.acks import HELD, Acks
 from covey.overlay.core.advertising import Promise, covers
 from covey.overlay.core.diagram import Diagram
 from covey.overlay.core.dispatch import dispatch, replay
-from covey.overlay.core.interest import Interest, Registry
+from covey.overlay.core.interest import Interest, Registry, group_of
 from covey.overlay.core.mergers import MERGING_BUDGET, merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -61,7 +61,7 @@ from covey.overlay.core.poset_matching import POSET
 from covey.overlay.core.quenching import Quench
 from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import SlotMessage, Slots
-from covey.overlay.core.type_state import TypeState, difference, group_of
+from covey.overlay.core.type_state import TypeState, difference
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
@@ -386,7 +386,7 @@ class Broker:
                 and announcement.due(self._now_ns)
                 and interest.move({}, self._now_ns)
             ):
-                self._tell(state.change(group_of(peer.name), moved=[interest]))
+                self._tell(state.change(interest.group, moved=[interest]))
 
     def _put(self, state: TypeState, peer: Peer, interest: Interest) -> None:
         state.matching(peer.name).put(self._movers.held(interest, self._now_ns), peer.number)
@@ -414,7 +414,7 @@ class Broker:
         self._put(state, peer, interest)
         if moved:
             self._quench.touch(state.event_type.name)
-            self._tell(state.change(group_of(peer.name), moved=[interest]))
+            self._tell(state.change(interest.group, moved=[interest]))
         self._wait_for_cover(state, interest)
 
     def _on_unsubscribe(self, message: Unsubscribe, peer: Peer) -> None:

@@ -5,6 +5,8 @@ them, and `region` is Φ^V, what the two accept together (Jayaram et al., sectio
 as a filter is made only where people want to read it. Where an `announcement` stands between the two
 (`announcing.py`), `region` is what is announced: that is what posets order and neighbours are asked for.
 
+A *group* is a neighbour, or all clients together: the interest of each is ordered by itself.
+
 Invariant: `region` is that of `structure` under `announced`, and covers that of `filter` under `values`; a
 `uid` names one live interest of this broker, is the id under which the matching engines know it, and is given
 again only after it was released.
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from covey.overlay.core.messages import Interface
 
 
+CLIENTS = "clients"
+"""The group of all clients."""
+
+
+def group_of(interface: Interface) -> str:
+    """The group that an interface belongs to."""
+    return interface if interface.startswith("broker/") else CLIENTS
+
+
 class Interest:
     """One subscription. Compared by identity; ordered, where order matters, by `uid` or by insertion."""
 
@@ -36,6 +47,7 @@ class Interest:
         "epoch",
         "filter",
         "gains",
+        "group",
         "interface",
         "loses",
         "region",
@@ -49,6 +61,7 @@ class Interest:
     ) -> None:
         self.uid = uid
         self.interface = interface
+        self.group = group_of(interface)
         self.subscription_id = subscription_id
         self.filter = filter
         self.values = values

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from covey.matcher.covering import covers_region
 from covey.matcher.region import Region
-from covey.overlay.core.interest import Interest
+from covey.overlay.core.interest import Interest, group_of
 from covey.overlay.core.poset import Poset
-from covey.overlay.core.type_state import Outgoing, TypeState, group_of
+from covey.overlay.core.type_state import Outgoing, TypeState
 
 if TYPE_CHECKING:
     from covey.overlay.core.broker import Broker

@@ -268,6 +268,11 @@ class Forest:
     def roots(self) -> Iterator[Interest]:
         return iter(self._roots)
 
+    @property
+    def searched(self) -> Roots:
+        """Its roots, to be asked what `Roots` answers."""
+        return self._roots
+
     def root_of(self, node: Interest) -> Interest:
         uid = node.uid
         while (above := self._witness.get(uid)) is not None:

@@ -1,14 +1,15 @@
 """The roots of a covering forest, and the two questions that a change asks of them.
 
 `find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Nothing
-else about the roots is searched. Few roots are scanned (`ScannedRoots`); many are kept in an index of their
-regions as well (`IndexedRoots`, `matcher/region_index.py`), which names the few that are worth comparing. The
-answers are deterministic: they depend on the history of `add`, `move` and `discard` alone.
+else about the roots is searched; `among` leaves only those of some uids in the answer. Few roots are scanned
+(`ScannedRoots`); many are kept in an index of their regions as well (`IndexedRoots`,
+`matcher/region_index.py`), which names the few that are worth comparing. The answers are deterministic: they
+depend on the history of `add`, `move` and `discard` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Protocol
 
 from covey.matcher.covering import Region, covers_region
@@ -30,11 +31,11 @@ class Roots(Protocol):
         """A root has another region now, and is a root still."""
         ...
 
-    def find_cover(self, node: Interest) -> Interest | None:
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         """A root, other than the node itself, that covers it."""
         ...
 
-    def covered_by(self, node: Interest) -> list[Interest]:
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
         """The roots, other than the node itself, that it covers, in order of their entry."""
         ...
 
@@ -63,16 +64,20 @@ class ScannedRoots:
     def move(self, node: Interest) -> None:
         """Nothing depends on where a root lies."""
 
-    def find_cover(self, node: Interest) -> Interest | None:
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         covers, region = self._covers, node.region
-        for root in self._nodes.values():
-            if covers(root.region, region) and root is not node:
+        for uid, root in self._nodes.items():
+            if (among is None or uid in among) and covers(root.region, region) and root is not node:
                 return root
         return None
 
-    def covered_by(self, node: Interest) -> list[Interest]:
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
         covers, region = self._covers, node.region
-        return [root for root in self._nodes.values() if covers(region, root.region) and root is not node]
+        return [
+            root
+            for uid, root in self._nodes.items()
+            if (among is None or uid in among) and covers(region, root.region) and root is not node
+        ]
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._nodes
@@ -121,25 +126,27 @@ class IndexedRoots(ScannedRoots):
         if self._index is not None:
             self._index.put(node.uid, node.region)
 
-    def find_cover(self, node: Interest) -> Interest | None:
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         if self._index is None:
-            return super().find_cover(node)
+            return super().find_cover(node, among)
         covers, region, uid = self._covers, node.region, node.uid
         for candidate in self._index.may_cover(region):
-            if candidate != uid:
+            if candidate != uid and (among is None or candidate in among):
                 root = self._nodes[candidate]
                 if covers(root.region, region):
                     return root
         return None
 
-    def covered_by(self, node: Interest) -> list[Interest]:
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
         if self._index is None:
-            return super().covered_by(node)
+            return super().covered_by(node, among)
         covers, region, uid, nodes = self._covers, node.region, node.uid, self._nodes
         found = [
             nodes[candidate]
             for candidate in self._index.may_be_covered(region)
-            if candidate != uid and covers(region, nodes[candidate].region)
+            if candidate != uid
+            and (among is None or candidate in among)
+            and covers(region, nodes[candidate].region)
         ]
         if len(found) > 1:
             found.sort(key=lambda root: self._entry[root.uid])

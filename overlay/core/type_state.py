@@ -17,27 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from covey.overlay.core.advertising import Promise, scoped, union
-from covey.overlay.core.interest import Interest
+from covey.overlay.core.interest import CLIENTS, Interest
+from covey.overlay.core.joint_roots import JointRoots
 from covey.overlay.core.matching import Matching
 from covey.overlay.core.merging import Merger
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.poset import Heir, Poset, RootChange
+from covey.overlay.core.poset import Forest, Heir, Poset, RootChange
 from covey.overlay.core.poset_matching import POSET, PosetMatching
 from covey.overlay.core.replay import Ring
 from covey.overlay.core.slots import Slot, SlotMessage, Slots
 
 if TYPE_CHECKING:
     from covey.matcher import EventType, Filter
-
-CLIENTS = "clients"
-"""The group of all clients."""
-
-
-def group_of(interface: Interface) -> str:
-    return interface if interface.startswith("broker/") else CLIENTS
 
 
 @dataclass(slots=True)
@@ -137,9 +131,15 @@ class TypeState:
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
         """A neighbour publishes now: the interest that is there flows to it."""
-        outgoing = self.outgoing[neighbour] = Outgoing(self._new_poset(), slots, self._new_merger())
+        outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
         change = outgoing.poset.change(entered=self.wanted(neighbour))
         return outgoing.tell(RootChange(entered=change.entered), ())
+
+    def _joint(self, neighbour: Interface) -> Poset:
+        """A poset for the roots of all groups but the neighbour's own. A forest searches theirs."""
+        if self._new_poset is not Forest:
+            return self._new_poset()
+        return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))
 
     def wanted(self, neighbour: Interface) -> list[Interest]:
         """The roots of the other groups that the neighbour's promise admits. A scan of them."""
@@ -189,7 +189,7 @@ class TypeState:
         """For each neighbour that had to know of this interest, the slot that asks for it, alone or with
         others.
         """
-        group = group_of(interest.interface)
+        group = interest.group
         root: Interest | None = None
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
