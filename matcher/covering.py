@@ -46,6 +46,25 @@ def covers_region(wider: Region, narrower: Region) -> bool:
     return True
 
 
+def covers_both_ways(a: Region, b: Region) -> tuple[bool, bool]:
+    """`covers_region(a, b)` and `covers_region(b, a)`, as for a region and what it becomes by an update."""
+    if a.conjunctions and b.conjunctions and len(a.conjunctions) == len(b.conjunctions) == 1:
+        one, other = a.conjunctions[0], b.conjunctions[0]
+        if not one.atoms and not other.atoms and one.cuts.keys() == other.cuts.keys():
+            over = under = True
+            for attribute, mine in one.cuts.items():
+                theirs = other.cuts[attribute]
+                if mine == theirs:
+                    continue
+                if len(mine) > 2 or len(theirs) > 2:
+                    break
+                over = over and mine[0] <= theirs[0] and theirs[1] <= mine[1]
+                under = under and theirs[0] <= mine[0] and mine[1] <= theirs[1]
+            else:
+                return over, under
+    return covers_region(a, b), covers_region(b, a)
+
+
 def intersects_region(a: Region, b: Region) -> bool:
     """May some event lie in both regions?"""
     if a.conjunctions is None or b.conjunctions is None:

@@ -25,6 +25,7 @@ from types import EllipsisType
 from covey.matcher.boxes import Box, boxes_of
 from covey.matcher.checking import Variables, check_expression
 from covey.matcher.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
+from covey.matcher.cutting import Getter, getter
 from covey.matcher.errors import VariableError
 from covey.matcher.evaluation import holds
 from covey.matcher.event_type import EventType, Kind
@@ -140,7 +141,10 @@ class Filter:
         `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
         a value.
         """
-        return {name: evaluate(operand, values, kind) for name, operand, kind in self._lift().steps}
+        try:
+            return {name: get(values) for name, get in self._lift().getters}
+        except KeyError as missing:
+            raise VariableError(f"variable ${missing.args[0]} has no value") from None
 
     def _lift(self) -> _Lifted:
         if self._lifted is None:
@@ -148,7 +152,9 @@ class Filter:
             expression = _lifted(self.expression, self.event_type.attributes, steps)
             same = all(operand == Variable(name) for name, operand, _ in steps)
             structure = self if same else Filter.of_checked(self.event_type, expression)
-            self._lifted = _Lifted(structure, tuple([operand for _, operand, _ in steps]), tuple(steps))
+            operands = tuple([operand for _, operand, _ in steps])
+            getters = tuple([(name, getter(operand, kind)) for name, operand, kind in steps])
+            self._lifted = _Lifted(structure, operands, getters)
         return self._lifted
 
     # --- normal forms and relations -------------------------------------------------------------------------
@@ -226,7 +232,7 @@ class Filter:
 class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
-    steps: tuple[tuple[str, Operand, Kind], ...]  # the structure's variable, what it stands for, its kind
+    getters: tuple[tuple[str, Getter], ...]  # the structure's variable, and what it stands for
 
 
 def _families(event_type: EventType, expression: Expression) -> dict[str, Family]:

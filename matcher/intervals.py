@@ -77,7 +77,8 @@ def _clamped(cut: int) -> int:
     return max(INT64_MIN, min(cut, _BEYOND_INT64))
 
 
-def _float_key(value: float) -> int:
+def float_cut(value: float) -> int:
+    """The cut before a float."""
     bits: int = _BITS(_DOUBLE(value))[0]
     return bits if bits >= 0 else INT64_MIN - bits  # -0.0 and 0.0 both give 0
 
@@ -85,15 +86,15 @@ def _float_key(value: float) -> int:
 def _before_float(value: float) -> int:
     if value.__class__ is int:
         nearest = float(value)
-        return _float_key(nearest) + (nearest < value)
-    return _float_key(value)
+        return float_cut(nearest) + (nearest < value)
+    return float_cut(value)
 
 
 def _after_float(value: float) -> int:
     if value.__class__ is int:
         nearest = float(value)
-        return _float_key(nearest) + (nearest <= value)
-    return _float_key(value) + 1
+        return float_cut(nearest) + (nearest <= value)
+    return float_cut(value) + 1
 
 
 def _before_time(value: datetime) -> int:
@@ -121,8 +122,8 @@ def _after_bool(value: bool) -> int:
     return value + 1
 
 
-_LOWEST_FLOAT = _float_key(-inf)
-_BEYOND_FLOAT = _float_key(inf) + 1
+_LOWEST_FLOAT = float_cut(-inf)
+_BEYOND_FLOAT = float_cut(inf) + 1
 
 LINES: dict[Kind, Line] = {
     Kind.INT64: Line(_before_int, _after_int, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),

@@ -16,27 +16,17 @@ in a few microseconds, without making a filter. Figures: see the docstring of `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Iterable
 
 from covey.matcher.boxes import Forms, conjunctions
 from covey.matcher.conjunction import OPAQUE, Conjunction, settled
-from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Predicate, Scalar
-from covey.matcher.intervals import (
-    LINES,
-    Cut,
-    Cuts,
-    Line,
-    difference,
-    intersection,
-    interval,
-    prefix,
-    union,
-)
-from covey.matcher.values import affine, evaluate, normal
+from covey.matcher.cutting import Span, Values, cuts_of, span_of
+from covey.matcher.event_type import EventType
+from covey.matcher.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.intervals import LINES, Cut, Cuts, intersection, union
+from covey.matcher.values import evaluate
 
-Values = Mapping[str, Scalar]
+_Step = tuple[str, Callable[[Values], Cuts], Predicate]
 
 
 class Region:
@@ -175,11 +165,11 @@ def _joined(event_type: EventType, found: list[Conjunction]) -> tuple[Conjunctio
 class _FormPlan:
     """One conjunction of predicates: what is known of its cuts and atoms, and what waits for values."""
 
-    __slots__ = ("_cuts", "_event_type", "_steps", "_texts")
+    __slots__ = ("_cuts", "_event_type", "_others", "_spans", "_steps", "_texts")
 
     def __init__(self, event_type: EventType, form: Iterable[Predicate]) -> None:
         self._event_type = event_type
-        self._steps: list[tuple[str, Callable[[Values], Cuts], Predicate]] = []
+        self._steps: list[_Step] = []
         self._texts: list[Predicate] = []
         self._cuts: dict[str, Cuts] | None = {}
         for predicate in form:
@@ -189,11 +179,24 @@ class _FormPlan:
                 self._texts.append(predicate)
                 self._restrict(attribute, LINES[kind].present)
                 continue
-            compute = _cuts_of(predicate, kind)
+            compute = cuts_of(predicate, kind)
             if all(isinstance(operand, Constant) for operand in predicate.operands):
                 self._restrict(attribute, compute({}))
             else:
                 self._steps.append((attribute, compute, predicate))
+        self._spans: list[tuple[str, Span]] = []
+        """Attributes that are left one interval."""
+        self._others: list[_Step] = []
+        """The steps for the other attributes."""
+        by_attribute: dict[str, list[_Step]] = {}
+        for step in self._steps:
+            by_attribute.setdefault(step[0], []).append(step)
+        for attribute, steps in by_attribute.items():
+            span = span_of([predicate for _, _, predicate in steps], event_type.attributes[attribute])
+            if span is None or attribute in (self._cuts or ()):
+                self._others += steps
+            else:
+                self._spans.append((attribute, span))
 
     def _restrict(self, attribute: str, cuts: Cuts) -> None:
         if self._cuts is not None:
@@ -207,9 +210,22 @@ class _FormPlan:
         """The conjunction for these values, or None when it is empty."""
         if self._cuts is None:
             return None
-        cuts = self._cuts.copy()
+        cuts, steps = self._cuts.copy(), self._others
+        try:
+            for attribute, span in self._spans:
+                ends = span(values)
+                if ends[0] >= ends[1]:
+                    return None
+                cuts[attribute] = ends
+        except KeyError:  # a variable without a value
+            cuts, steps = self._cuts.copy(), self._steps
+        if steps or self._texts:
+            return self._restricted(cuts, steps, values)
+        return Conjunction(cuts)
+
+    def _restricted(self, cuts: dict[str, Cuts], steps: list[_Step], values: Values) -> Conjunction | None:
         symbolic: list[Predicate] = []
-        for attribute, compute, predicate in self._steps:
+        for attribute, compute, predicate in steps:
             try:
                 found = compute(values)
             except KeyError:
@@ -235,92 +251,3 @@ class _FormPlan:
             for operand in predicate.operands
         ]
         return Predicate(predicate.attribute, predicate.operator, tuple(operands))
-
-
-# --- the cuts of one predicate ------------------------------------------------------------------------------
-
-
-def _getter(operand: Operand, kind: Kind) -> Callable[[Values], Scalar]:
-    """The value of an operand, `KeyError` when its variable has none."""
-    if isinstance(operand, Constant):
-        constant = operand.value
-        return lambda values: constant
-    if operand.scale == 1 and operand.offset == 0:
-        return itemgetter(operand.name)
-    variable, name = operand, operand.name
-    if kind is not Kind.FLOAT64:
-        return lambda values: normal(kind, affine(variable, values[name]))
-    scale, offset = float(operand.scale), float(operand.offset)
-
-    def of_float(values: Values) -> Scalar:
-        value = values[name]
-        if value.__class__ is float:  # by far the most usual: in one step what the others come to
-            return scale * value + offset
-        return normal(kind, affine(variable, value))
-
-    return of_float
-
-
-def _cuts_of(predicate: Predicate, kind: Kind) -> Callable[[Values], Cuts]:
-    """How to come from values to the set of the attribute's values that satisfy a predicate."""
-    line, operator = LINES[kind], predicate.operator
-    getters = [_getter(operand, kind) for operand in predicate.operands]
-    if operator is Operator.EXISTS:
-        return lambda values: line.present
-    if operator is Operator.NOT_EXISTS:
-        return lambda values: (line.missing, line.low)
-    if operator is Operator.EQ:
-        return _points(line, getters[0])
-    if operator in (Operator.NE, Operator.IN, Operator.NOT_IN):
-        outside = operator is not Operator.IN
-        points = [_points(line, getter) for getter in getters]
-
-        def members(values: Values) -> Cuts:
-            inside = union([point(values) for point in points])
-            return difference(line.present, inside, line) if outside else inside
-
-        return members
-    if operator is Operator.PREFIX:
-        return lambda values: prefix(str(getters[0](values)))
-    if operator is Operator.NOT_PREFIX:
-        return lambda values: difference(line.present, prefix(str(getters[0](values))), line)
-    if operator is Operator.BETWEEN:
-        return lambda values: interval(line.before(getters[0](values)), line.after(getters[1](values)))
-    if operator is Operator.NOT_BETWEEN:
-        below, above = _below(line, getters[0], True), _above(line, getters[1], True)
-        return lambda values: union([below(values), above(values)])
-    strict = operator is Operator.LT or operator is Operator.GT
-    if operator is Operator.LT or operator is Operator.LE:
-        return _below(line, getters[0], strict)
-    return _above(line, getters[0], strict)
-
-
-def _points(line: Line, get: Callable[[Values], Scalar]) -> Callable[[Values], Cuts]:
-    before, after = line.before, line.after
-
-    def cuts(values: Values) -> Cuts:
-        value = get(values)
-        low, high = before(value), after(value)
-        return (low, high) if low < high else ()
-
-    return cuts
-
-
-def _below(line: Line, get: Callable[[Values], Scalar], strict: bool) -> Callable[[Values], Cuts]:
-    edge, low = line.before if strict else line.after, line.low
-
-    def cuts(values: Values) -> Cuts:
-        cut = edge(get(values))
-        return (low, cut) if low < cut else ()
-
-    return cuts
-
-
-def _above(line: Line, get: Callable[[Values], Scalar], strict: bool) -> Callable[[Values], Cuts]:
-    edge, top = line.after if strict else line.before, line.top
-
-    def cuts(values: Values) -> Cuts:
-        cut = edge(get(values))
-        return (cut, top) if cut < top else ()
-
-    return cuts

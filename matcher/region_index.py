@@ -20,7 +20,8 @@ without vectors, those that accept nothing and trees over the cap of the normal 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from zlib import crc32
 
 import numpy as np
@@ -94,6 +95,7 @@ class RegionIndex:
         self._numbers: list[int] = []
         self._pack = struct.Struct(f"{self._width}q").pack_into
         self._of: Region | None = None
+        self._whole = False
         self._out: _Vector = np.zeros(BLOCK, np.int64)
 
     # --- changes --------------------------------------------------------------------------------------------
@@ -105,11 +107,12 @@ class RegionIndex:
             self._withdraw(identity)
             self._plain[identity] = None
             return
-        self._plain.pop(identity, None)
-        if not self._know(region):
-            return  # everything was put anew
-        self._vector_of(region)
-        self._place(identity)
+        if self._plain:
+            self._plain.pop(identity, None)
+        if self._encode(region):
+            self._place(identity)
+        else:
+            self._extend(region)
 
     def take(self, identity: int) -> None:
         """Remove an id that is there."""
@@ -126,21 +129,18 @@ class RegionIndex:
         if not self._kernels.take(self._zones, self._ids, self._rows, leaf.block, identity):
             self._drop(leaf)
 
-    def _know(self, region: Region) -> bool:
-        """Have columns for all that a region restricts; false when that meant to begin anew."""
-        new = [attribute for attribute in _hulls(region) if attribute not in self._columns]
-        if not new:
-            return True
+    def _extend(self, region: Region) -> None:
+        """Have columns for all that a region restricts: everything is put anew."""
         columns, width = dict(self._columns), self._width
-        for attribute in new:
-            columns[attribute] = width
-            width += _width(region.event_type, attribute)
+        for attribute in _hulls(region):
+            if attribute not in columns:
+                columns[attribute] = width
+                width += _width(region.event_type, attribute)
         self._reset(columns)
         for identity, known in self._regions.items():
             if identity not in self._plain:
-                self._vector_of(known)
+                self._encode(known)
                 self._place(identity)
-        return False
 
     def _place(self, identity: int) -> None:
         """Put an id where the vector that was computed last belongs."""
@@ -237,7 +237,8 @@ class RegionIndex:
         """
         if not region.conjunctions:
             return list(self._regions)
-        return self._ask(self._kernels.not_above, region)
+        self._encode(region)
+        return self._ask(self._kernels.not_above)
 
     def may_be_covered(self, region: Region) -> Iterable[int]:
         """The ids of regions that this one may cover, itself among them if it is there."""
@@ -245,30 +246,33 @@ class RegionIndex:
             return list(self._regions)
         if not region.conjunctions:
             return list(self._plain)
-        if any(attribute not in self._columns for attribute in _hulls(region)):
+        if not self._encode(region):
             return list(self._plain)
-        return self._ask(self._kernels.not_below, region)
+        return self._ask(self._kernels.not_below)
 
-    def _ask(self, kernel: object, region: Region) -> list[int]:
+    def _ask(self, kernel: Callable[..., int]) -> list[int]:
         if len(self._out) < len(self._regions):
             self._out = np.zeros(2 * len(self._regions), np.int64)
-        found = kernel(self._zones, self._ids, self._rows, self._blocks, self._vector_of(region), self._out)  # type: ignore[operator]
+        found = kernel(self._zones, self._ids, self._rows, self._blocks, self._vector, self._out)
         answer: list[int] = self._out[:found].tolist()
         if self._plain:
             answer += self._plain
         return answer
 
-    def _vector_of(self, region: Region) -> _Vector:
-        """The vector, in a buffer that the next call writes anew."""
+    def _encode(self, region: Region) -> bool:
+        """Write a region's vector into the buffer; false if it restricts what there is no column for."""
         if region is self._of:
-            return self._vector
+            return self._whole
         hulls = _hulls(region)
+        missing = len(hulls)
         numbers: list[int] = []
         for attribute, text in self._layout:
             hull = hulls.get(attribute)
             if hull is None:
                 numbers += _UNRESTRICTED_TEXT if text else _UNRESTRICTED
-            elif text:
+                continue
+            missing -= 1
+            if text:
                 numbers += _text_columns(hull[0], hull[-1])
             else:
                 numbers += (hull[0], ~hull[-1])
@@ -279,7 +283,8 @@ class RegionIndex:
             self._pack(self._bytes, 0, *numbers)
         self._numbers = numbers
         self._of = region
-        return self._vector
+        self._whole = not missing
+        return self._whole
 
     @property
     def blocks(self) -> int:
@@ -321,6 +326,7 @@ _UNRESTRICTED_TEXT = (INT64_MIN,) * 4
 _NO_STRING = LINES[Kind.STRING].missing
 
 
+@lru_cache(maxsize=4096)
 def _text_columns(low: str, high: str) -> tuple[int, int, int, int]:
     only = only_string((low, high), 0)
     checksum = INT64_MIN if only is None else crc32(only.encode("utf-8", "surrogatepass"))

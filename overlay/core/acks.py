@@ -51,6 +51,10 @@ class Acks:
         """Whether the neighbour has yet to acknowledge this epoch."""
         return epoch > self._acknowledged.get(neighbour, 0)
 
+    def settled(self, neighbour: Interface) -> bool:
+        """Whether the neighbour has acknowledged all that it was sent."""
+        return self._sent.get(neighbour, 0) <= self._acknowledged.get(neighbour, 0)
+
     def open(self, source: Interface, epoch: int, waits: Mapping[Interface, int]) -> None:
         """A message of the source was handled; it is complete when each neighbour has acknowledged its
         epoch.

@@ -328,7 +328,9 @@ class Broker:
         self, peer: Peer, filter: Filter, values: Mapping[str, Scalar], *, partial: bool = False
     ) -> dict[str, Scalar]:
         """The values, checked; motion is for clients and parametric routing."""
-        if moves(values) and (peer.is_broker or self.routing == "static" or self.engine == POSET):
+        if not moves(values):
+            return filter.check_values(values, partial=partial)
+        if peer.is_broker or self.routing == "static" or self.engine == POSET:
             raise VariableError(
                 f"a variable that moves by itself: expected a number, from {peer.name} and under routing "
                 f"{self.routing} with engine {self.engine}"
@@ -368,7 +370,7 @@ class Broker:
     def _reach_back(self, peer: Peer, interest: Interest, since_ns: int) -> None:
         """An update without gaps: replay what is here, and have those beyond replay what they have."""
         state = self.types[interest.filter.event_type.name]
-        for neighbour, slot in list(state.covering_slots(interest)):
+        for neighbour, slot in state.covering_slots(interest):
             slot.epoch = self._next_epoch(self.peers[neighbour])
             self._control(self.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, since_ns))
         for replayed in replay(interest, peer, state, since_ns):
@@ -389,7 +391,8 @@ class Broker:
                 self._tell(state.change(interest.group, moved=[interest]))
 
     def _put(self, state: TypeState, peer: Peer, interest: Interest) -> None:
-        state.matching(peer.name).put(self._movers.held(interest, self._now_ns), peer.number)
+        held = self._movers.held(interest, self._now_ns)
+        (state.links if peer.is_broker else state.sessions).put(held, peer.number)
 
     def _may_announce(self, peer: Peer, interest: Interest, *, moving: bool = False) -> None:
         """Damping and motion are an affair of a client and its broker; others hold what is announced."""
@@ -428,7 +431,7 @@ class Broker:
         self, state: TypeState, peer: Peer, entered: Sequence[Interest], left: Sequence[Interest]
     ) -> None:
         """Some subscriptions of an interface come and some go, in one change."""
-        matching = state.matching(peer.name)
+        matching = state.links if peer.is_broker else state.sessions
         self._quench.touch(state.event_type.name)
         for interest in left:
             del peer.subscriptions[interest.subscription_id]
@@ -454,8 +457,11 @@ class Broker:
 
     def _wait_for_cover(self, state: TypeState, interest: Interest) -> None:
         """A change that another root hides from a neighbour has taken effect there when that root has."""
-        for neighbour, slot in state.covering_slots(interest):
-            if self.acks.outstanding(neighbour, slot.epoch):
+        for neighbour in state.outgoing:
+            if neighbour == interest.group or self.acks.settled(neighbour):
+                continue
+            slot = state.covering_slot(interest, neighbour)
+            if slot is not None and self.acks.outstanding(neighbour, slot.epoch):
                 self._wait_for(neighbour, slot.epoch)
 
     # --- advertisements -------------------------------------------------------------------------------------

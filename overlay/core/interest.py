@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.covering import Region, covers_region
+from covey.matcher.covering import Region, covers_both_ways
 from covey.overlay.core.announcing import Announcement
 from covey.overlay.core.motion import Motion, still
 
@@ -104,8 +104,8 @@ class Interest:
 
     def _shift(self, new: Region) -> bool:
         old, self.region = self.region, new
-        self.gains = not covers_region(old, new)
-        self.loses = not covers_region(new, old)
+        covered, covering = covers_both_ways(old, new)
+        self.gains, self.loses = not covered, not covering
         return self.gains or self.loses
 
     def concrete(self) -> str:

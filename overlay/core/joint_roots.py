@@ -39,8 +39,9 @@ class JointRoots:
     def discard(self, node: Interest) -> None:
         del self._nodes[node.uid], self._entry[node.uid]
 
-    def move(self, node: Interest) -> None:
-        """Its group knows."""
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        cover = self.find_cover(node) if node.loses else None
+        return cover, self.covered_by(node) if node.gains and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         for roots in self._others(node):
@@ -53,7 +54,8 @@ class JointRoots:
         found: list[Interest] = []
         for roots in self._others(node):
             found += roots.covered_by(node, self._nodes)
-        found.sort(key=lambda root: self._entry[root.uid])
+        if len(found) > 1:
+            found.sort(key=lambda root: self._entry[root.uid])
         return found
 
     def _others(self, node: Interest) -> Iterator[Roots]:

@@ -45,7 +45,8 @@ class Movers:
     def held(self, interest: Interest, now_ns: int) -> Matched:
         """What the engine is to hold for an interest, which is taken note of if it moves."""
         if not moves(interest.values):
-            self.discard(interest)
+            if self._interests:
+                self.discard(interest)
             return interest
         self._interests[interest.uid] = interest
         if not self.next_ns:

@@ -60,10 +60,10 @@ class Peer:
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    is_broker: bool = field(init=False)
 
-    @property
-    def is_broker(self) -> bool:
-        return self.name.startswith(BROKER)
+    def __post_init__(self) -> None:
+        self.is_broker = self.name.startswith(BROKER)
 
     def next_aside(self) -> int:
         self.set_aside -= 1
@@ -79,6 +79,7 @@ class Peers:
 
     def __init__(self) -> None:
         self._by_name: dict[Interface, Peer] = {}
+        self.get = self._by_name.get
         self._links: dict[int, Peer] = {}
         self._sessions: dict[int, Peer] = {}
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
@@ -106,9 +107,6 @@ class Peers:
         del self._by_name[peer.name]
         del (self._links if peer.is_broker else self._sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
-
-    def get(self, name: Interface) -> Peer | None:
-        return self._by_name.get(name)
 
     def __getitem__(self, name: Interface) -> Peer:
         return self._by_name[name]

@@ -109,12 +109,12 @@ class Forest:
             self._was_root[node.uid] = (node, False)
             self._settle(node)
         for node in moved:
-            if node.uid in self._roots:
-                self._roots.move(node)
-        for node in moved:
             self._reorder(node)
         if left:
             self._delete(left)
+        if not self._was_root:
+            self._former.clear()
+            return RootChange(moved=[node for node in moved if node.uid in self._roots])
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()
@@ -136,15 +136,13 @@ class Forest:
                 self._unlink(uid)
                 self._settle(node)
         else:
-            self._was_root.setdefault(uid, (node, True))
-            cover = self._roots.find_cover(node) if node.loses else None
+            cover, covered = self._roots.move(node)
             if cover is not None:
                 self._demote(node, cover)
-            elif node.gains:
-                for root in self._roots.covered_by(node):
-                    self._demote(root, node)
-        if node.loses:
-            for child in [self._nodes[c] for c in self._witnessed.get(uid, ())]:
+            for root in covered:
+                self._demote(root, node)
+        if node.loses and uid in self._witnessed:
+            for child in [self._nodes[c] for c in self._witnessed[uid]]:
                 if not covers_region(node.region, child.region):
                     self._unlink(child.uid)
                     self._settle(child)
@@ -228,10 +226,6 @@ class Forest:
 
     def _summary(self, moved: list[Interest]) -> RootChange:
         change = RootChange()
-        if len(moved) == len(self._was_root) == 1 and moved[0].uid in self._roots:
-            node = moved[0]
-            (change.moved if self._was_root[node.uid][1] else change.entered).append(node)
-            return change
         for uid, (node, before) in self._was_root.items():
             now = uid in self._roots
             if now and not before:
@@ -239,7 +233,7 @@ class Forest:
             elif before and not now:
                 change.left.append(node)
         for node in moved:
-            if node.uid in self._roots and self._was_root.get(node.uid, (node, False))[1]:
+            if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]:
                 change.moved.append(node)
         if change.entered and change.left:
             self._find_heirs(change, {node.uid for node in moved})

@@ -27,8 +27,10 @@ class Roots(Protocol):
 
     def discard(self, node: Interest) -> None: ...
 
-    def move(self, node: Interest) -> None:
-        """A root has another region now, and is a root still."""
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        """A root has another region now, and is among the roots still: one that covers it, if it lost
+        something, or else those that it covers, if it gained something.
+        """
         ...
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
@@ -61,8 +63,9 @@ class ScannedRoots:
     def discard(self, node: Interest) -> None:
         del self._nodes[node.uid]
 
-    def move(self, node: Interest) -> None:
-        """Nothing depends on where a root lies."""
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        cover = self.find_cover(node) if node.loses else None
+        return cover, self.covered_by(node) if node.gains and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         covers, region = self._covers, node.region
@@ -122,9 +125,10 @@ class IndexedRoots(ScannedRoots):
             if len(self._nodes) <= self._few // 2:
                 self._index = None
 
-    def move(self, node: Interest) -> None:
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
         if self._index is not None:
             self._index.put(node.uid, node.region)
+        return super().move(node)
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         if self._index is None:

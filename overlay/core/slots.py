@@ -104,6 +104,11 @@ class Slots:
 
     def change(self, roots: Changed, heirs: Iterable[Succession]) -> list[SlotMessage]:
         """Bring the slots to the new roots; the messages that tell the neighbour, in order."""
+        messages: list[SlotMessage] = []
+        if not roots.entered and not roots.left:
+            for root in roots.moved:
+                self._succeed(self._by_root[root.uid], root, messages)
+            return messages
         entered = {root.uid: root for root in roots.entered}
         left = {root.uid: root for root in roots.left}
         wider: list[tuple[Slot, Asked]] = []
@@ -115,7 +120,7 @@ class Slots:
                     if slot.structure == heir.entered.structure:
                         del left[heir.left.uid], entered[heir.entered.uid]
                         (wider if heir.wider else narrower).append((slot, heir.entered))
-        messages: list[SlotMessage] = [self._occupy(root) for root in entered.values()]
+        messages += [self._occupy(root) for root in entered.values()]
         for slot, root in wider:
             self._succeed(slot, root, messages)
         for root in roots.moved:
@@ -138,7 +143,8 @@ class Slots:
             slot.uid = root.uid
         slot.root = root
         values = root.announced
-        changed = {name: value for name, value in values.items() if slot.values[name] != value}
+        held = slot.values
+        changed = {name: value for name, value in values.items() if held[name] != value}
         slot.values = values
         if changed:
             slot.epoch = self._next_epoch()

@@ -98,10 +98,6 @@ class TypeState:
         """Nobody publishes or wants this type, and no configuration asks to keep it."""
         return not (self.pinned or self.publishers or self.groups)
 
-    def matching(self, interface: Interface) -> Matching | PosetMatching:
-        """The engine that this interface's subscriptions belong to."""
-        return self.links if interface.startswith("broker/") else self.sessions
-
     def change(
         self,
         group: str,
@@ -115,19 +111,29 @@ class TypeState:
         if poset is None:
             poset = self.groups[group] = self._new_poset()
         first = poset.change(entered, moved, left)
-        if not len(poset):
+        if left and not len(poset):
             del self.groups[group]
         if not first:
             return []
+        stays = self._stays(first)
         told: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
+                if stays and neighbour not in self.promises:
+                    told.append((neighbour, outgoing.tell(first, ())))
+                    continue
                 within = scoped(self.promises.get(neighbour), outgoing.poset, first)
                 second = outgoing.poset.change(*within)
                 if second:
                     messages = outgoing.tell(second, chain(first.heirs, second.heirs))
                     told.append((neighbour, messages))
         return told
+
+    def _stays(self, roots: RootChange) -> bool:
+        """Whether a change of one group's roots is one of the joint roots as well, whatever the neighbour:
+        roots that move hide nothing and are hidden by nothing where no other group has interest.
+        """
+        return len(self.groups) == 1 and self._new_poset is Forest and not roots.entered and not roots.left
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
         """A neighbour publishes now: the interest that is there flows to it."""
@@ -185,18 +191,22 @@ class TypeState:
         """A neighbour no longer publishes: the interest sent to it is withdrawn."""
         return self.outgoing.pop(neighbour).slots.withdraw()
 
-    def covering_slots(self, interest: Interest) -> Iterator[tuple[Interface, Slot]]:
-        """For each neighbour that had to know of this interest, the slot that asks for it, alone or with
-        others.
+    def covering_slot(self, interest: Interest, neighbour: Interface) -> Slot | None:
+        """The slot that asks a neighbour for this interest, alone or with others; None where it need not
+        know.
         """
-        group = interest.group
-        root: Interest | None = None
-        for neighbour, outgoing in self.outgoing.items():
-            if neighbour != group:
-                root = root or self.groups[group].root_of(interest)
-                if root not in outgoing.poset:
-                    continue  # nothing of it is advertised there
-                yield neighbour, outgoing.slot_of(outgoing.poset.root_of(root))
+        root = self.groups[interest.group].root_of(interest)
+        outgoing = self.outgoing[neighbour]
+        if root not in outgoing.poset:
+            return None  # nothing of it is advertised there
+        return outgoing.slot_of(outgoing.poset.root_of(root))
+
+    def covering_slots(self, interest: Interest) -> Iterator[tuple[Interface, Slot]]:
+        """For each neighbour that had to know of this interest, the slot that asks for it."""
+        for neighbour in self.outgoing:
+            slot = None if neighbour == interest.group else self.covering_slot(interest, neighbour)
+            if slot is not None:
+                yield neighbour, slot
 
     def interests(self) -> Iterable[Interest]:
         """Every interest in this type, group by group."""
