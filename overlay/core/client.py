@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
+from covey.overlay.core.event_points import EventPoints
 from covey.overlay.core.matching import Matching
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -190,7 +191,7 @@ class _TypeView:
         """Which subscriptions want which events now; what moves by itself, at the time of their entry."""
         for subscription in self.movers.values():
             self.matching.put(_at(subscription, batch.ingress_ns), 0)
-        return self.matching.flush().match(batch)
+        return self.matching.match(EventPoints(batch))
 
     def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
         """Which events were not seen before, None where all of them; remembers them as seen."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from covey.overlay.core.event_points import EventPoints
 from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.matching import Share, split_by_link, split_by_session
 from covey.overlay.core.messages import Deliver, Publish
@@ -25,17 +26,18 @@ def dispatch(
 ) -> Iterator[tuple[Peer, Publish | Deliver]]:
     """Who gets which events of a batch of at least one: neighbours first, both in order of their numbers."""
     batch, replayed = message.batch, message.replayed
+    events = EventPoints(batch)
     links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
     shares: list[tuple[Peer, Share]] = []
     own = state.groups.get(source.name)
     if len(state.links) > (0 if own is None else len(own)):
-        bits = state.links.flush().match_interfaces(batch)
+        bits = state.links.match_interfaces(events, source.number if source.is_broker else -1)
         numbers = sorted(peer.number for peer in peers.neighbours() if peer is not source)
         links = [(peers.link(number), mask) for number, mask in split_by_link(bits, numbers)]
         for link, mask in links:
             yield link, Publish(batch if mask is None else batch.filter(mask), replayed)
     if len(state.sessions):
-        offsets, uids = state.sessions.flush().match(batch)
+        offsets, uids = state.sessions.match(events)
         found = split_by_session(offsets, uids, registry.owner, registry.subscription)
         shares = [(peers.session(share[0]), share) for share in found]
         for session, (_, rows, ends, ids) in shares:
@@ -75,11 +77,10 @@ def replay(interest: Interest, peer: Peer, state: TypeState, since_ns: int) -> I
     if peer.is_broker:
         if peer.name not in state.told:
             return  # the advertisement was taken back: events would find no interest there
-        for batch in ring.to_link(peer.life, peer.number, since_ns, state.links.flush()):
+        for batch in ring.to_link(peer.life, peer.number, since_ns, state.links):
             yield Publish(batch, True)
         return
     subscription_id = interest.subscription_id
-    engine = state.sessions.flush()
-    for batch in ring.to_session(peer.life, interest.uid, subscription_id, since_ns, engine):
+    for batch in ring.to_session(peer.life, interest.uid, subscription_id, since_ns, state.sessions):
         ids = np.full(len(batch), subscription_id, np.int64)
         yield Deliver(batch, np.arange(len(batch) + 1), ids, peer.received, True)

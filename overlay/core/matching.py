@@ -1,25 +1,34 @@
 """One matching engine and the changes it has not seen yet.
 
-Control messages only note what should be in the engine; the engine is brought up to date just before the next
+Control messages only note what should be in the engine; the engine is brought up to date just before a
 match, columnwise for all subscriptions of one filter. A thousand UPDs between two batches of events so cost
 the engine one `update_many`, and an UPD that is overtaken by the next costs it nothing.
 
+An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
+events meet few filters, the changes go on waiting and the filters are walked, until that has cost as much as
+the changes would have: at most twice what the better of the two would have cost, whatever comes. Engines of
+the literature are there to be measured, and always answer themselves.
+
 Invariant: after `flush` the engine holds exactly the interests that were put and not discarded, under their
-uids, with the values they had at the flush.
+uids, with the values they had at the flush; a match answers for these, by the engine or by a walk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import create_engine
+from covey.overlay.core.event_points import EventPoints, Rows, Walkable
+from covey.overlay.core.interest import Interest
 
 if TYPE_CHECKING:
+    from covey.matcher.covering import Region
     from covey.matcher.engine import Engine
     from covey.matcher.event_type import EventType
     from covey.matcher.expression import Scalar
@@ -39,10 +48,21 @@ class Matched(Protocol):
     def values(self) -> Mapping[str, Scalar]: ...
 
 
+_WALKING = "cluster"
+"""The engine beside which filters may be walked: the one that is there to be fast."""
+_PAIRS_PER_CHANGE = 128
+"""How many pairs of an event and a filter are tested in the time that one change takes the engine."""
+
+
 class Matching:
     """The engine of one event type for either links or sessions; made at the first flush that needs one."""
 
     def __init__(self, engine_name: str, event_type: EventType) -> None:
+        self._walks = engine_name == _WALKING
+        self._walked = 0
+        """Pairs tested one by one while the changes waited."""
+        self._walkable: dict[int, Walkable] = {}
+        """Of interests that were walked and have not changed since."""
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
@@ -54,10 +74,12 @@ class Matching:
         """This interest is there, or has taken new values; `number` is that of its interface."""
         self._wanted[interest.uid] = (interest, number)
         self._dirty[interest.uid] = None
+        self._walkable.pop(interest.uid, None)
 
     def discard(self, interest: Matched) -> None:
         del self._wanted[interest.uid]
         self._dirty[interest.uid] = None
+        self._walkable.pop(interest.uid, None)
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -69,7 +91,73 @@ class Matching:
         if self._dirty:
             self._apply(self._engine)
             self._dirty.clear()
+            self._walked = 0
         return self._engine
+
+    # --- matching -------------------------------------------------------------------------------------------
+
+    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
+        if not self._cheap_to_walk(len(events)):
+            return self.flush().match(events.batch)
+        found: list[list[int]] = [[] for _ in events.rows]
+        for interest, _, rows in self._accepting(events):
+            for row in rows:
+                found[row].append(interest.uid)
+        offsets = np.zeros(len(events) + 1, np.int64)
+        np.cumsum([len(uids) for uids in found], out=offsets[1:])
+        return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
+
+    def match_interfaces(self, events: EventPoints, but: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`, one bit set of interfaces per event, except that nothing need be said
+        of the interface `but`."""
+        if not self._cheap_to_walk(len(events)):
+            return self.flush().match_interfaces(events.batch)
+        left: dict[int, list[int]] = {but: []}
+        """The events that no filter of an interface has accepted yet, by its number."""
+        for _, number, rows in self._accepting(events, left):
+            left[number] = [row for row in left.get(number, events.rows) if row not in rows]
+        del left[but]
+        bits = np.zeros((len(events), max(left, default=0) // 64 + 1), np.uint64)
+        for number, rows in left.items():
+            reached = sorted(set(events.rows).difference(rows))
+            bits[reached, number // 64] |= np.uint64(1 << number % 64)
+        return bits
+
+    def _accepting(
+        self, events: EventPoints, left: Mapping[int, Rows] = MappingProxyType({})
+    ) -> Iterator[tuple[Matched, int, Rows]]:
+        """The interests that accept some of the events, with the number of their interface and these events.
+        Of an interface that stands in `left` only the events there are of interest."""
+        every = events.rows
+        alone = events.alone() if len(every) == 1 else None
+        for uid, (interest, number) in self._wanted.items():
+            rows = left.get(number, every)
+            if not rows:
+                continue
+            walked = self._walkable.get(uid)
+            if walked is None:
+                walked = self._walkable[uid] = Walkable(_region(interest))
+            if alone is not None:
+                for attribute, low, high in walked.box:
+                    if not low <= alone[attribute] < high:
+                        break
+                else:
+                    if walked.is_box or events.inside(walked.region, rows):
+                        yield interest, number, rows
+            else:
+                inside = events.inside(walked.region, rows)
+                if inside:
+                    yield interest, number, inside
+
+    def _cheap_to_walk(self, events: int) -> bool:
+        """Whether to walk the filters now; counts the walk."""
+        if not self._dirty or not self._walks:
+            return False
+        self._walked += events * len(self._wanted)
+        return self._walked <= _PAIRS_PER_CHANGE * len(self._dirty)
+
+    # --- bringing the engine up to date ---------------------------------------------------------------------
 
     def _apply(self, engine: Engine) -> None:
         removed: list[int] = []
@@ -113,6 +201,13 @@ class Matching:
     def wanted(self) -> dict[int, int]:
         """The uids that the next flush leaves in the engine, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._wanted.items()}
+
+
+def _region(interest: Matched) -> Region:
+    """What filter and values accept together."""
+    if isinstance(interest, Interest) and interest.announcement is None:
+        return interest.region
+    return interest.filter.region(interest.values)
 
 
 def _uids(interests: Sequence[Matched]) -> npt.NDArray[np.int64]:
@@ -168,20 +263,18 @@ def split_by_session(
     ids = subscription[uids]
     if count == 1 and len(set(owners.tolist())) == 1:
         return [(int(owners[0]), None, offsets, ids)]
-    if (owners == owners[0]).all():
-        matched = np.flatnonzero(offsets[1:] > offsets[:-1])
-        if len(matched) == count:
-            return [(int(owners[0]), None, offsets, ids)]
-        return [(int(owners[0]), matched, np.append(offsets[matched], len(ids)), ids)]
-    events = np.repeat(np.arange(count), np.diff(offsets))
-    order = np.argsort(owners, kind="stable")
-    owners, events, ids = owners[order], events[order], ids[order]
-    bounds = np.flatnonzero(np.diff(owners)) + 1
-    edges = [0, *bounds.tolist(), len(ids)]
+    events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
+    if (owners[1:] != owners[:-1]).any():
+        order = np.argsort(owners, kind="stable")
+        owners, events, ids = owners[order], events[order], ids[order]
+    # A session's ids for one event are a run; runs are looked at together, and sessions cut out of them.
+    new_session = owners[1:] != owners[:-1]
+    starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
+    rows, ends = events[starts], np.concatenate((starts, [len(ids)]))
+    edges = np.searchsorted(starts, np.flatnonzero(new_session) + 1).tolist()
     shares: list[Share] = []
-    for start, stop in pairwise(edges):
-        mine = events[start:stop]
-        first = np.flatnonzero(np.diff(mine, prepend=-1))
-        rows = None if len(first) == count else mine[first]
-        shares.append((int(owners[start]), rows, np.append(first, stop - start), ids[start:stop]))
+    for first, last in pairwise([0, *edges, len(starts)]):
+        low, high = ends[first], ends[last]
+        mine = None if last - first == count else rows[first:last]
+        shares.append((int(owners[low]), mine, ends[first : last + 1] - low, ids[low:high]))
     return shares

@@ -17,22 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.evaluation import passes
-from covey.matcher.expression import Constant
-from covey.matcher.intervals import LINES, Cuts
 from covey.overlay.core.diagram import Diagram, Place
+from covey.overlay.core.event_points import EventPoints
 
 if TYPE_CHECKING:
-    from covey.matcher.batch import EventBatch
-    from covey.matcher.conjunction import Conjunction
-    from covey.matcher.covering import Region
-    from covey.matcher.event_type import EventType
     from covey.overlay.core.matching import Matched
 
 POSET = "poset"
 """The name of this matcher, where that of an engine is expected."""
-
-Rows = list[int]
 
 
 class PosetMatching:
@@ -42,10 +34,7 @@ class PosetMatching:
     the other groups, the links.
     """
 
-    def __init__(
-        self, event_type: EventType, posets: Mapping[str, Any], clients: str, sessions: bool
-    ) -> None:
-        self._event_type = event_type
+    def __init__(self, posets: Mapping[str, Any], clients: str, sessions: bool) -> None:
         self._posets = posets
         self._clients = clients
         self._sessions = sessions
@@ -76,10 +65,9 @@ class PosetMatching:
 
     # --- matching -------------------------------------------------------------------------------------------
 
-    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As `Engine.match`: offsets, and the uids of the matching subscriptions of each event, ascending."""
-        events = _Events(self._event_type, batch)
-        found: list[list[int]] = [[] for _ in range(len(batch))]
+        found: list[list[int]] = [[] for _ in events.rows]
         for poset in self._mine():
             seen: set[Place] = set(poset.tops())
             pending = [(place, events.rows) for place in poset.tops()]
@@ -94,19 +82,23 @@ class PosetMatching:
                     if below not in seen:
                         seen.add(below)
                         pending.append((below, rows))
-        offsets = np.zeros(len(batch) + 1, np.int64)
+        offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum([len(uids) for uids in found], out=offsets[1:])
         return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
 
-    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`. What stands below a root asks for nothing that the root does not."""
-        events = _Events(self._event_type, batch)
+    def match_interfaces(self, events: EventPoints, but: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`, except that nothing need be said of the interface `but`.
+
+        What stands below a root asks for nothing that the root does not.
+        """
         words = max(self._numbers.values(), default=0) // 64 + 1
-        bits = np.zeros((len(batch), words), np.uint64)
+        bits = np.zeros((len(events), words), np.uint64)
         for poset in self._mine():
             left, number = events.rows, 0
             for place in poset.tops():
                 number = self._numbers[place.first.uid]
+                if number == but:
+                    break
                 hit = set(events.inside(place.region, left))
                 left = [row for row in left if row not in hit]
                 if not left:
@@ -117,70 +109,3 @@ class PosetMatching:
 
     def _mine(self) -> Iterable[Diagram]:
         return [poset for group, poset in self._posets.items() if (group == self._clients) == self._sessions]
-
-
-class _Events:
-    """The events of a batch as points between the cuts of regions, attribute by attribute, made on demand."""
-
-    def __init__(self, event_type: EventType, batch: EventBatch) -> None:
-        self.rows: Rows = list(range(len(batch)))
-        self._kinds = event_type.attributes
-        self._batch = batch
-        self._values: dict[str, list[Any]] = {}
-        self._points: dict[str, list[Any]] = {}
-
-    def inside(self, region: Region, rows: Rows) -> Rows:
-        """Those of the rows whose events lie in the region, ascending."""
-        if region.conjunctions is None:
-            if region.every:
-                for part in region.parts:
-                    rows = self.inside(part, rows)
-                return rows
-            return self._union([self.inside(part, rows) for part in region.parts])
-        if len(region.conjunctions) == 1:
-            return self._within(region.conjunctions[0], rows)
-        return self._union([self._within(conjunction, rows) for conjunction in region.conjunctions])
-
-    @staticmethod
-    def _union(parts: list[Rows]) -> Rows:
-        return sorted({row for rows in parts for row in rows})
-
-    def _within(self, conjunction: Conjunction, rows: Rows) -> Rows:
-        for attribute, cuts in conjunction.cuts.items():
-            points = self._points.get(attribute)
-            if points is None:
-                points = self._points_of(attribute)
-            if len(cuts) == 2:
-                low, high = cuts
-                rows = [row for row in rows if low <= points[row] < high]
-            else:
-                rows = [row for row in rows if _lies(points[row], cuts)]
-            if not rows:
-                return rows
-        for atom in conjunction.atoms:
-            values = self._values_of(atom.attribute)
-            operands = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
-            rows = [
-                row
-                for row in rows
-                if values[row] is not None and passes(atom.operator, values[row], operands)
-            ]
-        return rows
-
-    def _values_of(self, attribute: str) -> list[Any]:
-        values = self._values.get(attribute)
-        if values is None:
-            values = self._values[attribute] = self._batch.record_batch.column(attribute).to_pylist()
-        return values
-
-    def _points_of(self, attribute: str) -> list[Any]:
-        line = LINES[self._kinds[attribute]]
-        points = self._points[attribute] = [
-            line.missing if value is None else line.before(value) if value == value else line.top
-            for value in self._values_of(attribute)
-        ]
-        return points
-
-
-def _lies(point: Any, cuts: Cuts) -> bool:
-    return any(cuts[i] <= point < cuts[i + 1] for i in range(0, len(cuts), 2))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from covey.overlay.core.event_points import EventPoints
 from covey.overlay.core.joining import INGRESS_SPAN_NS
 from covey.overlay.core.matching import Share, split_by_link
 
@@ -37,11 +38,11 @@ _ENTRY_BYTES = 1024
 
 
 class _Matches(Protocol):
-    """An engine, as far as a replay needs one."""
+    """What matches events, as far as a replay needs it."""
 
-    def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]: ...
+    def match(self, events: EventPoints) -> tuple[Int64s, Int64s]: ...
 
-    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]: ...
+    def match_interfaces(self, events: EventPoints) -> npt.NDArray[np.uint64]: ...
 
 
 @dataclass(slots=True)
@@ -116,13 +117,13 @@ class Ring:
                 found.append(entry)
         return found[::-1]
 
-    def to_link(self, life: int, number: int, since_ns: int, engine: _Matches) -> Iterator[EventBatch]:
+    def to_link(self, life: int, number: int, since_ns: int, matching: _Matches) -> Iterator[EventBatch]:
         """What a link asks for and has not had, of what entered since; noted as sent."""
         for entry in self._since(since_ns):
             sent = entry.links.get(life, _NOTHING)
             if entry.source == life or sent is None:
                 continue
-            for _, mask in split_by_link(engine.match_interfaces(entry.batch), [number]):
+            for _, mask in split_by_link(matching.match_interfaces(EventPoints(entry.batch)), [number]):
                 wanted = np.ones(len(entry.batch), np.bool_) if mask is None else mask
                 had = wanted & sent if sent is not _NOTHING else np.zeros(len(wanted), np.bool_)
                 entry.links[life] = wanted if sent is _NOTHING else wanted | sent
@@ -131,11 +132,11 @@ class Ring:
                     yield entry.batch.filter(wanted & ~had)
 
     def to_session(
-        self, life: int, uid: int, subscription_id: int, since_ns: int, engine: _Matches
+        self, life: int, uid: int, subscription_id: int, since_ns: int, matching: _Matches
     ) -> Iterator[EventBatch]:
         """What one subscription of a session asks for and has not had; noted as delivered."""
         for entry in self._since(since_ns):
-            offsets, uids = engine.match(entry.batch)
+            offsets, uids = matching.match(EventPoints(entry.batch))
             rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
             for events, ids in entry.had(life):
                 rows = np.setdiff1d(rows, events[ids == subscription_id], assume_unique=True)

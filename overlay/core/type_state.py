@@ -79,8 +79,8 @@ class TypeState:
         self.links: Matching | PosetMatching
         self.sessions: Matching | PosetMatching
         if engine == POSET:
-            self.links = PosetMatching(event_type, self.groups, CLIENTS, sessions=False)
-            self.sessions = PosetMatching(event_type, self.groups, CLIENTS, sessions=True)
+            self.links = PosetMatching(self.groups, CLIENTS, sessions=False)
+            self.sessions = PosetMatching(self.groups, CLIENTS, sessions=True)
         else:
             self.links = Matching(engine, event_type)
             self.sessions = Matching(engine, event_type)
