@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from covey.overlay.core.motion import still
 from covey.sim.checkers.columns import Columns
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ class Changes:
         self._let_go()
         return self.newest
 
-    def deliver(self, event: Mapping[str, Any]) -> tuple[bool, list[int]]:
-        """An event has been delivered: whether the newest change wants it and the values before it do not,
-        and the changes that it answers, which are closed by it. Cost: one columnwise evaluation."""
+    def deliver(self, event: Mapping[str, Any], at_ns: int = 0) -> tuple[bool, list[int]]:
+        """An event that entered the overlay at this time has been delivered: whether the newest change wants
+        it and the values before it do not, and the changes that it answers, which are closed by it. Cost: one
+        columnwise evaluation; where values move by themselves, one for each open change."""
         if not self.newest:
             return False, []
-        wanting = set(self._columns.wanting(event, self._values.__getitem__))
+        wanting = set(self._columns.wanting(event, lambda number: still(self._values[number], at_ns)))
         only_new = self.newest in wanting and self.newest - 1 not in wanting
         answered = [number for number in self._open if number in wanting and number - 1 not in wanting]
         if answered:

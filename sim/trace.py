@@ -25,7 +25,8 @@ them depends on the machine. A trace without `ended` is that of a run that broke
                   settled: the epoch;
                   worked: how long the broker has been busy, in nanoseconds since the start
     only_new      delivered: whether the event matches the newest values and not those before them
-    values        as JSON; published: the event; subscribed, updated: all values of the subscription
+    values        as JSON; published: the event; subscribed, updated: all values of the subscription,
+                  of which those that move are objects of value, rate (per second) and since_ns
     text          the filter of a subscription, the reason of a refusal; begun: the scenario as JSON
 """
 
@@ -34,6 +35,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +46,7 @@ import pyarrow.parquet as pq
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.messages import Deliver, Publish
+from covey.overlay.core.motion import Motion
 from covey.sim.changes import Changes
 from covey.sim.simulator.watcher import Watcher
 
@@ -311,7 +314,7 @@ class Trace(Watcher):
         changes = self._changes.get((client.name, subscription_id))
         events = [{}] * len(batch) if changes is None else batch.to_pylist()
         for event, sequence in zip(events, batch.sequences().tolist(), strict=True):
-            only_new, answered = (False, []) if changes is None else changes.deliver(event)
+            only_new, answered = (False, []) if changes is None else changes.deliver(event, batch.ingress_ns)
             which = client.name, client.broker, name, batch.publisher, sequence, subscription_id
             self._row("delivered", *which, only_new=only_new)
             for number in answered:
@@ -342,6 +345,8 @@ class Trace(Watcher):
 
 def _json(values: Mapping[str, Any]) -> str:
     def plain(value: Any) -> Any:
+        if isinstance(value, Motion):
+            return asdict(value)
         return value.isoformat() if isinstance(value, datetime) else value
 
     return json.dumps({name: plain(value) for name, value in values.items()})

@@ -2,8 +2,8 @@
 
 It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
 columns of values. Numbers are compared as float64, exactly as long as they stay below 2**53, which everything
-that the simulator draws does. Filters over times, or with operators on parts of strings, are evaluated one
-subscriber at a time by `Filter.matches`.
+that the simulator draws does. Filters over times, or with operators on parts of strings, and all where a
+value moves by itself, are evaluated one subscriber at a time by `Filter.matches`.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Columns:
     def set(self, row: int, values: Mapping[str, Any]) -> None:
         """The newest values of a member."""
         for name, value in values.items():
+            if not isinstance(value, str | int | float):
+                self._columnwise = False
+                continue
             column = self._values.get(name)
             if column is None or len(column) < len(self.ready):
                 kind = object if isinstance(value, str) else np.float64
-                if not isinstance(value, str | int | float):
-                    self._columnwise = False
-                    continue
                 grown = (
                     np.zeros(len(self.ready), kind)
                     if kind is np.float64

@@ -6,6 +6,8 @@ nothing of routing.
   and the subscription have taken effect, and it matches every version of the subscription from the last
   settled one on, up to its delivery. What is owed and has not come when all is quiet was missed. An update
   without gaps counts as settled from the moment of its call, for what is advertised until it takes effect.
+- Values that move by themselves are what they were when the event entered the overlay; as events that travel
+  together share the earliest of their times, an event is owed if it matches at any that it may be given.
 - No event twice for one subscription, and the events of one publisher in order, replays apart.
 
 A broker that crashes may take events with it, so nothing is owed from then until all is quiet again. With
@@ -20,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from covey.overlay.core.joining import INGRESS_SPAN_NS
+from covey.overlay.core.motion import moves, still
 from covey.sim.checkers.columns import Columns
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.watcher import Watcher
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from covey.sim.simulator.client import ClientProcess
 
 EventId = tuple[str, int]
+_Event = tuple[Mapping[str, Any], int]
+"""Attributes, and when it entered the overlay."""
 
 
 class _Wanted:
@@ -65,7 +71,7 @@ class _Wanted:
         self.versions = [(epoch, values)]
         """The values from the last settled version on, or all, each with the epoch that carries it."""
         self.settled = False
-        self.owed: dict[EventId, Mapping[str, Any]] = {}
+        self.owed: dict[EventId, _Event] = {}
         self.crossed: set[EventId] = set()
         """Of those, the ones that met a change on their way; kept where a change may lose events."""
         self.seen: set[EventId] | None = None
@@ -201,7 +207,9 @@ class Judge(Watcher):
         wanted.versions.append((client.session.epoch, newest))
         wanted.columns.set(wanted.row, newest)
         self._unsettled[client.name][subscription_id] = wanted
-        unwanted = [event for event, row in wanted.owed.items() if not wanted.filter.matches(row, newest)]
+        unwanted = [
+            event for event, (row, at_ns) in wanted.owed.items() if not _owes(wanted, row, newest, at_ns)
+        ]
         self._excuse(wanted, unwanted)
         if self._lossy:
             wanted.crossed.update(wanted.owed)
@@ -257,16 +265,17 @@ class Judge(Watcher):
         groups = self._columns.get(name)
         if not groups:
             return
+        at_ns = batch.ingress_ns
         for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
             event = (batch.publisher, sequence)
             for columns in groups.values():
-                for wanted in columns.wanting(row, _newest):
-                    if len(wanted.versions) > 1:
-                        if not all(wanted.filter.matches(row, values) for _, values in wanted.versions):
+                for wanted in columns.wanting(row, lambda wanted: still(wanted.newest, at_ns)):
+                    if len(wanted.versions) > 1 or moves(wanted.newest):
+                        if not all(_owes(wanted, row, values, at_ns) for _, values in wanted.versions):
                             continue
-                        if self._lossy:
+                        if self._lossy and len(wanted.versions) > 1:
                             wanted.crossed.add(event)
-                    wanted.owed[event] = row
+                    wanted.owed[event] = row, at_ns
                     self.owed_events += 1
                     for watcher in self.watchers:
                         watcher.owed(wanted.client, wanted.subscription_id, *event)
@@ -285,7 +294,7 @@ class Judge(Watcher):
                     f"{client.name}#{action.subscription_id} got events after it was cancelled",
                 )
             return
-        publisher, newest = batch.publisher, wanted.newest
+        publisher, newest = batch.publisher, still(wanted.newest, batch.ingress_ns)
         mark = wanted.marks.get(publisher, -1)
         for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
             event = (publisher, sequence)
@@ -320,7 +329,7 @@ class Judge(Watcher):
     def quiet(self) -> None:
         """All is quiet: what is still owed was missed. Afterwards everything is owed again."""
         for wanted in self._everything():
-            for (publisher, sequence), row in wanted.owed.items():
+            for (publisher, sequence), (row, _) in wanted.owed.items():
                 if (publisher, sequence) in wanted.crossed:
                     self.lost_events += 1
                     continue
@@ -335,5 +344,9 @@ class Judge(Watcher):
         self._unsure = False
 
 
-def _newest(wanted: _Wanted) -> dict[str, Any]:
-    return wanted.newest
+def _owes(wanted: _Wanted, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
+    """Whether values want an event that entered at this time, or, if they move, up to a span before."""
+    if not moves(values):
+        return wanted.filter.matches(row, values)
+    times = (at_ns, at_ns - INGRESS_SPAN_NS)
+    return all(wanted.filter.matches(row, still(values, time_ns)) for time_ns in times)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from covey.matcher.covering import Region, covers_region, intersects_region
 from covey.matcher.filter import Filter
+from covey.overlay.core.motion import moves, still
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.simulation import Simulation
@@ -24,6 +25,8 @@ from covey.sim.simulator.simulation import Simulation
 class _Wish:
     region: Region
     text: str
+    widened: bool
+    """Whether brokers may ask for more: its values move, and what is announced holds for a while."""
 
 
 def check_quiet(simulation: Simulation, findings: Findings) -> None:
@@ -54,7 +57,7 @@ def check_routes(
     adverts: dict[str, set[str]] = {}
     contents: dict[str, list[tuple[str, Filter | None]]] = {}
     for client in simulation.clients.values():
-        for name, wish in _wishes(client):
+        for name, wish in _wishes(client, simulation.clock.now_ns, simulation.damping > 0):
             wishes.setdefault(name, []).append((client.broker, wish))
         for name in client.advertised_types:
             adverts.setdefault(name, set()).add(client.broker)
@@ -78,12 +81,13 @@ def check_routes(
     return len(links)
 
 
-def _wishes(client: ClientProcess) -> Iterable[tuple[str, _Wish]]:
+def _wishes(client: ClientProcess, now_ns: int, damped: bool) -> Iterable[tuple[str, _Wish]]:
     """What a client wants, each with the name of its event type."""
     for subscription_id, filter in client.subscriptions.items():
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
-        yield filter.event_type.name, _Wish(filter.region(values), text)
+        region = filter.region(still(values, now_ns))
+        yield filter.event_type.name, _Wish(region, text, damped or moves(values))
 
 
 def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
@@ -132,16 +136,16 @@ def _compare(
     merging = simulation.merging
     if merging == "budget" and len(slots) > (simulation.merging_budget if wanted else 0):
         yield f"{where}: {len(slots)} slots, for a budget of {simulation.merging_budget}"
-    if merging == "perfect" and slots and not simulation.damping:
+    if merging == "perfect" and slots and not any(wish.widened for wish in wanted):
         found = [conjunction for wish in wanted for conjunction in wish.region.conjunctions or ()]
         together = Region(regions[0].event_type, tuple(found))
         for slot, region in zip(slots, regions, strict=True):
             if not covers_region(together, region):
                 yield f"{where}: slot {slot.slot_id} asks for what nobody wants"
     for i, (slot, region) in enumerate(zip(slots, regions, strict=True) if merging == "off" else ()):
-        # Damped bounds are announced wider than they are wanted.
+        # Bounds that are damped or move are announced wider than they are wanted.
         if not any(
-            covers_region(region, wish.region) and (simulation.damping or covers_region(wish.region, region))
+            covers_region(region, wish.region) and (wish.widened or covers_region(wish.region, region))
             for wish in wanted
         ):
             yield f"{where}: slot {slot.slot_id} asks for what nobody wants"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
@@ -11,10 +14,13 @@ from covey.overlay.core.client import DeliverTo
 from covey.overlay.core.messages import Message, Update
 from covey.overlay.core.motion import Motion
 from covey.sim.bench.control import Plan, measure
+from covey.sim.changes import Changes
+from covey.sim.checkers import Findings, Judge, check_routes
 from covey.sim.simulator import Simulation, Watcher, WireOptions
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import make_topology
+from covey.sim.trace import Trace
 
 ROAD = EventType("Road", {"x": "float64"})
 AROUND = parse("x >= $x - 10 and x <= $x + 10", ROAD)
@@ -59,6 +65,54 @@ def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothin
     car.update(subscription, {"x": 0.0})
     simulation.run()
     assert all(broker.core.timer() is None for broker in simulation.brokers.values())
+
+
+@pytest.mark.parametrize("join_events", [1, 64])
+def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_path: Path) -> None:
+    draw = random.Random(join_events)
+    link = {"join_events": join_events, "frames_in_flight": 1}
+    simulation = Simulation(5, link=link, wire=WireOptions(jitter_ns=20 * NS_PER_MS))
+    clock, findings = simulation.clock, Findings()
+    judge = Judge(findings, lambda: clock.now_ns)
+    with Trace(tmp_path / "trace", lambda: clock.now_ns) as trace:
+        simulation.watchers += [trace, judge]
+        judge.watchers.append(trace)
+        simulation.build(make_topology("line", 3))
+        feed, car = simulation.come("client/p", "broker/b1"), simulation.come("client/s", "broker/b3")
+        feed.advertise(ROAD)
+        simulation.run()
+        subscription = car.subscribe(AROUND, {"x": 0.0})
+        truck = simulation.come("client/t", "broker/b2")
+        truck.subscribe(AROUND, {"x": Motion(500.0, -20.0)})
+        began_ns, speed, start = 0, 0.0, 0.0
+        for step in range(3000):
+            simulation.run(clock.now_ns + draw.choice((0, 1, 2, 20)) * NS_PER_MS)
+            at = start + speed * (clock.now_ns - began_ns) / NS_PER_S
+            feed.publish(EventBatch.from_pylist(ROAD, [{"x": at + draw.uniform(-20.0, 20.0)}]))
+            if step % 300 == 150:
+                start, speed, began_ns = at, draw.choice((0.0, 60.0, -60.0)), clock.now_ns
+                car.update(subscription, {"x": Motion(start, speed) if speed else start})
+        simulation.run(clock.now_ns + 2 * NS_PER_S)
+        judge.quiet()
+        assert check_routes(simulation, findings) == 2
+    assert not findings.counts, findings.first
+    assert judge.owed_events > 1000
+    rows = pq.read_table(tmp_path / "trace").to_pylist()
+    updates = [json.loads(row["values"])["x"] for row in rows if row["kind"] == "updated"]
+    assert {type(value) for value in updates} == {dict, float}
+    assert all(isinstance(x, float) or x.keys() == {"value", "rate", "since_ns"} for x in updates)
+    delivered = [row for row in rows if row["kind"] == "delivered"]
+    assert len(delivered) >= judge.owed_events
+    assert 0 < len([row for row in rows if row["kind"] == "answered"]) <= len(updates)
+    assert {row["only_new"] for row in delivered} == {True, False}
+
+
+def test_what_moves_answers_a_change_by_the_time_of_the_event() -> None:
+    changes = Changes(AROUND, {"x": 0.0})
+    changes.change({"x": Motion(0.0, 10.0, NS_PER_S)})
+    assert changes.deliver({"x": 5.0}, NS_PER_S) == (False, [])
+    assert changes.deliver({"x": 20.0}, 2 * NS_PER_S) == (True, [1])
+    assert changes.deliver({"x": 5.0}, 3 * NS_PER_S) == (False, [])
 
 
 def test_the_figures_of_bench_control() -> None:
