@@ -31,7 +31,8 @@ def run(
         Path | None, typer.Option(help="An overlay file to run, with the delays that it names.")
     ] = None,
     load: Annotated[
-        str | None, typer.Option(help="trading (AT), highway (HTM), quotes or detectors.")
+        str | None,
+        typer.Option(help="trading (AT), market (AT with one type), highway (HTM), quotes or detectors."),
     ] = None,
     topology: Annotated[
         str | None, typer.Option(help="A kind of `covey topology make`; the load's own if not given.")

@@ -15,7 +15,7 @@ from typing import Any
 
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.history import Changed, Published, history
-from covey.sim.load import HighwayLoad, Load, TradingLoad, Wish
+from covey.sim.load import HighwayLoad, Load, MarketLoad, TradingLoad, Wish
 from covey.sim.real_loads import DetectorLoad, QuotesLoad, detector_topology
 from covey.sim.scenario import Scenario
 from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
@@ -249,7 +249,8 @@ def load_of(scenario: Scenario, topology: Topology, rng: random.Random) -> Load:
         return QuotesLoad(topology, publishers, rng)
     if scenario.load == "highway":
         return HighwayLoad(topology, publishers, rng)
-    return TradingLoad(topology, publishers, rng, scenario.types)
+    made = MarketLoad if scenario.load == "market" else TradingLoad
+    return made(topology, publishers, rng, scenario.types)
 
 
 def costs_of(cpu: str, scale: float = 1.0) -> Costs:

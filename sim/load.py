@@ -1,9 +1,10 @@
 """What clients do in a simulated run: who publishes and subscribes where, what they say, and how it moves.
 
 `TradingLoad` is the algorithmic trading (AT) of Jayaram et al., section 5.5: 200 event types, thresholds on
-prices, 35 % `<=`, 33 % `>=` and 32 % `==`; publishers at exchanges, subscribers at firms. `HighwayLoad` is
-the highway traffic management (HTM) of section 5.4: sensors at every broker, vehicles that drive along their
-road and ask for the traffic around them, of whose predicates 40 % are `>=`, 40 % `<=` and 20 % `==`.
+prices, 35 % `<=`, 33 % `>=` and 32 % `==`; publishers at exchanges, subscribers at firms; `MarketLoad` is the
+same with one event type. `HighwayLoad` is the highway traffic management (HTM) of section 5.4: sensors at
+every broker, vehicles that drive along their road and ask for the traffic around them, of whose predicates
+40 % are `>=`, 40 % `<=` and 20 % `==`.
 """
 
 from __future__ import annotations
@@ -92,6 +93,32 @@ class TradingLoad(Load):
 
     def move(self, number: int, wish: Wish) -> tuple[dict[str, Any], str]:
         return {"limit": self._random.randrange(_PRICES)}, wish.broker
+
+
+class MarketLoad(TradingLoad):
+    """AT as a system without event types has it, such as Siena: what is traded is an attribute, and one poset
+    holds all filters. Draws what `TradingLoad` draws."""
+
+    TRADE = EventType("Trade", {"commodity": "string", "price": "int64", "volume": "int64"})
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random, types: int = 200) -> None:
+        super().__init__(topology, publishers, rng, types)
+        self._filters = [
+            [
+                parse(f'commodity == "{kind.name}" and price {operator} $limit', self.TRADE)
+                for operator, _ in _AT_OPERATORS
+            ]
+            for kind in self._types
+        ]
+
+    def publisher(self, number: int) -> tuple[str, list[EventType]]:
+        return super().publisher(number)[0], [self.TRADE]
+
+    def events(self, number: int, count: int) -> EventBatch:
+        drawn = super().events(number, count)
+        commodity = drawn.event_type.name
+        rows = [{"commodity": commodity, **row} for row in drawn.to_pylist()]
+        return EventBatch.from_pylist(self.TRADE, rows)
 
 
 _AROUND = 60.0

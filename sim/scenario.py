@@ -18,7 +18,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.broker import POSETS
 from covey.overlay.core.poset_matching import POSET
 
-LOADS = ("trading", "highway", "quotes", "detectors")
+LOADS = ("trading", "highway", "market", "quotes", "detectors")
 
 
 class ScenarioError(CoveyError, ValueError):

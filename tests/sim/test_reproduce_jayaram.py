@@ -15,7 +15,7 @@ from covey.sim.systems import SYSTEMS
 
 
 def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
-    (planned,) = experiments(Plan("tiny"))[2:]
+    (planned,) = experiments(Plan("tiny"))[3:]
     said: list[float] = []
     (result,) = play_experiments([planned], tmp_path, lambda words, done: said.append(done))
     assert said == sorted(said)
