@@ -15,8 +15,8 @@ import yaml
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.broker import POSETS
 from covey.overlay.core.poset_matching import POSET
+from covey.overlay.core.tables import POSETS
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 

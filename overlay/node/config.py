@@ -19,9 +19,9 @@ import yaml
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
 from covey.matcher.event_type import EventType
-from covey.overlay.core.broker import POSETS
 from covey.overlay.core.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.poset_matching import POSET
+from covey.overlay.core.tables import POSETS
 from covey.overlay.node.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
