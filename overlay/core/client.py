@@ -11,7 +11,7 @@ whole batch by an engine of the client's own. Events that fail are counted as *s
 newer filter asks for already is delivered.
 
 An event is never delivered twice: each publisher's events of one type arrive in order, so the highest
-sequence number seen is enough (kept for the `WATERMARKS` publishers heard of last in each type). A
+sequence number seen is enough (`client_view.py`). A
 subscription that was updated without gaps gets replays as well, out of order: it remembers what it had
 (`recent.py`), and replays are for such subscriptions alone.
 
@@ -22,7 +22,6 @@ underneath change.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,8 +32,7 @@ import numpy.typing as npt
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
-from covey.overlay.core.event_points import EventPoints
-from covey.overlay.core.matching import Matching
+from covey.overlay.core.client_view import Held, Int64s, TypeView
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -50,7 +48,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.motion import check_values, moves, still
+from covey.overlay.core.motion import check_values, moves
 from covey.overlay.core.recent import Recent
 
 if TYPE_CHECKING:
@@ -58,13 +56,8 @@ if TYPE_CHECKING:
     from covey.matcher.expression import Scalar
     from covey.matcher.filter import Filter
 
-WATERMARKS = 65_536
-"""How many publishers of one type a client remembers the newest event of."""
-
 _ID_BITS = 40
 _ID_MASK = (1 << _ID_BITS) - 1
-
-Int64s = npt.NDArray[np.int64]
 
 
 # --- what a received message means to the client ------------------------------------------------------------
@@ -136,77 +129,6 @@ class Transmit:
 ClientAction = DeliverTo | Settled | Refused | Listening | Transmit
 
 
-class _Subscription:
-    """A subscription as its user knows it. `wire_id` is the one the broker knows; `born` the epoch of its
-    Subscribe.
-    """
-
-    __slots__ = ("born", "filter", "uid", "values", "wire_id")
-
-    def __init__(self, uid: int, filter: Filter, values: dict[str, Scalar]) -> None:
-        self.uid = uid
-        self.filter = filter
-        self.values = values
-        self.wire_id = uid
-        self.born = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Still:
-    """A subscription at one time, for an engine."""
-
-    uid: int
-    filter: Filter
-    values: Mapping[str, Scalar]
-
-
-def _at(subscription: _Subscription, now_ns: int) -> _Still:
-    return _Still(subscription.uid, subscription.filter, still(subscription.values, now_ns))
-
-
-class _TypeView:
-    """One event type as this client sees it."""
-
-    def __init__(self, event_type: EventType, engine: str) -> None:
-        self.event_type = event_type
-        self.matching = Matching(engine, event_type)
-        self.movers: dict[int, _Subscription] = {}
-        self.newest = 0
-        """The epoch of the last change to a subscription in this type."""
-        self.watermarks: OrderedDict[str, int] = OrderedDict()
-
-    def put(self, subscription: _Subscription) -> None:
-        """A subscription is there, or has taken other values."""
-        if moves(subscription.values):
-            self.movers[subscription.uid] = subscription
-        else:
-            self.movers.pop(subscription.uid, None)
-        self.matching.put(_at(subscription, 0), 0)
-
-    def discard(self, subscription: _Subscription) -> None:
-        self.movers.pop(subscription.uid, None)
-        self.matching.discard(subscription)
-
-    def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]:
-        """Which subscriptions want which events now; what moves by itself, at the time of their entry."""
-        for subscription in self.movers.values():
-            self.matching.put(_at(subscription, batch.ingress_ns), 0)
-        return self.matching.match(EventPoints(batch))
-
-    def fresh(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
-        """Which events were not seen before, None where all of them; remembers them as seen."""
-        if not batch.publisher or not len(batch):
-            return None  # without a publisher an event has no identity
-        sequences = batch.sequences()
-        mark = self.watermarks.get(batch.publisher, -1)
-        self.watermarks[batch.publisher] = max(mark, int(sequences.max()))
-        self.watermarks.move_to_end(batch.publisher)
-        if len(self.watermarks) > WATERMARKS:
-            self.watermarks.popitem(last=False)
-        fresh = sequences > mark
-        return None if fresh.all() else fresh
-
-
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state.
 
@@ -239,7 +161,7 @@ class ClientSession:
         self._advertised: dict[str, tuple[EventType, int]] = {}
         self._contents: dict[str, tuple[Filter | None, bool]] = {}
         """By type: what of it is advertised, and whether to be told who listens."""
-        self._subscriptions: dict[int, _Subscription] = {}
+        self._subscriptions: dict[int, Held] = {}
         self._by_wire: dict[int, int] = {}
         self._publics: Int64s | None = None
         """`_by_wire` as an array, -1 where there is none; made anew after a change, where ids lie dense."""
@@ -247,7 +169,7 @@ class ClientSession:
         """Ids that a re-subscription left behind, and the epoch of their Unsubscribe: events may still come
         for them.
         """
-        self._views: dict[str, _TypeView] = {}
+        self._views: dict[str, TypeView] = {}
         self._recent: dict[int, Recent] = {}
         """What those subscriptions have had that were updated without gaps."""
 
@@ -315,7 +237,7 @@ class ClientSession:
 
         Values may be motions (`motion.py`); those without a beginning begin at `now_ns`.
         """
-        subscription = _Subscription(self._next_id, filter, self._checked(filter, values or {}, now_ns))
+        subscription = Held(self._next_id, filter, self._checked(filter, values or {}, now_ns))
         self._next_id += 1
         view = self._view(filter.event_type)
         self._subscriptions[subscription.uid] = subscription
@@ -357,7 +279,7 @@ class ClientSession:
         view.newest = self.epoch
         return messages
 
-    def _resubscription(self, subscription: _Subscription) -> list[Message]:
+    def _resubscription(self, subscription: Held) -> list[Message]:
         """The static mode's update: one subscription for another, in either order (section 4.2)."""
         old = subscription.wire_id
         subscription.wire_id = self._next_id
@@ -386,20 +308,20 @@ class ClientSession:
         """The newest values of a subscription's variables."""
         return dict(self._known(subscription_id).values)
 
-    def _subscribe_message(self, subscription: _Subscription) -> Subscribe:
+    def _subscribe_message(self, subscription: Held) -> Subscribe:
         subscription.born = self._next_epoch()
         filter, values = subscription.filter, subscription.values
         if self.routing == "static":
             filter, values = filter.substitute(values), {}
         return Subscribe(subscription.born, subscription.wire_id, filter, values)
 
-    def _known(self, subscription_id: int) -> _Subscription:
+    def _known(self, subscription_id: int) -> Held:
         subscription = self._subscriptions.get(subscription_id)
         if subscription is None:
             raise SubscriptionError(f"subscription {subscription_id}: it was cancelled or never made")
         return subscription
 
-    def _forget(self, subscription: _Subscription) -> None:
+    def _forget(self, subscription: Held) -> None:
         del self._subscriptions[subscription.uid], self._by_wire[subscription.wire_id]
         self._recent.pop(subscription.uid, None)
         self._publics = None
@@ -507,7 +429,7 @@ class ClientSession:
         fresh = None if message.replayed else view.fresh(message.batch)
         return self._evaluate(message, view, fresh)
 
-    def _evaluate(self, message: Deliver, view: _TypeView, fresh: npt.NDArray[np.bool_] | None) -> Matches:
+    def _evaluate(self, message: Deliver, view: TypeView, fresh: npt.NDArray[np.bool_] | None) -> Matches:
         batch = message.batch
         rows, subscriptions = self._pairs(message)
         if fresh is not None:
@@ -604,10 +526,10 @@ class ClientSession:
         self.epoch += 1
         return self.epoch
 
-    def _view(self, event_type: EventType) -> _TypeView:
+    def _view(self, event_type: EventType) -> TypeView:
         view = self._views.get(event_type.name)
         if view is None:
-            view = self._views[event_type.name] = _TypeView(event_type, self._engine)
+            view = self._views[event_type.name] = TypeView(event_type, self._engine)
         elif view.event_type != event_type:
             raise EventTypeError(
                 f"event type {event_type.name}: subscribed to as {view.event_type!r}, now as {event_type!r}; "

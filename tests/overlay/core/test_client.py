@@ -9,7 +9,7 @@ from covey.matcher.batch import EventBatch
 from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType
 from covey.matcher.language import parse
-from covey.overlay.core import client as client_module
+from covey.overlay.core import client_view
 from covey.overlay.core.client import ClientSession, DeliverTo, Refused, Settled, Transmit
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -211,7 +211,7 @@ def test_an_event_is_delivered_once(session: ClientSession) -> None:
 def test_the_memory_for_publishers_is_bounded(
     session: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "WATERMARKS", 3)
+    monkeypatch.setattr(client_view, "WATERMARKS", 3)
     session.subscribe(IBM)
     for i in range(10):
         session.receive(deliver(batch(1, publisher=f"p{i}"), [[1]], epoch=1))
