@@ -132,7 +132,8 @@ def _say(report: Report) -> None:
     rate = report.steps / report.real_s if report.real_s else 0.0
     print(
         f"  {report.virtual_s:.1f} s of virtual time in {report.real_s:.1f} s: {report.steps:,} simulated "
-        f"events, {rate:,.0f} per second; {report.memory_bytes / 2**30:.2f} GiB at most"
+        f"events, {rate:,.0f} per second ({report.steps / max(report.cpu_s, 1e-9):,.0f} of processor time); "
+        f"{report.memory_bytes / 2**30:.2f} GiB at most"
     )
     print(
         f"  {report.published:,} published, {report.delivered:,} delivered, {report.crossings:,} crossings "

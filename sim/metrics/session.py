@@ -54,9 +54,9 @@ def spark_session(master: str = "local[*]") -> SparkSession:
         # The names of runs are names, even where they look like numbers.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     }
+    # Tasks run in this interpreter, which a cluster has to have in the same place, unless another is named.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        # The workers of a local session are this interpreter; those of a cluster have their own.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # Small and many steps: replanning between them, optimising compilation and parallel collection of
         # garbage cost more than they gain (half of the processor time of a small run).

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -111,10 +112,18 @@ def _watched(
         context.cancelJobGroup(group)
         raise
     if failures:
-        reason = str(failures[0]).strip().partition("\n")[0]
-        raise CoveyError(f"the sweep broke off: {reason}") from failures[0]
+        raise CoveyError(f"the sweep broke off: {_reason(str(failures[0]))}") from failures[0]
     tell(len(outcomes))
     return outcomes
+
+
+def _reason(said: str) -> str:
+    """Why a job failed, in one sentence of all that Spark says: the Python exception, if there was one."""
+    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", said, re.MULTILINE)
+    reason = raised[0] if raised and "Traceback" in said else said.strip().partition("\n")[0]
+    if "No module named 'covey" in reason:
+        reason += ": install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
+    return reason
 
 
 def play(task: tuple[str, str, Scenario]) -> Outcome:

@@ -39,6 +39,7 @@ def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
     assert report.findings == []
     assert report.published > 50
     assert report.links_checked > 0
+    assert report.cpu_s > 0
     if scenario.subscribers:
         assert report.delivered > 50
         assert report.owed > 0 or scenario.crashes

@@ -10,6 +10,7 @@ import pytest
 from covey.matcher.errors import CoveyError
 from covey.sim.scenario import Scenario
 from covey.sim.sweep import load_sweep
+from covey.sim.sweep.tasks import _reason
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "sweep.yaml"
 
@@ -100,3 +101,18 @@ def test_a_wrong_sweep_file_is_refused_before_anything_runs(
         sweep_of(tmp_path, text)
     with pytest.raises(CoveyError, match="cannot be read"):
         load_sweep(tmp_path / "absent" / "sweep.yaml")
+
+
+def test_why_a_sweep_broke_off_is_one_sentence() -> None:
+    raised = (
+        "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "worker.py", line 1, in loads\n'
+        "{}\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.Runner"
+    )
+    said = _reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
+    assert said == (
+        "ModuleNotFoundError: No module named 'covey': install Covey on the cluster, and name its "
+        "interpreter there in PYSPARK_PYTHON"
+    )
+    assert _reason(raised.format("ValueError: 3 is odd")) == "ValueError: 3 is odd"
+    assert _reason("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"
