@@ -8,12 +8,14 @@ cannot tell.
     table    (a =, b =)  or  (x near, y near)       one per access schema
       bucket   (a = 7, b = 3)                       one per access predicate, found by its hash: `places`
         block    -> block -> block                  slots for rows, `count` of them taken
+      bucket   [ block 0 | block 88 | block 312 ]   a large one whose rows are kept in order: its directory
 
-    pool     a block, `capacity` slots of 24 bytes: all of a kind stand side by side, and a block in few lines
+    pool     a block, `capacity` slots of 12 bytes and 5 per test: all of a kind side by side, in few lines
+      ids       [ id   id   id   id   | ]           of the subscriptions, so that answers are copied from here
       rows      [ row  row  row  ~row | ]           ~row: codes never suffice, always look at the bounds
-      lows      [ 12   7    12   0    | ]  x 4      up to four tests per row, each on a column of its own:
-      highs     [ 14   7    90   8    | ]  x 4      it passes where low <= code of the event's key <= high
-      columns   [ 3    9    3    4    | ]  x 4
+      lows      [ 12   7    12   0    | ]  x tests  up to four tests per row, each on a column of its own:
+      highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
+      columns   [ 3    9    3    4    | ]  x tests
 
     bounds   [ key | low | low high | key ... ]     by row: a word per equality or single end, two per range
 
@@ -41,10 +43,21 @@ ACCESS = 4
 """The most parts that one access predicate has."""
 NARROW = 4
 """Tests of a row that have codes."""
-SLOT_BYTES = 24
 CAPACITIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Sizes of blocks, in slots: enough for comparing in vectors, few enough to move when one grows."""
+SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]
+FULL_ZONE, HALF_ZONE = CAPACITIES.index(128), CAPACITIES.index(96)
+"""Which size a block has at most where rows are kept in order, and which the second half of one that is
+parted.
+"""
+DIRECTORIES = SIZES * (NARROW + 1)
+"""Where the free lists of directories begin, by the logarithm of their entries; before them are those of
+blocks, SIZES per number of tests.
+"""
+FREE_LISTS = DIRECTORIES + 32
+LARGEST_BLOCK = MOST * (12 + 5 * NARROW) // 8
+"""Units of the largest block. A unit is 8 bytes of the pool."""
 NARROW_COLUMNS = 256
 """Columns from here on have no codes: the column of a code is one byte."""
 CUTS = 32_764
@@ -56,11 +69,14 @@ NONE = -1
 GONE = -2
 
 # state: single numbers
-SLOT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, WANTED = range(8)
-STATE = 8
-# tables: code of the access schema, number of parts, live buckets, rows, column that all rows test first or
-# NONE, whether they test nothing else; then per part: column, reach of a range or NONE, bits of a cell
-TABLE_CODE, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_HEAD, TABLE_SOLE, TABLE_PARTS = range(7)
+UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, WANTED = range(8)
+LARGEST_DIRECTORY = 8
+STATE = 9
+# tables: code of the access schema, number of parts, live buckets, rows, tests that have codes, column that
+# all rows test first or NONE, shape of that test if large buckets are kept in its order or NONE; then per
+# part: column, reach of a range or NONE, bits of a cell
+TABLE_CODE, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TABLE_ORDER = range(7)
+TABLE_PARTS = 7
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
 # signatures: tests, words of bounds, equalities hashed, ranges hashed, template; which tests are hashed
@@ -68,9 +84,10 @@ TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
 SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_ACCESS = range(6)
 SIGN_TESTS = SIGN_ACCESS + ACCESS
 TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_FIELDS = 0, 1, 2, 3
-# buckets: BUCKET_ROWS is how many rows to make room for at once
-BUCKET_TABLE, BUCKET_HEAD, BUCKET_ROWS, BUCKET_KEYS = 0, 1, 2, 3
-# blocks
+# buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
+# while there is no block, BUCKET_ZONES is how many rows to make room for at once
+BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
+# blocks: BLOCK_SIZE is the number of the size, and SIZES per test; BLOCK_NEXT of a zone its least code
 BLOCK_BUCKET, BLOCK_START, BLOCK_SIZE, BLOCK_COUNT, BLOCK_NEXT = range(5)
 BLOCK_FIELDS = 5
 # where a row is, its place in a block; PLACE says of a row that is in no block:
@@ -85,8 +102,8 @@ class Store(NamedTuple):
     """All arrays of a cluster engine."""
 
     state: npt.NDArray[np.int64]  # [STATE]
-    free: npt.NDArray[np.int64]  # [sizes]: first slot of a free block, or NONE
-    capacities: npt.NDArray[np.int64]  # [sizes]
+    free: npt.NDArray[np.int64]  # [FREE_LISTS]: first unit of what is free, or NONE
+    capacities: npt.NDArray[np.int64]  # [SIZES * (NARROW + 1)]
     tables: npt.NDArray[np.int64]
     signatures: npt.NDArray[np.int32]
     places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
@@ -94,19 +111,23 @@ class Store(NamedTuple):
     blocks: npt.NDArray[np.int32]
     bytes: npt.NDArray[np.uint8]  # the pool, and the same memory in words of
     shorts: npt.NDArray[np.uint16]  # 16
-    words: npt.NDArray[np.int32]  # and of 32 bits
+    words: npt.NDArray[np.int32]  # 32
+    longs: npt.NDArray[np.int64]  # and of 64 bits: units
     bounds: npt.NDArray[np.int64]
     coding: npt.NDArray[np.int64]  # [columns, CODE_FIELDS]
     cuts: npt.NDArray[np.int64]
     reaches: npt.NDArray[np.int64]  # the widest range of each class, in codes
     rows: npt.NDArray[np.int32]  # [rows, row_kernels.ROW_FIELDS]
+    ids: npt.NDArray[np.int64]  # [rows]
     where: npt.NDArray[np.int32]  # [rows, 2]
     keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate being looked for
+    sorting: npt.NDArray[np.int64]  # [MOST]: room to sort the codes of a block
 
 
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
-     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64),
-     array(int64, 2), array(int64), array(int64), array(int32, 2), array(int32, 2), array(int64)],
+     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int64),
+     array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
+     array(int64), array(int64)],
     Store,
 )  # fmt: skip

@@ -7,7 +7,7 @@ codes of its bounds, once it is settled.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64
+from numba import boolean, int64
 
 from covey.matcher.engines.cluster_arrays import (
     ABSENT,
@@ -15,24 +15,20 @@ from covey.matcher.engines.cluster_arrays import (
     BLOCK,
     BLOCK_BUCKET,
     BLOCK_COUNT,
-    BLOCK_FREE,
-    BLOCK_NEXT,
-    BLOCK_SIZE,
-    BLOCK_START,
     BLOCK_TOP,
     BUCKET_FREE,
     BUCKET_HEAD,
     BUCKET_KEYS,
-    BUCKET_ROWS,
     BUCKET_TABLE,
     BUCKET_TOP,
+    BUCKET_ZONES,
     CODE_COUNT,
     CODE_LINEAR,
     CODE_START,
     CODE_TOP,
     GONE,
-    MOST,
-    NARROW,
+    LARGEST_BLOCK,
+    LARGEST_DIRECTORY,
     NARROW_COLUMNS,
     NEVER,
     NONE,
@@ -46,11 +42,10 @@ from covey.matcher.engines.cluster_arrays import (
     SIGN_SIZE,
     SIGN_TEMPLATE,
     SIGN_TESTS,
-    SLOT_BYTES,
-    SLOT_TOP,
     STORE,
     TABLE_BUCKETS,
     TABLE_CODE,
+    TABLE_ORDER,
     TABLE_PARTS,
     TABLE_ROWS,
     TABLE_WIDTH,
@@ -59,8 +54,21 @@ from covey.matcher.engines.cluster_arrays import (
     TEST_FIELDS,
     TEST_SHAPE,
     TEST_WORD,
+    UNIT_TOP,
     WAITING,
     WANTED,
+)
+from covey.matcher.engines.cluster_slot_kernels import (
+    block_with_room,
+    capacity_of,
+    column_at,
+    id_at,
+    last_zone,
+    leave_slot,
+    low_at,
+    row_at,
+    tests_of,
+    zone_block,
 )
 from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.kernel import array, frozen, inlined, kernel
@@ -68,8 +76,10 @@ from covey.matcher.keys import FIRST, MISSING, NOTHING
 
 EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
 COLUMN_BITS, CLASS_BITS = 9, 6
-HASHED = 4
-"""Words of scratch before the codes of tests: the tests of the ranges hashed, and their widths."""
+FIRST_TEST, HASHED = 4, 5
+"""Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
+first.
+"""
 
 
 @inlined
@@ -215,8 +225,18 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def is_hashed(line, test):  # type: ignore[no-untyped-def]
+    """Whether a test is one of the equalities hashed by a signature."""
+    found = False
+    for a in range(line[SIGN_EQUAL]):
+        found |= line[SIGN_ACCESS + a] == test
+    return found
+
+
+@inlined
 def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2].
+    """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2],
+    the test that comes first to scratch[FIRST_TEST].
 
     A range belongs to the cell of its low end, in a grid for ranges that are about as wide.
     """
@@ -229,8 +249,11 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
         store.keys[a] = store.bounds[place + line[SIGN_TESTS + TEST_FIELDS * test + TEST_WORD]]
     code = np.int64(line[SIGN_TEMPLATE])
     wanted = np.int64(line[SIGN_RANGES])
-    scratch[0] = scratch[1] = NONE
+    scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE
     if wanted == 0:
+        for test in range(line[SIGN_SIZE]):
+            if scratch[FIRST_TEST] == NONE and not is_hashed(line, test):
+                scratch[FIRST_TEST] = test
         return code
     choose_ranges(store, row, scratch)
     if wanted == 1:
@@ -296,7 +319,7 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
         state[BUCKET_FREE] = store.buckets[bucket, BUCKET_HEAD]
     store.buckets[bucket, BUCKET_TABLE] = table
     store.buckets[bucket, BUCKET_HEAD] = NONE
-    store.buckets[bucket, BUCKET_ROWS] = 0
+    store.buckets[bucket, BUCKET_ZONES] = 0
     for a in range(ACCESS):
         store.buckets[bucket, BUCKET_KEYS + a] = store.keys[a] if a < width else 0
     if vacant < 0:
@@ -308,161 +331,51 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def row_at(store, block):  # type: ignore[no-untyped-def]
-    """Where the rows of a block start in store.words."""
-    return np.int64(store.blocks[block, BLOCK_START]) * (SLOT_BYTES // 4)
-
-
-@inlined
-def low_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
-    """Where the low codes of test t start in store.shorts; the high ones follow `capacity` further."""
-    return np.int64(store.blocks[block, BLOCK_START]) * (SLOT_BYTES // 2) + (2 + 2 * t) * capacity
-
-
-@inlined
-def column_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
-    """Where the columns of test t start in store.bytes."""
-    return np.int64(store.blocks[block, BLOCK_START]) * SLOT_BYTES + (4 + 4 * NARROW + t) * capacity
-
-
-@inlined
-def capacity_of(store, block):  # type: ignore[no-untyped-def]
-    return store.capacities[store.blocks[block, BLOCK_SIZE]]
-
-
-@inlined
-def take_slots(store, size):  # type: ignore[no-untyped-def]
-    start = store.free[size]
-    if start == NONE:
-        start = store.state[SLOT_TOP]
-        store.state[SLOT_TOP] += store.capacities[size]
-    else:
-        store.free[size] = store.words[start * (SLOT_BYTES // 4)]
-    return start
-
-
-@inlined
-def give_slots(store, size, start):  # type: ignore[no-untyped-def]
-    store.words[start * (SLOT_BYTES // 4)] = store.free[size]
-    store.free[size] = start
-
-
-@inlined
-def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
-    """Copy a row and its codes from a place of a block to a place of another one (or of the same)."""
-    moved = store.words[row_at(store, block) + place]
-    store.words[row_at(store, target) + to] = moved
-    here, there = capacity_of(store, block), capacity_of(store, target)
-    for t in range(NARROW):
-        store.bytes[column_at(store, target, there, t) + to] = store.bytes[
-            column_at(store, block, here, t) + place
-        ]
-        source, end = low_at(store, block, here, t) + place, low_at(store, target, there, t) + to
-        store.shorts[end] = store.shorts[source]
-        store.shorts[end + there] = store.shorts[source + here]
-    row = moved if moved >= 0 else ~moved
-    store.where[row, PLACE] = to
-    store.where[row, BLOCK] = target
-
-
-@inlined
-def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
-    """A block without rows, at the head of a bucket's."""
-    blocks, state = store.blocks, store.state
-    fresh = state[BLOCK_FREE]
-    if fresh == NONE:
-        fresh = state[BLOCK_TOP]
-        state[BLOCK_TOP] += 1
-    else:
-        state[BLOCK_FREE] = blocks[fresh, BLOCK_NEXT]
-    blocks[fresh, BLOCK_BUCKET] = bucket
-    blocks[fresh, BLOCK_START] = take_slots(store, size)
-    blocks[fresh, BLOCK_SIZE] = size
-    blocks[fresh, BLOCK_COUNT] = 0
-    blocks[fresh, BLOCK_NEXT] = store.buckets[bucket, BUCKET_HEAD]
-    store.buckets[bucket, BUCKET_HEAD] = fresh
-    return fresh
-
-
-@inlined
-def drop_head(store, bucket):  # type: ignore[no-untyped-def]
-    """Give the first block of a bucket back."""
-    head = store.buckets[bucket, BUCKET_HEAD]
-    give_slots(store, np.int64(store.blocks[head, BLOCK_SIZE]), np.int64(store.blocks[head, BLOCK_START]))
-    store.buckets[bucket, BUCKET_HEAD] = store.blocks[head, BLOCK_NEXT]
-    store.blocks[head, BLOCK_NEXT] = store.state[BLOCK_FREE]
-    store.blocks[head, BLOCK_BUCKET] = NONE
-    store.state[BLOCK_FREE] = head
-
-
-@inlined
-def block_with_room(store, bucket):  # type: ignore[no-untyped-def]
-    """The first block of a bucket, in a larger place, or a new one in front of it, where it is full."""
-    blocks = store.blocks
-    block = store.buckets[bucket, BUCKET_HEAD]
-    sizes = store.capacities.size
-    if block == NONE:
-        size = np.int64(0)
-        while size + 1 < sizes and store.capacities[size] < store.buckets[bucket, BUCKET_ROWS]:
-            size += 1
-        return new_block(store, bucket, size)
-    count = np.int64(blocks[block, BLOCK_COUNT])
-    if count < capacity_of(store, block):
-        return block
-    size = np.int64(blocks[block, BLOCK_SIZE])
-    if size + 1 == sizes:
-        return new_block(store, bucket, np.int64(0))
-    grown = new_block(store, bucket, size + 1)
-    for p in range(count):
-        copy_slot(store, block, p, grown, p)
-    blocks[grown, BLOCK_COUNT] = count
-    # the old block is second in the chain now: out with it
-    give_slots(store, size, np.int64(blocks[block, BLOCK_START]))
-    blocks[grown, BLOCK_NEXT] = blocks[block, BLOCK_NEXT]
-    blocks[block, BLOCK_NEXT] = store.state[BLOCK_FREE]
-    blocks[block, BLOCK_BUCKET] = NONE
-    store.state[BLOCK_FREE] = block
-    return grown
-
-
-@inlined
 def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-def]
-    """Write the codes of a row's tests to its place: hashed equalities have none, hashed ranges come last."""
+    """Write the codes of a row's tests to its place: what its bucket is kept in order by comes first, hashed
+    ranges last; hashed equalities have none.
+    """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
-    capacity = capacity_of(store, block)
+    capacity, tests = capacity_of(store, block), tests_of(store, block)
     written = 0
     narrow = True
-    for last in range(2):
+    for turn in range(3):
         for test in range(line[SIGN_SIZE]):
-            if (test == scratch[0] or test == scratch[1]) != (last == 1):
-                continue
-            hashed = False
-            for a in range(line[SIGN_EQUAL]):
-                hashed |= line[SIGN_ACCESS + a] == test
-            if hashed:
+            last = test == scratch[0] or test == scratch[1]
+            if turn != (0 if test == scratch[FIRST_TEST] else 2 if last else 1) or is_hashed(line, test):
                 continue
             column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-            if written == NARROW or column >= NARROW_COLUMNS:
+            if written == tests or column >= NARROW_COLUMNS:
                 narrow = False
                 continue
             at = low_at(store, block, capacity, written) + place
-            store.bytes[column_at(store, block, capacity, written) + place] = column
+            store.bytes[column_at(store, block, capacity, tests, written) + place] = column
             store.shorts[at] = scratch[HASHED + 2 * test]
             store.shorts[at + capacity] = scratch[HASHED + 2 * test + 1]
             written += 1
-    for t in range(written, NARROW):
+    for t in range(written, tests):
         at = low_at(store, block, capacity, t) + place
-        store.bytes[column_at(store, block, capacity, t) + place] = 0
+        store.bytes[column_at(store, block, capacity, tests, t) + place] = 0
         store.shorts[at] = 0
         store.shorts[at + capacity] = NEVER
-    store.words[row_at(store, block) + place] = row if narrow else ~row
+    store.words[row_at(store, block, capacity) + place] = row if narrow else ~row
+    store.longs[id_at(store, block) + place] = store.ids[row]
+
+
+@inlined
+def order_code(store, table, scratch):  # type: ignore[no-untyped-def]
+    """The code by which a row is kept in order in a table, 0 where it is not."""
+    order = store.tables[table, TABLE_ORDER]
+    if order == NONE:
+        return np.int64(0)
+    return scratch[HASHED + 2 * scratch[FIRST_TEST] + (1 if order == HIGH else 0)]
 
 
 @inlined
 def has_room(store):  # type: ignore[no-untyped-def]
     state = store.state
     return (
-        SLOT_BYTES * (state[SLOT_TOP] + 2 * MOST) <= store.bytes.size
+        state[UNIT_TOP] + 2 * LARGEST_BLOCK + 2 * state[LARGEST_DIRECTORY] <= store.longs.size
         and state[BLOCK_TOP] < store.blocks.shape[0]
         and state[BUCKET_TOP] < store.buckets.shape[0]
         and 2 * state[PLACES_USED] < store.places.size
@@ -471,7 +384,8 @@ def has_room(store):  # type: ignore[no-untyped-def]
 
 @inlined
 def put(store, row, table, scratch):  # type: ignore[no-untyped-def]
-    block = block_with_room(store, find_bucket(store, table))
+    bucket = find_bucket(store, table)
+    block = block_with_room(store, bucket, order_code(store, table, scratch), store.sorting)
     place = np.int64(store.blocks[block, BLOCK_COUNT])
     store.blocks[block, BLOCK_COUNT] += 1
     store.where[row, PLACE] = place
@@ -505,20 +419,12 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
 
 @inlined
 def take_out(store, row):  # type: ignore[no-untyped-def]
-    """Take a placed row out of its block; the last row of the bucket's first block takes its place."""
-    blocks = store.blocks
+    """Take a placed row out of its block, and its bucket away if that is empty."""
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
-    bucket = np.int64(blocks[block, BLOCK_BUCKET])
-    head = store.buckets[bucket, BUCKET_HEAD]
-    last = np.int64(blocks[head, BLOCK_COUNT]) - 1
-    if head != block or last != place:
-        copy_slot(store, head, last, block, place)
-    blocks[head, BLOCK_COUNT] = last
+    bucket = np.int64(store.blocks[block, BLOCK_BUCKET])
     store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
-    if last == 0:
-        drop_head(store, bucket)
-        if store.buckets[bucket, BUCKET_HEAD] == NONE:
-            drop_bucket(store, bucket)
+    if not leave_slot(store, bucket, block, place):
+        drop_bucket(store, bucket)
 
 
 @kernel(STORE, frozen(int64), int64, boolean, array(int64))
@@ -541,7 +447,7 @@ def place_rows(store, rows, start, counting, scratch):  # type: ignore[no-untype
             store.state[WANTED] = code
             return i
         if counting:
-            store.buckets[find_bucket(store, table), BUCKET_ROWS] += 1
+            store.buckets[find_bucket(store, table), BUCKET_ZONES] += 1
         else:
             put(store, row, table, scratch)
     return rows.size
@@ -569,6 +475,11 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
     stays = store.buckets[bucket, BUCKET_TABLE] == table
     for a in range(store.tables[table, TABLE_WIDTH]):
         stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
+    zones = store.buckets[bucket, BUCKET_ZONES]
+    if stays and zones > 0:
+        directory = store.buckets[bucket, BUCKET_HEAD]
+        zone = last_zone(store, directory, zones, order_code(store, table, scratch))
+        stays = zone_block(store, directory, zone) == block
     if stays:
         write_codes(store, row, block, place, scratch)
     else:
@@ -593,127 +504,6 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
         if store.where[rows[i], PLACE] >= 0:
             take_out(store, rows[i])
         store.where[rows[i], PLACE] = ABSENT
-    return 0
-
-
-# --- bounds ---------------------------------------------------------------------------------------
-
-
-@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64),
-        frozen(int64, 2), frozen(int64, 2))  # fmt: skip
-def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
-    """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
-    wait.
-    """
-    for i in range(rows.size):
-        row_table[rows[i], ROW_PLACE] = places[i]
-        where[rows[i], PLACE] = WAITING
-    signature = row_table[rows[0], ROW_SIGNATURE]
-    for t in range(lows.shape[0]):
-        line = SIGN_TESTS + TEST_FIELDS * t
-        shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
-        for i in range(rows.size):
-            at = places[i] + word
-            if shape <= FIXED:
-                bounds[at] = lows[t, i] if lows[t, i] == highs[t, i] else NOTHING
-            if shape in (LOW, BOTH):
-                bounds[at] = lows[t, i]
-            if shape in (HIGH, BOTH):
-                bounds[at + (1 if shape == BOTH else 0)] = highs[t, i]
-    return 0
-
-
-@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2))
-def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: ignore[no-untyped-def]
-    """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
-    end, in this order. An equality whose ends differ holds for nothing.
-
-    It takes three arrays and not the store, since unpacking the store costs more than one bound.
-    """
-    for p in range(parts.size):
-        line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
-        is_high = parts[p] & 1 == 0
-        for i in range(rows.size):
-            signature = row_table[rows[i], ROW_SIGNATURE]
-            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
-            shape = signatures[signature, line + TEST_SHAPE]
-            if shape == BOTH and is_high:
-                at += 1
-            if shape <= FIXED and is_high and bounds[at] != values[p, i]:
-                bounds[at] = NOTHING
-            else:
-                bounds[at] = values[p, i]
-    return 0
-
-
-@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
-def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
-    """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
-    for i in range(rows.size):
-        signature, place = store.rows[rows[i], ROW_SIGNATURE], store.rows[rows[i], ROW_PLACE]
-        for t in range(lows.shape[0]):
-            lows[t, i] = low_bound(store, signature, place, t)
-            highs[t, i] = high_bound(store, signature, place, t)
-    return 0
-
-
-@kernel(STORE, int64, int64, array(int64, 2), array(int64))
-def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
-    """Bounds by column of every `step`-th row below `top`, as they are drawn at the ends of ranges:
-    samples[c, :counts[c]].
-    """
-    for row in range(0, top, step):
-        if store.where[row, PLACE] == ABSENT:
-            continue
-        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, SIGN_SIZE]):
-            line = SIGN_TESTS + TEST_FIELDS * test
-            column = store.signatures[signature, line + TEST_COLUMN]
-            if column >= samples.shape[0]:
-                continue
-            shape = store.signatures[signature, line + TEST_SHAPE]
-            at = place + store.signatures[signature, line + TEST_WORD]
-            for end in range(2 if shape == BOTH else 1):
-                if counts[column] < samples.shape[1]:
-                    samples[column, counts[column]] = store.bounds[at + end]
-                    counts[column] += 1
-    return 0
-
-
-@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
-def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
-    """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
-    2**16, and the same again; NONE for the column where there is none.
-    """
-    for i in range(rows.size):
-        code_row(store, rows[i], scratch)
-        choose_ranges(store, rows[i], scratch)
-        line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
-        for r in range(2):
-            test = scratch[r]
-            found[i, 3 * r] = NONE
-            if test != NONE:
-                found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-                found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
-                found[i, 3 * r + 2] = scratch[2 + r]
-    return 0
-
-
-@kernel(STORE, frozen(boolean), int64, array(boolean))
-def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
-    """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
-    for row in range(top):
-        if store.where[row, PLACE] == ABSENT:
-            continue
-        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, SIGN_SIZE]):
-            line = SIGN_TESTS + TEST_FIELDS * test
-            if is_string[store.signatures[signature, line + TEST_COLUMN]]:
-                at = place + store.signatures[signature, line + TEST_WORD]
-                shape = store.signatures[signature, line + TEST_SHAPE]
-                for end in range(2 if shape == BOTH else 1):
-                    if 0 < store.bounds[at + end] < live.size:
-                        live[store.bounds[at + end]] = True
     return 0
 
 

@@ -14,12 +14,15 @@ import numpy.typing as npt
 from numba import boolean, float64, int32, int64, types, uint8, uint16, uint64
 
 from covey.matcher.engines.cluster_arrays import (
+    ACCESS,
     BLOCK_COUNT,
-    BLOCK_NEXT,
+    BLOCK_FIELDS,
     BUCKET_HEAD,
     BUCKET_KEYS,
     BUCKET_TABLE,
     BUCKET_TOP,
+    BUCKET_ZONES,
+    CODE_COUNT,
     MOST,
     NARROW,
     NONE,
@@ -32,23 +35,34 @@ from covey.matcher.engines.cluster_arrays import (
     STORE,
     TABLE_BUCKETS,
     TABLE_HEAD,
+    TABLE_ORDER,
     TABLE_PARTS,
-    TABLE_SOLE,
+    TABLE_TESTS,
     TABLE_WIDTH,
     TABLES,
     TEST_COLUMN,
     TEST_FIELDS,
 )
 from covey.matcher.engines.cluster_kernels import (
-    capacity_of,
+    BOTH,
+    HIGH,
+    LOW,
     code_of,
-    column_at,
     first_hash,
     high_bound,
-    low_at,
     low_bound,
     mix,
+)
+from covey.matcher.engines.cluster_slot_kernels import (
+    capacity_of,
+    column_at,
+    id_at,
+    last_zone,
+    low_at,
+    nth_block,
     row_at,
+    tests_of,
+    zone_block,
 )
 from covey.matcher.engines.row_kernels import ROW_FIRST, ROW_INTERFACE, ROW_PLACE, ROW_SIGNATURE, sort_range
 from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
@@ -62,20 +76,24 @@ FEW = 48
 
 # a part of what an event asks of a table: its first cell, how many, and the one at hand
 PROBE_FIRST, PROBE_CELLS, PROBE_KEY, PROBE_FIELDS = 0, 1, 2, 3
+QUEUE_KEYS, QUEUE_FIELDS = 2, 2 + ACCESS
+# which zones of a bucket an event concerns, see `span_zones`
+FROM, TO, WHOLE_FROM, WHOLE_TO, SPAN_FIELDS = 0, 1, 2, 3, 4
 
 
 class Buffers(NamedTuple):
     """What matching one event needs besides the store; a thread has its own."""
 
     probe: npt.NDArray[np.int64]  # [ACCESS, PROBE_FIELDS]
-    queue: npt.NDArray[np.int64]  # [the most buckets of an event, 2]: table, block
+    queue: npt.NDArray[np.int64]  # [most buckets of an event, QUEUE_FIELDS]: table, place or bucket, keys
     flags: npt.NDArray[np.uint8]  # [MOST + STEP], and the same memory in words of
     words: npt.NDArray[np.uint64]  # 64 bits
     hits: npt.NDArray[np.int32]  # [MOST + 8]
+    span: npt.NDArray[np.int64]  # [SPAN_FIELDS]
 
 
 BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
-    [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32)], Buffers
+    [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64)], Buffers
 )
 
 
@@ -151,6 +169,59 @@ def probed_bucket(store, table, probe, number):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def enqueue(store, table, keys, codes, e, ahead, probe, queue, queued):  # type: ignore[no-untyped-def]
+    """Put on the queue where an event looks into a table: table, place and keys; returns how many are
+    queued.
+    """
+    width, mask = store.tables[table, TABLE_WIDTH], store.places.size - 1
+    for number in range(set_probe(store, table, keys, codes, e, probe)):
+        h, left = first_hash(table), number
+        for a in range(width):
+            key, cells = probe[a, PROBE_FIRST], probe[a, PROBE_CELLS]
+            if cells > 1:
+                key += left % cells
+                left //= cells
+            queue[queued, QUEUE_KEYS + a] = key
+            h = mix(h, key)
+        queue[queued, 0], queue[queued, 1] = table, h & mask
+        if ahead:
+            prefetch(store.places, h & mask)
+        queued += 1
+    return queued
+
+
+@inlined
+def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
+    """Find the buckets of what is queued, and leave those on the queue: table and bucket; returns how many.
+
+    Lines are asked for all at once, so that they are waited for together: of the places, then of the
+    buckets, then of their blocks.
+    """
+    mask = store.places.size - 1
+    if ahead:
+        for i in range(queued):
+            prefetch(store.buckets, max(np.int64(store.places[queue[i, 1]]), 0) * store.buckets.shape[1])
+    found = np.int64(0)
+    for i in range(queued):
+        table, place = queue[i, 0], queue[i, 1]
+        width = store.tables[table, TABLE_WIDTH]
+        while store.places[place] != NONE:
+            bucket = np.int64(store.places[place])
+            if bucket >= 0 and store.buckets[bucket, BUCKET_TABLE] == table:
+                a = 0
+                while a < width and store.buckets[bucket, BUCKET_KEYS + a] == queue[i, QUEUE_KEYS + a]:
+                    a += 1
+                if a == width:
+                    queue[found, 0], queue[found, 1] = table, bucket
+                    found += 1
+                    if ahead and store.buckets[bucket, BUCKET_ZONES] == 0:
+                        prefetch(store.blocks, store.buckets[bucket, BUCKET_HEAD] * BLOCK_FIELDS)
+                    break
+            place = (place + 1) & mask
+    return found
+
+
+@inlined
 def doubtful(code, low, high):  # type: ignore[no-untyped-def]
     """Whether a code that passes is one that a bound lies within."""
     return (code & 1 != 0) & ((code == low) | (code == high))
@@ -180,44 +251,38 @@ def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-unt
 
 @inlined
 def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyped-def]
-    """The rows of a block that match an event, one after the other; returns how many."""
-    capacity, found = capacity_of(store, block), 0
+    """The places of a block whose rows match an event, one row after the other; returns how many."""
+    capacity, tests, found = capacity_of(store, block), tests_of(store, block), 0
     for p in range(store.blocks[block, BLOCK_COUNT]):
-        row = store.words[row_at(store, block) + p]
+        row = store.words[row_at(store, block, capacity) + p]
         doubt = row < 0
         t = 0
-        while t < NARROW:
+        while t < tests:
             at = low_at(store, block, capacity, t) + p
-            code = np.int64(codes[e, store.bytes[column_at(store, block, capacity, t) + p]])
+            code = np.int64(codes[e, store.bytes[column_at(store, block, capacity, tests, t) + p]])
             low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
             if code < low or code > high:
                 break
             doubt |= doubtful(code, low, high)
             t += 1
-        if t < NARROW:
-            continue
-        if row < 0:
-            row = ~row
-        if not doubt or passes_bounds(store, row, keys, e):
-            hits[found] = row
+        if t == tests and (not doubt or passes_bounds(store, row if row >= 0 else ~row, keys, e)):
+            hits[found] = p
             found += 1
     return found
 
 
 @inlined
-def search_block(store, block, table, keys, codes, e, flags, words, hits):  # type: ignore[no-untyped-def]
-    """The rows of a block that match an event; returns how many. The first test of all rows comes first."""
+def pass_first(store, block, table, event, flags, words, hits):  # type: ignore[no-untyped-def]
+    """The places of a block whose rows pass their first test; returns how many."""
     count, capacity = np.int64(store.blocks[block, BLOCK_COUNT]), capacity_of(store, block)
-    event = codes[e]
-    head = store.tables[table, TABLE_HEAD]
     first = low_at(store, block, capacity, 0)
     lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity : first + capacity + MOST]
-    first = column_at(store, block, capacity, 0)
-    columns = store.bytes[first : first + MOST]
+    head = store.tables[table, TABLE_HEAD]
     if head != NONE and count >= FEW:
         flag_alike(lows, highs, event[head], count, flags)
     else:
-        flag_each(columns, lows, highs, event, count, flags)
+        first = column_at(store, block, capacity, tests_of(store, block), 0)
+        flag_each(store.bytes[first : first + MOST], lows, highs, event, count, flags)
     for p in range(count, (count + 7) & ~7):
         flags[p] = 0
     passed = np.int64(0)
@@ -226,64 +291,148 @@ def search_block(store, block, table, keys, codes, e, flags, words, hits):  # ty
             for p in range(8 * w, 8 * w + 8):
                 hits[passed] = p
                 passed += np.int64(flags[p])
-    first = row_at(store, block)
-    rows = store.words[first : first + MOST]
-    sole = store.tables[table, TABLE_SOLE] != 0
-    if sole and event[head] & 1 == 0:  # nothing left to look at
-        for i in range(passed):
-            hits[i] = rows[hits[i]]
-        return passed
-    if not sole:  # the second test without branches too
-        first, count = low_at(store, block, capacity, 1), passed
-        seconds, ends = store.shorts[first : first + MOST], store.shorts[first + capacity :]
-        first = column_at(store, block, capacity, 1)
-        tested = store.bytes[first : first + MOST]
-        passed = np.int64(0)
-        for i in range(count):
-            place = np.int64(hits[i])
-            code = event[tested[place]]
-            hits[passed] = place
-            passed += np.int64(seconds[place] <= code) & np.int64(code <= ends[place])
-    found = 0
+    return passed
+
+
+@inlined
+def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-untyped-def]
+    """Of so many places of a block those whose rows pass their second test, found without branches; returns
+    twice how many, and one more where a code leaves some in doubt.
+    """
+    capacity = capacity_of(store, block)
+    first = low_at(store, block, capacity, 1)
+    lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity :]
+    first = column_at(store, block, capacity, tests, 1)
+    columns = store.bytes[first : first + MOST]
+    left, odd = np.int64(0), np.int64(0)
     for i in range(passed):
         place = np.int64(hits[i])
-        row = rows[place]
-        code = np.int64(event[columns[place]])
-        doubt = doubtful(code, np.int64(lows[place]), np.int64(highs[place]))
-        if not sole:
-            doubt |= row < 0
-            t = 1
-            while t < NARROW:
-                at = low_at(store, block, capacity, t) + place
-                code = np.int64(event[store.bytes[column_at(store, block, capacity, t) + place]])
-                low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
-                if code < low or code > high:
-                    break
-                doubt |= doubtful(code, low, high)
-                t += 1
-            if t < NARROW:
+        code = event[columns[place]]
+        hits[left] = place
+        passes = np.int64(lows[place] <= code) & np.int64(code <= highs[place])
+        odd |= passes & np.int64(code)
+        left += passes
+    return 2 * left + (odd & 1)
+
+
+@inlined
+def search_block(store, block, table, whole, keys, codes, e, flags, words, hits):  # type: ignore[no-untyped-def]
+    """The places of a block whose rows match an event; returns how many. `whole`: all pass their first test,
+    without a doubt.
+    """
+    event = codes[e]
+    tests, head = store.tables[table, TABLE_TESTS], store.tables[table, TABLE_HEAD]
+    sure = whole or tests == 0 or (head != NONE and event[head] & 1 == 0)  # about the first test
+    if whole or tests == 0:
+        passed = np.int64(store.blocks[block, BLOCK_COUNT])
+        for p in range(passed):
+            hits[p] = p
+    else:
+        passed = pass_first(store, block, table, event, flags, words, hits)
+    if tests <= 1 and sure:
+        return passed
+    if tests > 1:
+        passed = pass_second(store, block, tests, event, passed, hits)
+        odd, passed = passed & 1 != 0, passed >> 1
+        if tests == 2 and sure and not odd:
+            return passed
+    capacity, found = capacity_of(store, block), np.int64(0)
+    rows, columns = row_at(store, block, capacity), column_at(store, block, capacity, tests, 0)
+    lows = low_at(store, block, capacity, 0)
+    highs = lows + capacity
+    for i in range(passed):
+        place = np.int64(hits[i])
+        doubt = tests == NARROW and store.words[rows + place] < 0
+        if not sure:
+            code = np.int64(event[store.bytes[columns + place]])
+            doubt |= doubtful(
+                code, np.int64(store.shorts[lows + place]), np.int64(store.shorts[highs + place])
+            )
+        t = 1
+        while t < tests:
+            at = low_at(store, block, capacity, t) + place
+            code = np.int64(event[store.bytes[column_at(store, block, capacity, tests, t) + place]])
+            low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
+            if code < low or code > high:
+                break
+            doubt |= doubtful(code, low, high)
+            t += 1
+        if t < tests:
+            continue
+        if doubt:
+            row = store.words[rows + place]
+            if not passes_bounds(store, row if row >= 0 else ~row, keys, e):
                 continue
-        if row < 0:
-            row = ~row
-        if not doubt or passes_bounds(store, row, keys, e):
-            hits[found] = row
-            found += 1
+        hits[found] = place
+        found += 1
     return found
 
 
 @inlined
-def fetch_block(store, block):  # type: ignore[no-untyped-def]
-    """Ask for the lines of a block's rows and of their first codes and columns."""
-    capacity = capacity_of(store, block)
-    prefetch(store.words, row_at(store, block))
-    prefetch(store.shorts, low_at(store, block, capacity, 0))
-    prefetch(store.shorts, low_at(store, block, capacity, 1))
-    prefetch(store.bytes, column_at(store, block, capacity, 0))
+def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-def]
+    """Which zones of a bucket an event concerns: those from span[FROM] to before span[TO] are to be compared,
+    of those from span[WHOLE_FROM] to before span[WHOLE_TO] all rows pass their first test.
+
+    A low end is passed from its code on, a high end up to it; a code that is odd leaves bounds of the same
+    code in doubt. Events that miss the attribute, or have NaN, pass neither.
+    """
+    head, order = store.tables[table, TABLE_HEAD], store.tables[table, TABLE_ORDER]
+    directory, zones = store.buckets[bucket, BUCKET_HEAD], store.buckets[bucket, BUCKET_ZONES]
+    code = np.int64(event[head])
+    one_end = order in (LOW, HIGH)
+    span[:] = 0
+    if one_end and (code == 0 or code > 2 * store.coding[head, CODE_COUNT] + 4):
+        return
+    # those before the first and behind the last of these have codes below, or above, the event's alone
+    first = max(last_zone(store, directory, zones, code - 1), 0)
+    last = last_zone(store, directory, zones, code)
+    span[FROM], span[TO] = 0 if order == BOTH else first, last + 1
+    if order == HIGH:
+        if code & 1 == 0:
+            span[TO] = first + 1
+        span[WHOLE_FROM], span[WHOLE_TO] = span[TO], zones
+    if order == LOW:
+        if code & 1 == 0:
+            span[FROM] = last
+        span[WHOLE_TO] = span[FROM]
 
 
-@kernel(STORE, frozen(int64), frozen(int64, 2), frozen(uint16, 2), int64, boolean, boolean, boolean,
-        array(int64), BUFFERS, array(int64), array(int64))  # fmt: skip
-def match_events(store, ids, keys, codes, start, ahead, shared, ordered, seen, buffers, offsets, out):  # type: ignore[no-untyped-def]
+@inlined
+def searched_block(store, bucket, before, step, span):  # type: ignore[no-untyped-def]
+    """The block to search at a step, after `before`; NONE when all are."""
+    if store.buckets[bucket, BUCKET_ZONES] == 0:
+        return nth_block(store, bucket, before, step)
+    compared = span[TO] - span[FROM]
+    if step >= compared + span[WHOLE_TO] - span[WHOLE_FROM]:
+        return np.int64(NONE)
+    zone = span[FROM] + step if step < compared else span[WHOLE_FROM] + step - compared
+    return zone_block(store, store.buckets[bucket, BUCKET_HEAD], zone)
+
+
+@inlined
+def is_whole(store, bucket, step, span):  # type: ignore[no-untyped-def]
+    return store.buckets[bucket, BUCKET_ZONES] > 0 and step >= span[TO] - span[FROM]
+
+
+@inlined
+def fetch_bucket(store, bucket):  # type: ignore[no-untyped-def]
+    """Ask for the lines of the first block of a bucket, its ids, first codes and columns; or of its
+    directory.
+    """
+    head = store.buckets[bucket, BUCKET_HEAD]
+    if store.buckets[bucket, BUCKET_ZONES] > 0:
+        prefetch(store.longs, head)
+        return
+    capacity, tests = capacity_of(store, head), tests_of(store, head)
+    prefetch(store.longs, id_at(store, head))
+    prefetch(store.shorts, low_at(store, head, capacity, 0))
+    prefetch(store.shorts, low_at(store, head, capacity, 1))
+    prefetch(store.bytes, column_at(store, head, capacity, tests, 0))
+
+
+@kernel(STORE, frozen(int64, 2), frozen(uint16, 2), int64, boolean, boolean, boolean, array(int64), BUFFERS,
+        array(int64), array(int64))  # fmt: skip
+def match_events(store, keys, codes, start, ahead, shared, ordered, seen, buffers, offsets, out):  # type: ignore[no-untyped-def]
     """Match events from `start` on into CSR offsets and ids; returns the first event for which `out` was too
     short.
 
@@ -293,43 +442,55 @@ def match_events(store, ids, keys, codes, start, ahead, shared, ordered, seen, b
     `ordered`: ids ascend per event.
     """
     end = offsets[start]
-    queue, hits = buffers.queue, buffers.hits
+    queue, hits, span = buffers.queue, buffers.hits, buffers.span
     for e in range(start, keys.shape[0]):
         if shared:
             seen[seen.size - 1] += 1
-        queued = 0
+        queued = np.int64(0)
         for table in range(store.state[TABLES]):
             if store.tables[table, TABLE_BUCKETS] > 0:
-                for number in range(set_probe(store, table, keys, codes, e, buffers.probe)):
-                    bucket = probed_bucket(store, table, buffers.probe, number)
-                    if bucket != NONE:
-                        queue[queued, 0], queue[queued, 1] = table, store.buckets[bucket, BUCKET_HEAD]
-                        queued += 1
+                queued = enqueue(store, table, keys, codes, e, ahead, buffers.probe, queue, queued)
+        queued = find_queued(store, queued, ahead, queue)
         for q in range(queued):
             if ahead and q + AHEAD < queued:
-                fetch_block(store, queue[q + AHEAD, 1])
-            block = queue[q, 1]
+                fetch_bucket(store, queue[q + AHEAD, 1])
+            table, bucket = queue[q, 0], queue[q, 1]
+            if store.buckets[bucket, BUCKET_ZONES] > 0:
+                span_zones(store, table, bucket, codes[e], span)
+            step = np.int64(0)
+            block = searched_block(store, bucket, np.int64(NONE), step, span)
             while block != NONE:
-                if end + store.blocks[block, BLOCK_COUNT] > out.size:
+                count = np.int64(store.blocks[block, BLOCK_COUNT])
+                if end + count > out.size:
                     return e
-                if ahead:
-                    found = search_block(
-                        store, block, queue[q, 0], keys, codes, e, buffers.flags, buffers.words, hits
-                    )
+                whole = is_whole(store, bucket, step, span)
+                first = id_at(store, block)
+                if whole and not shared and store.tables[table, TABLE_TESTS] == 1:
+                    for i in range(count):
+                        out[end + i] = store.longs[first + i]
+                    end += count
                 else:
-                    found = search_plainly(store, block, keys, codes, e, hits)
-                if shared:
-                    for i in range(found):
-                        first = store.rows[hits[i], ROW_FIRST]
-                        if seen[first] != seen[seen.size - 1]:
-                            seen[first] = seen[seen.size - 1]
-                            out[end] = ids[hits[i]]
-                            end += 1
-                else:
-                    for i in range(found):
-                        out[end + i] = ids[hits[i]]
-                    end += found
-                block = np.int64(store.blocks[block, BLOCK_NEXT])
+                    if ahead:
+                        found = search_block(
+                            store, block, table, whole, keys, codes, e, buffers.flags, buffers.words, hits
+                        )
+                    else:
+                        found = search_plainly(store, block, keys, codes, e, hits)
+                    if shared:
+                        rows = row_at(store, block, capacity_of(store, block))
+                        for i in range(found):
+                            row = store.words[rows + hits[i]]
+                            first_row = store.rows[row if row >= 0 else ~row, ROW_FIRST]
+                            if seen[first_row] != seen[seen.size - 1]:
+                                seen[first_row] = seen[seen.size - 1]
+                                out[end] = store.longs[first + hits[i]]
+                                end += 1
+                    else:
+                        for i in range(found):
+                            out[end + i] = store.longs[first + hits[i]]
+                        end += found
+                step += 1
+                block = searched_block(store, bucket, block, step, span)
         if ordered:
             sort_range(out, offsets[e], end)
         offsets[e + 1] = end
@@ -357,20 +518,23 @@ def weigh_signatures(store, reached, least, checks):  # type: ignore[no-untyped-
     for bucket in range(store.state[BUCKET_TOP]):
         if store.buckets[bucket, BUCKET_TABLE] == NONE or reached[bucket] == 0:
             continue
-        rows = np.int64(0)
-        block = store.buckets[bucket, BUCKET_HEAD]
+        rows, number = np.int64(0), np.int64(0)
+        block = nth_block(store, bucket, np.int64(NONE), number)
         while block != NONE:
             rows += store.blocks[block, BLOCK_COUNT]
-            block = np.int64(store.blocks[block, BLOCK_NEXT])
+            number += 1
+            block = nth_block(store, bucket, block, number)
         if rows * reached[bucket] < least:
             continue
-        block = store.buckets[bucket, BUCKET_HEAD]
+        number = np.int64(0)
+        block = nth_block(store, bucket, np.int64(NONE), number)
         while block != NONE:
-            first = row_at(store, block)
+            first = row_at(store, block, capacity_of(store, block))
             for p in range(store.blocks[block, BLOCK_COUNT]):
                 row = store.words[first + p]
                 checks[store.rows[row if row >= 0 else ~row, ROW_SIGNATURE]] += reached[bucket]
-            block = np.int64(store.blocks[block, BLOCK_NEXT])
+            number += 1
+            block = nth_block(store, bucket, block, number)
     return 0
 
 
@@ -390,18 +554,26 @@ def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[n
             number = 0
             while number < asked and left > 0:
                 bucket = probed_bucket(store, table, buffers.probe, number)
-                block = NONE if bucket == NONE else store.buckets[bucket, BUCKET_HEAD]
-                while block != NONE and left > 0:
-                    found = search_block(
-                        store, block, table, keys, codes, e, buffers.flags, buffers.words, hits
-                    )
-                    for i in range(found):
-                        interface = store.rows[hits[i], ROW_INTERFACE]
-                        bit = np.uint64(1) << np.uint64(interface & 63)
-                        if bits[e, interface >> 6] & bit == 0:
-                            bits[e, interface >> 6] |= bit
-                            left -= 1
-                    block = np.int64(store.blocks[block, BLOCK_NEXT])
+                if bucket != NONE:
+                    if store.buckets[bucket, BUCKET_ZONES] > 0:
+                        span_zones(store, table, bucket, codes[e], buffers.span)
+                    step = np.int64(0)
+                    block = searched_block(store, bucket, np.int64(NONE), step, buffers.span)
+                    while block != NONE and left > 0:
+                        whole = is_whole(store, bucket, step, buffers.span)
+                        found = search_block(
+                            store, block, table, whole, keys, codes, e, buffers.flags, buffers.words, hits
+                        )
+                        rows = row_at(store, block, capacity_of(store, block))
+                        for i in range(found):
+                            row = store.words[rows + hits[i]]
+                            interface = store.rows[row if row >= 0 else ~row, ROW_INTERFACE]
+                            bit = np.uint64(1) << np.uint64(interface & 63)
+                            if bits[e, interface >> 6] & bit == 0:
+                                bits[e, interface >> 6] |= bit
+                                left -= 1
+                        step += 1
+                        block = searched_block(store, bucket, block, step, buffers.span)
                 number += 1
             table += 1
     return 0

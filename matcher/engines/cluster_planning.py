@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines import cluster_kernels as k
+from covey.matcher.engines import cluster_bounds_kernels as b
 from covey.matcher.engines.cluster_arrays import ACCESS
 from covey.matcher.engines.cluster_configuration import Configuration, Head, head_of
 from covey.matcher.engines.cluster_costs import Equalities, Schema, best_schemas, ranges_to_hash
@@ -50,6 +50,8 @@ class Planner:
             raise CoveyError(f"configuration {kind!r}: expected one of {', '.join(KINDS)}")
         self.kind = kind.removesuffix("_lookahead")
         self.ahead = kind != "propagation"
+        self.ordered = self.kind != "propagation"
+        """Whether large buckets are kept in order, which the paper's algorithm does not."""
         self._maintenance = Maintenance() if kind in ("adaptive", "dynamic") else None
 
     def first(self) -> Configuration:
@@ -63,7 +65,10 @@ class Planner:
     def improve(self, store: ClusterStore) -> Configuration | None:
         """A better configuration, if maintenance finds one."""
         assert self._maintenance is not None
-        return self._maintenance.improve(store, lambda: _statistics(store, *store.sample()))
+        found = self._maintenance.improve(store, lambda: _statistics(store, *store.sample()))
+        if found is not None:
+            found.make_room((columns, shapes) for columns, shapes, _ in _signatures(store).values())
+        return found
 
     def widest(self, store: ClusterStore) -> int:
         """The width in codes that nearly all rows' narrowest ranges stay within, at least 1."""
@@ -107,7 +112,9 @@ class Planner:
                 reached[schema] = float(np.prod([passed.get(c, 1.0) for c in schema]))
         ranges = self._ranges(store, rows, reached, schema_of, list(numbers))
         alike = {at for at, count in heads.items() if count * reached[at[0]] >= _ALIKE}
-        return Configuration(schemas={s: reached[s] for s in schemas}, ranges=ranges, heads=frozenset(alike))
+        made = Configuration(schemas={s: reached[s] for s in schemas}, ranges=ranges, heads=frozenset(alike))
+        made.make_room((columns, shapes) for columns, shapes, _ in live.values())
+        return made
 
     def _ranges(
         self,
@@ -158,5 +165,5 @@ def _sample(store: ClusterStore) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     sample = np.arange(0, total, max(1, total // _SAMPLED), dtype=np.int64)
     sample = sample[store.is_live(sample)]
     found = np.zeros((len(sample), 6), dtype=np.int64)
-    k.sample_ranges(store.store, sample, store.scratch, found)
+    b.sample_ranges(store.store, sample, store.scratch, found)
     return sample, found

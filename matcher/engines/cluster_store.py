@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil, prod
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from covey.matcher.columns import Columns
 from covey.matcher.engine import MAX_INTERFACE
 from covey.matcher.engines import cluster_arrays as a
+from covey.matcher.engines import cluster_bounds_kernels as b
 from covey.matcher.engines import cluster_kernels as k
 from covey.matcher.engines import cluster_match_kernels as m
 from covey.matcher.engines import row_kernels as r
@@ -33,25 +35,47 @@ _FEW = 64
 _SAMPLES = 1 << 18
 _RENEWED, _MANY = 4, 1 << 16
 """Codes are chosen anew after so many changes per row, and so many more: bounds may have drifted."""
+_UNSHARED = 2
+"""References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
 _WORDS = {Shape.BOTH: 2}
 
 
 class Worker:
-    """What one thread needs to match; `room` is how many ids it makes room for."""
+    """What one thread needs to match; `room` is how many ids it makes room for.
+
+    The memory of an answer is used again once the caller has let go of it: fresh memory costs more than what
+    is written into it.
+    """
 
     def __init__(self) -> None:
         words = np.zeros((a.MOST + m.STEP) // 8, dtype=np.uint64)
         self.buffers = m.Buffers(
             np.zeros((a.ACCESS, m.PROBE_FIELDS), dtype=np.int64),
-            np.zeros((1, 2), dtype=np.int64),
+            np.zeros((1, m.QUEUE_FIELDS), dtype=np.int64),
             words.view(np.uint8),
             words,
             np.zeros(a.MOST + 8, dtype=np.int32),
+            np.zeros(m.SPAN_FIELDS, dtype=np.int64),
         )
         self.seen = np.zeros(1, dtype=np.int64)
         self.room = 1024
+        self._answer: Numbers = np.empty(0, dtype=np.int64)
+
+    def answer(self) -> Numbers:
+        """Memory for an answer of `room` ids, that no other answer is in."""
+        fits = 3 * self.room <= 4 * len(self._answer) <= 16 * self.room
+        if not fits or getrefcount(self._answer) > _UNSHARED:
+            self._answer = np.empty(self.room, dtype=np.int64)
+        return self._answer
+
+    def enlarge(self, used: int) -> Numbers:
+        """The memory of the answer in the making, twice as large, with so much of it kept."""
+        larger = np.empty(2 * len(self._answer), dtype=np.int64)
+        larger[:used] = self._answer[:used]
+        self._answer = larger
+        return larger
 
 
 class ClusterStore(RowStore):
@@ -79,21 +103,23 @@ class ClusterStore(RowStore):
         coding = Coding.without_cuts(self._tops)
         self.store = a.Store(
             state=np.zeros(a.STATE, dtype=np.int64),
-            free=np.full(len(a.CAPACITIES), a.NONE, dtype=np.int64),
-            capacities=np.array(a.CAPACITIES, dtype=np.int64),
+            free=np.full(a.FREE_LISTS, a.NONE, dtype=np.int64),
+            capacities=np.tile(np.array(a.CAPACITIES, dtype=np.int64), a.NARROW + 1),
             tables=np.zeros((16, a.TABLE_FIELDS), dtype=np.int64),
             signatures=np.zeros((16, a.SIGN_TESTS + 4 * a.TEST_FIELDS), dtype=np.int32),
             places=np.full(64, a.NONE, dtype=np.int32),
             buckets=np.zeros((16, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
             blocks=np.zeros((16, a.BLOCK_FIELDS), dtype=np.int32),
-            **_pool(3 * a.MOST, np.zeros(0, dtype=np.uint8)),
+            **_pool(3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
             bounds=np.zeros(64, dtype=np.int64),
             coding=coding.lines,
             cuts=coding.cuts,
             reaches=ladder(1),
             rows=self.arrays.rows,
+            ids=self.arrays.ids,
             where=np.full((len(self.arrays.ids), 2), a.ABSENT, dtype=np.int32),
             keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
+            sorting=np.zeros(a.MOST, dtype=np.int64),
         )
         self._clear()
 
@@ -152,7 +178,7 @@ class ClusterStore(RowStore):
         if self._words.top > len(self.store.bounds):
             size = max(self._words.top, len(self.store.bounds) * 5 // 4)
             self.store = self.store._replace(bounds=grown(self.store.bounds, size))
-        k.insert_rows(
+        b.insert_rows(
             self.store.rows,
             self.store.where,
             self.store.signatures,
@@ -191,7 +217,7 @@ class ClusterStore(RowStore):
 
     def _write(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         s, numbers = self.store, np.array(parts, dtype=np.int64)
-        k.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values)
+        b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values)
         self._written += len(rows)
         equal = self._equal_parts[s.rows[rows[0], r.ROW_SIGNATURE]]
         for part in parts:
@@ -214,12 +240,12 @@ class ClusterStore(RowStore):
     def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         lows = np.empty((tests, len(rows)), dtype=np.int64)
         highs = np.empty((tests, len(rows)), dtype=np.int64)
-        k.read_bounds(self.store, rows, lows, highs)
+        b.read_bounds(self.store, rows, lows, highs)
         return lows, highs
 
     def _grow_rows(self, size: int) -> None:
         where = grown(self.store.where, size, a.ABSENT)
-        self.store = self.store._replace(rows=self.arrays.rows, where=where)
+        self.store = self.store._replace(rows=self.arrays.rows, ids=self.arrays.ids, where=where)
 
     # --- placing ----------------------------------------------------------------------------------
 
@@ -279,7 +305,7 @@ class ClusterStore(RowStore):
         columns = self.columns_in_use()
         samples = np.empty((columns, min(_SAMPLES, 2 * self.count + 1)), dtype=np.int64)
         counts = np.zeros(columns, dtype=np.int64)
-        k.sample_bounds(self.store, self.row_top, max(1, self.count // (_SAMPLES // 2)), samples, counts)
+        b.sample_bounds(self.store, self.row_top, max(1, self.count // (_SAMPLES // 2)), samples, counts)
         return samples, counts
 
     def _trim(self) -> None:
@@ -295,9 +321,9 @@ class ClusterStore(RowStore):
             size = used + used // 16 + least
             if size < len(getattr(s, name)):
                 self.store = s = s._replace(**{name: grown(getattr(s, name), size)})
-        slots = int(state[a.SLOT_TOP]) * 17 // 16 + 3 * a.MOST
-        if slots * a.SLOT_BYTES < len(s.bytes):
-            self.store = s._replace(**_pool(slots, s.bytes))
+        units = int(state[a.UNIT_TOP]) * 17 // 16 + 3 * a.LARGEST_BLOCK + 2 * int(state[a.LARGEST_DIRECTORY])
+        if units < len(s.longs):
+            self.store = s._replace(**_pool(units, s.bytes))
 
     def place_all(self) -> None:
         """Place all rows anew."""
@@ -330,9 +356,9 @@ class ClusterStore(RowStore):
             self._make_table(int(state[a.WANTED]))
             state[a.WANTED] = a.NONE
             return
-        slots = len(s.bytes) // a.SLOT_BYTES
-        if state[a.SLOT_TOP] + 2 * a.MOST > slots:
-            self.store = s = s._replace(**_pool(max(slots * 5 // 4, slots + 4 * a.MOST), s.bytes))
+        units, margin = len(s.longs), 2 * (a.LARGEST_BLOCK + int(state[a.LARGEST_DIRECTORY]))
+        if state[a.UNIT_TOP] + margin > units:
+            self.store = s = s._replace(**_pool(max(units * 5 // 4, units + 2 * margin), s.bytes))
         if state[a.BLOCK_TOP] >= len(s.blocks):
             self.store = s = s._replace(blocks=grown(s.blocks, len(s.blocks) * 5 // 4 + 16))
         if state[a.BUCKET_TOP] >= len(s.buckets):
@@ -348,6 +374,7 @@ class ClusterStore(RowStore):
         bits = k.COLUMN_BITS + k.CLASS_BITS
         ranged = [code >> bits, code] if code >> 2 * bits else []
         template = self.configuration.templates[code >> 2 * bits if ranged else code]
+        head, order = (template.head[0], template.head[1]) if template.head else (a.NONE, a.NONE)
         parts = [(column, a.NONE, 0) for column in template.schema]
         for part in ranged:
             column = (part >> k.CLASS_BITS & (1 << k.COLUMN_BITS) - 1) - 1
@@ -361,9 +388,8 @@ class ClusterStore(RowStore):
             self.store = self.store._replace(tables=grown(self.store.tables, 2 * number))
         line = self.store.tables[number]
         line[:] = 0
-        line[a.TABLE_CODE], line[a.TABLE_WIDTH], line[a.TABLE_HEAD] = code, len(parts), a.NONE
-        if template.head is not None:
-            line[a.TABLE_HEAD], _, line[a.TABLE_SOLE] = template.head
+        line[a.TABLE_CODE], line[a.TABLE_WIDTH], line[a.TABLE_TESTS] = code, len(parts), template.tests
+        line[a.TABLE_HEAD], line[a.TABLE_ORDER] = head, order if self.planner.ordered else a.NONE
         for at, fields in enumerate(parts):
             start = a.TABLE_PARTS + a.PART_FIELDS * at
             line[start : start + a.PART_FIELDS] = fields
@@ -400,26 +426,26 @@ class ClusterStore(RowStore):
 
     def _match_part(self, worker: Worker, keys: Keys, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
         if len(worker.buffers.queue) < self._probes:
-            worker.buffers = worker.buffers._replace(queue=np.zeros((self._probes, 2), dtype=np.int64))
+            worker.buffers = worker.buffers._replace(
+                queue=np.zeros((self._probes, m.QUEUE_FIELDS), dtype=np.int64)
+            )
         codes = self.codes(keys)
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
         if shared and len(worker.seen) <= len(self.arrays.ids):
             worker.seen = np.zeros(len(self.arrays.ids) + 1, dtype=np.int64)
-        out = np.empty(worker.room, dtype=np.int64)
+        out = worker.answer()
         done = 0
         while True:
             done = m.match_events(
-                self.store, self.arrays.ids, keys, codes, done, self.planner.ahead, shared, ordered,
+                self.store, keys, codes, done, self.planner.ahead, shared, ordered,
                 worker.seen, worker.buffers, offsets, out,
             )  # fmt: skip
             if done == len(keys):
                 break
-            larger = np.empty(2 * len(out), dtype=np.int64)
-            larger[: offsets[done]] = out[: offsets[done]]
-            out = larger
+            out = worker.enlarge(int(offsets[done]))
         found = out[: offsets[-1]]
         worker.room = max(1024, len(found) * 5 // 4)
-        return offsets, found if 2 * len(found) > len(out) else found.copy()
+        return offsets, found if 4 * len(found) > len(out) else found.copy()
 
     def match_bits(
         self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int = MAX_INTERFACE + 1
@@ -436,14 +462,14 @@ class ClusterStore(RowStore):
 
     def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
         """Mark the string codes that rows name."""
-        k.mark_codes(self.store, is_string, self.row_top, live)
+        b.mark_codes(self.store, is_string, self.row_top, live)
 
     def structure_bytes(self) -> dict[str, int]:
         """What the structure takes, in bytes, by part."""
         s = self.store
         parts: dict[str, tuple[npt.NDArray[Any], ...]] = {
             "bounds": (s.bounds,),
-            "slots": (s.bytes,),
+            "slots and directories": (s.bytes,),
             "access index": (s.places, s.buckets, s.blocks),
             "codes": (s.coding, s.cuts),
             "signatures and tables": (s.signatures, s.tables),
@@ -494,7 +520,8 @@ def _some(count: int, thing: str) -> str:
     return f"{count} {thing}{'s' if count != 1 else ''}"
 
 
-def _pool(slots: int, old: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
-    """The pool with room for so many slots, as the store has it."""
-    data = grown(old, slots * a.SLOT_BYTES)
-    return {"bytes": data, "shorts": data.view(np.uint16), "words": data.view(np.int32)}
+def _pool(units: int, old: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+    """The pool with room for so many units, as the store has it."""
+    data = grown(old, 8 * units)
+    views = {"shorts": np.uint16, "words": np.int32, "longs": np.int64}
+    return {"bytes": data, **{name: data.view(kind) for name, kind in views.items()}}

@@ -9,7 +9,7 @@ import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventType, parse
 from covey.matcher.engines.cluster import ClusterEngine
-from covey.matcher.engines.cluster_arrays import PLACES_USED, SLOT_TOP, TABLE_BUCKETS, TABLES
+from covey.matcher.engines.cluster_arrays import PLACES_USED, TABLE_BUCKETS, TABLES, UNIT_TOP
 from covey.matcher.engines.cluster_planning import MOST_SCHEMAS
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
@@ -67,7 +67,7 @@ def test_room_that_was_given_back_is_used_again() -> None:
         assert engine.match(batch)[1].tolist() == [1]
         engine.remove_many(np.arange(700))
         assert engine.match(batch)[1].tolist() == []
-        tops.append((int(engine.store.store.state[SLOT_TOP]), len(engine.store.store.bounds)))
+        tops.append((int(engine.store.store.state[UNIT_TOP]), len(engine.store.store.bounds)))
     assert tops[-1] == tops[1]
 
 

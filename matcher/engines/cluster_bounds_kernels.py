@@ -1,0 +1,153 @@
+"""Kernels of the cluster engine that write, read and sample the exact bounds of rows; the arrays are drawn in
+`cluster_arrays.py`.
+"""
+
+from __future__ import annotations
+
+from numba import boolean, int32, int64
+
+from covey.matcher.engines.cluster_arrays import (
+    ABSENT,
+    NONE,
+    PLACE,
+    SIGN_SIZE,
+    SIGN_TESTS,
+    STORE,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_SHAPE,
+    TEST_WORD,
+    WAITING,
+)
+from covey.matcher.engines.cluster_kernels import (
+    BOTH,
+    FIXED,
+    HASHED,
+    HIGH,
+    LOW,
+    choose_ranges,
+    code_row,
+    high_bound,
+    low_bound,
+)
+from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.kernel import array, frozen, kernel
+from covey.matcher.keys import NOTHING
+
+
+@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64),
+        frozen(int64, 2), frozen(int64, 2))  # fmt: skip
+def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
+    """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
+    wait.
+    """
+    for i in range(rows.size):
+        row_table[rows[i], ROW_PLACE] = places[i]
+        where[rows[i], PLACE] = WAITING
+    signature = row_table[rows[0], ROW_SIGNATURE]
+    for t in range(lows.shape[0]):
+        line = SIGN_TESTS + TEST_FIELDS * t
+        shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
+        for i in range(rows.size):
+            at = places[i] + word
+            if shape <= FIXED:
+                bounds[at] = lows[t, i] if lows[t, i] == highs[t, i] else NOTHING
+            if shape in (LOW, BOTH):
+                bounds[at] = lows[t, i]
+            if shape in (HIGH, BOTH):
+                bounds[at + (1 if shape == BOTH else 0)] = highs[t, i]
+    return 0
+
+
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2))
+def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: ignore[no-untyped-def]
+    """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
+    end, in this order. An equality whose ends differ holds for nothing.
+
+    It takes three arrays and not the store, since unpacking the store costs more than one bound.
+    """
+    for p in range(parts.size):
+        line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
+        is_high = parts[p] & 1 == 0
+        for i in range(rows.size):
+            signature = row_table[rows[i], ROW_SIGNATURE]
+            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
+            shape = signatures[signature, line + TEST_SHAPE]
+            if shape == BOTH and is_high:
+                at += 1
+            if shape <= FIXED and is_high and bounds[at] != values[p, i]:
+                bounds[at] = NOTHING
+            else:
+                bounds[at] = values[p, i]
+    return 0
+
+
+@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
+def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
+    """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
+    for i in range(rows.size):
+        signature, place = store.rows[rows[i], ROW_SIGNATURE], store.rows[rows[i], ROW_PLACE]
+        for t in range(lows.shape[0]):
+            lows[t, i] = low_bound(store, signature, place, t)
+            highs[t, i] = high_bound(store, signature, place, t)
+    return 0
+
+
+@kernel(STORE, int64, int64, array(int64, 2), array(int64))
+def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
+    """Bounds by column of every `step`-th row below `top`, as they are drawn at the ends of ranges:
+    samples[c, :counts[c]].
+    """
+    for row in range(0, top, step):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            column = store.signatures[signature, line + TEST_COLUMN]
+            if column >= samples.shape[0]:
+                continue
+            shape = store.signatures[signature, line + TEST_SHAPE]
+            at = place + store.signatures[signature, line + TEST_WORD]
+            for end in range(2 if shape == BOTH else 1):
+                if counts[column] < samples.shape[1]:
+                    samples[column, counts[column]] = store.bounds[at + end]
+                    counts[column] += 1
+    return 0
+
+
+@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
+def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
+    """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
+    2**16, and the same again; NONE for the column where there is none.
+    """
+    for i in range(rows.size):
+        code_row(store, rows[i], scratch)
+        choose_ranges(store, rows[i], scratch)
+        line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
+        for r in range(2):
+            test = scratch[r]
+            found[i, 3 * r] = NONE
+            if test != NONE:
+                found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+                found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
+                found[i, 3 * r + 2] = scratch[2 + r]
+    return 0
+
+
+@kernel(STORE, frozen(boolean), int64, array(boolean))
+def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
+    """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
+    for row in range(top):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            if is_string[store.signatures[signature, line + TEST_COLUMN]]:
+                at = place + store.signatures[signature, line + TEST_WORD]
+                shape = store.signatures[signature, line + TEST_SHAPE]
+                for end in range(2 if shape == BOTH else 1):
+                    if 0 < store.bounds[at + end] < live.size:
+                        live[store.bounds[at + end]] = True
+    return 0
