@@ -20,7 +20,7 @@ CITATION = (
 
 
 def run(plan: Plan, say: Say) -> Report:
-    """All figures. Cost: `quick` is 76 runs, about four minutes of processor time."""
+    """All figures. Cost: `quick` is 76 runs, five to ten minutes of processor time."""
     with tempfile.TemporaryDirectory(prefix="covey-jayaram-") as folder:
         results = play_experiments(experiments(plan), Path(folder), say)
     findings = [table_1(results)]
