@@ -29,10 +29,22 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
         SMALL.having(crashes=2, parts=2, loss=0.02, jitter_ms=5.0),
         SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
         SMALL.having(load="highway", publishers=24, event_rate=10.0, parts=3, routing="static"),
+        SMALL.having(load="market", engine="poset", batch=2),
         SMALL.having(topology="preferential", brokers=30),
         SMALL.having(brokers=4, subscribers=0, update_rate=0.0),
     ],
-    ids=["at", "static", "old-first", "cluster", "faults", "htm", "htm-static", "preferential", "nobody"],
+    ids=[
+        "at",
+        "static",
+        "old-first",
+        "cluster",
+        "faults",
+        "htm",
+        "htm-static",
+        "market",
+        "preferential",
+        "nobody",
+    ],
 )
 def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
     report = Run(scenario).play()
