@@ -36,4 +36,8 @@ def events_in(message: Message) -> int:
 
 
 def _values_bytes(message: Subscribe | Update) -> int:
-    return sum(_VALUE_BYTES + (len(v) if isinstance(v, str) else 0) for v in message.values.values())
+    size = _VALUE_BYTES * len(message.values)
+    for value in message.values.values():
+        if isinstance(value, str):
+            size += len(value)
+    return size
