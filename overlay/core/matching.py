@@ -5,9 +5,9 @@ match, columnwise for all subscriptions of one filter. A thousand UPDs between t
 the engine one `update_many`, and an UPD that is overtaken by the next costs it nothing.
 
 An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
-events meet few filters, the changes go on waiting and the filters are walked, until that has cost as much as
-the changes would have: at most twice what the better of the two would have cost, whatever comes. Engines of
-the literature are there to be measured, and always answer themselves.
+events meet few filters, the changes go on waiting and the filters are walked, until that has cost about as
+much as the changes would have. A batch of many events is never walked: there no step is taken per event.
+Engines of the literature are there to be measured, and always answer themselves.
 
 Invariant: after `flush` the engine holds exactly the interests that were put and not discarded, under their
 uids, with the values they had at the flush; a match answers for these, by the engine or by a walk.
@@ -50,8 +50,13 @@ class Matched(Protocol):
 
 _WALKING = "cluster"
 """The engine beside which filters may be walked: the one that is there to be fast."""
-_PAIRS_PER_CHANGE = 128
-"""How many pairs of an event and a filter are tested in the time that one change takes the engine."""
+_FEW_EVENTS = 16
+"""Batches of more are not walked."""
+_PAIRS_ALONE = 128
+_PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
+"""How many pairs of an event and a filter, at about 0.3 µs, are tested in the time that the engine takes for
+few changes, each; for many of them, columnwise; and for each of these many: 130 µs, 400 µs and 2.5 µs.
+"""
 
 
 class Matching:
@@ -152,10 +157,11 @@ class Matching:
 
     def _cheap_to_walk(self, events: int) -> bool:
         """Whether to walk the filters now; counts the walk."""
-        if not self._dirty or not self._walks:
+        changes = len(self._dirty)
+        if not changes or not self._walks or events > _FEW_EVENTS:
             return False
         self._walked += events * len(self._wanted)
-        return self._walked <= _PAIRS_PER_CHANGE * len(self._dirty)
+        return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
 
     # --- bringing the engine up to date ---------------------------------------------------------------------
 

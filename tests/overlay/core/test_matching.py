@@ -117,6 +117,13 @@ def test_few_events_leave_changes_waiting_and_many_do_not() -> None:
     assert matching.installed() == {interest.uid: 1}
 
 
+@pytest.mark.parametrize(("events", "changes"), [(100, 200), (16, 500)])
+def test_many_events_or_many_pairs_are_left_to_the_engine_whatever_waits(events: int, changes: int) -> None:
+    matching, interests = made(changes)
+    matching.match(EventPoints(quotes(random.Random(0), events)))
+    assert len(matching.installed()) == len(interests)
+
+
 def test_a_single_change_among_many_filters_is_brought_to_the_engine() -> None:
     matching, interests = made(2000)
     matching.flush()
