@@ -81,6 +81,17 @@ def test_imports_point_down(room: str) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("room", ["matcher", "overlay/core"])
+def test_pure_rooms_know_times_as_values_but_never_ask_what_time_it_is(room: str) -> None:
+    asking = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
+        for path in sources(room)
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.Attribute) and node.attr in ("now", "today", "utcnow")
+    ]
+    assert not asking
+
+
 def test_protobuf_stays_in_the_codec_and_beside_the_sockets() -> None:
     touching = {
         str(path.relative_to(ROOT))
