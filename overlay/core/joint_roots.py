@@ -11,63 +11,38 @@ has not yet taken in, or has put below something, is left out of the answer.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.roots import Roots
+from covey.overlay.core.roots import HeldRoots, ScannedRoots
 
 if TYPE_CHECKING:
     from covey.overlay.core.poset import Forest
 
 
-class JointRoots:
+class JointRoots(HeldRoots):
     """`Roots` over the forests of all groups but one. A question costs one of each of the other groups."""
 
     def __init__(self, groups: Mapping[str, Forest], but: str) -> None:
+        super().__init__()
         self._groups = groups
         self._but = but
-        self._nodes: dict[int, Interest] = {}
-        self._entry: dict[int, int] = {}
-        self._entries = 0
 
-    def add(self, node: Interest) -> None:
-        self._entries += 1
-        self._entry[node.uid] = self._entries
-        self._nodes[node.uid] = node
-
-    def discard(self, node: Interest) -> None:
-        del self._nodes[node.uid], self._entry[node.uid]
-
-    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        cover = self.find_cover(node) if node.loses else None
-        return cover, self.covered_by(node) if node.gains and cover is None else []
-
-    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
+    def find_cover(self, node: Interest) -> Interest | None:
         for roots in self._others(node):
             found = roots.find_cover(node, self._nodes)
             if found is not None:
                 return found
         return None
 
-    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+    def covered_by(self, node: Interest) -> list[Interest]:
         found: list[Interest] = []
         for roots in self._others(node):
             found += roots.covered_by(node, self._nodes)
-        if len(found) > 1:
-            found.sort(key=lambda root: self._entry[root.uid])
-        return found
+        return self._in_order(found)
 
-    def _others(self, node: Interest) -> Iterator[Roots]:
+    def _others(self, node: Interest) -> Iterator[ScannedRoots]:
         for group, forest in self._groups.items():
             if group != self._but and group != node.group:
                 yield forest.searched
-
-    def __contains__(self, uid: int) -> bool:
-        return uid in self._nodes
-
-    def __iter__(self) -> Iterator[Interest]:
-        return iter(self._nodes.values())
-
-    def __len__(self) -> int:
-        return len(self._nodes)

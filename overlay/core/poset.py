@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.roots import IndexedRoots, Roots
+from covey.overlay.core.roots import IndexedRoots, Roots, ScannedRoots
 
 
 class Heir(NamedTuple):
@@ -263,8 +263,9 @@ class Forest:
         return iter(self._roots)
 
     @property
-    def searched(self) -> Roots:
-        """Its roots, to be asked what `Roots` answers."""
+    def searched(self) -> ScannedRoots:
+        """Its roots, for a second level to ask (`joint_roots.py`); a second level has none of its own."""
+        assert isinstance(self._roots, ScannedRoots)
         return self._roots
 
     def root_of(self, node: Interest) -> Interest:

@@ -1,14 +1,14 @@
 """The roots of a covering forest, and the two questions that a change asks of them.
 
 `find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Nothing
-else about the roots is searched; `among` leaves only those of some uids in the answer. Few roots are scanned
-(`ScannedRoots`); many are kept in an index of their regions as well (`IndexedRoots`,
-`matcher/region_index.py`), which names the few that are worth comparing. The answers are deterministic: they
-depend on the history of `add`, `move` and `discard` alone.
+else about the roots is searched. Few roots are scanned (`ScannedRoots`); many are kept in an index of their
+regions as well (`IndexedRoots`, `matcher/region_index.py`), which names the few that are worth comparing. The
+answers are deterministic: they depend on the history of `add`, `move` and `discard` alone.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterator
 from typing import Protocol
 
@@ -33,11 +33,11 @@ class Roots(Protocol):
         """
         ...
 
-    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
+    def find_cover(self, node: Interest) -> Interest | None:
         """A root, other than the node itself, that covers it."""
         ...
 
-    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+    def covered_by(self, node: Interest) -> list[Interest]:
         """The roots, other than the node itself, that it covers, in order of their entry."""
         ...
 
@@ -50,22 +50,53 @@ class Roots(Protocol):
     def __len__(self) -> int: ...
 
 
-class ScannedRoots:
-    """Roots in a plain dict: both questions look at each of them."""
+class HeldRoots(ABC):
+    """The container itself, and the numbers by which an answer is put in order; how to answer is open."""
 
-    def __init__(self, covers: Covers = covers_region) -> None:
-        self._covers = covers
+    def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
+        self._entry: dict[int, int] = {}
+        self._entries = 0
 
     def add(self, node: Interest) -> None:
+        self._entries += 1
+        self._entry[node.uid] = self._entries
         self._nodes[node.uid] = node
 
     def discard(self, node: Interest) -> None:
-        del self._nodes[node.uid]
+        del self._nodes[node.uid], self._entry[node.uid]
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
         cover = self.find_cover(node) if node.loses else None
         return cover, self.covered_by(node) if node.gains and cover is None else []
+
+    @abstractmethod
+    def find_cover(self, node: Interest) -> Interest | None: ...
+
+    @abstractmethod
+    def covered_by(self, node: Interest) -> list[Interest]: ...
+
+    def _in_order(self, found: list[Interest]) -> list[Interest]:
+        if len(found) > 1:
+            found.sort(key=lambda root: self._entry[root.uid])
+        return found
+
+    def __contains__(self, uid: int) -> bool:
+        return uid in self._nodes
+
+    def __iter__(self) -> Iterator[Interest]:
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+class ScannedRoots(HeldRoots):
+    """Both questions look at each of the roots; `among` leaves only those of some uids in the answer."""
+
+    def __init__(self, covers: Covers = covers_region) -> None:
+        super().__init__()
+        self._covers = covers
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         covers, region = self._covers, node.region
@@ -82,15 +113,6 @@ class ScannedRoots:
             if (among is None or uid in among) and covers(region, root.region) and root is not node
         ]
 
-    def __contains__(self, uid: int) -> bool:
-        return uid in self._nodes
-
-    def __iter__(self) -> Iterator[Interest]:
-        return iter(self._nodes.values())
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
 
 FEW = 16
 """Up to so many roots are compared one by one: cheaper than an index, and no kernel has to be there."""
@@ -103,13 +125,9 @@ class IndexedRoots(ScannedRoots):
         super().__init__()
         self._few = few
         self._index: RegionIndex | None = None
-        self._entry: dict[int, int] = {}
-        self._entries = 0
 
     def add(self, node: Interest) -> None:
         super().add(node)
-        self._entries += 1
-        self._entry[node.uid] = self._entries
         if self._index is not None:
             self._index.put(node.uid, node.region)
         elif len(self._nodes) > self._few:
@@ -119,7 +137,6 @@ class IndexedRoots(ScannedRoots):
 
     def discard(self, node: Interest) -> None:
         super().discard(node)
-        del self._entry[node.uid]
         if self._index is not None:
             self._index.take(node.uid)
             if len(self._nodes) <= self._few // 2:
@@ -145,13 +162,12 @@ class IndexedRoots(ScannedRoots):
         if self._index is None:
             return super().covered_by(node, among)
         covers, region, uid, nodes = self._covers, node.region, node.uid, self._nodes
-        found = [
-            nodes[candidate]
-            for candidate in self._index.may_be_covered(region)
-            if candidate != uid
-            and (among is None or candidate in among)
-            and covers(region, nodes[candidate].region)
-        ]
-        if len(found) > 1:
-            found.sort(key=lambda root: self._entry[root.uid])
-        return found
+        return self._in_order(
+            [
+                nodes[candidate]
+                for candidate in self._index.may_be_covered(region)
+                if candidate != uid
+                and (among is None or candidate in among)
+                and covers(region, nodes[candidate].region)
+            ]
+        )
