@@ -44,7 +44,6 @@ class SearchTreeStore(RowStore):
         self._placed = 0
         self._placed_at_arrangement = 0
         self._residuals: dict[tuple[int, ...], int] = {}
-        self._residual_of: dict[tuple[int, int], int] = {}
         self._tree = self._empty_tree()
 
     def _empty_tree(self) -> k.Tree:

@@ -31,15 +31,14 @@ from covey.overlay.core.client import ClientSession, DeliverTo, Listening, Match
 from covey.overlay.core.link import Frame
 from covey.overlay.core.messages import Deliver, Message
 from covey.overlay.core.size import size_of
+from covey.overlay.node.calls import decode_inspection, encode_describe
 from covey.overlay.node.channel import DESCRIBE, INSPECT, open_channel, reason_of
 from covey.overlay.node.codec import (
     Greeting,
     MessageError,
     WireMessage,
     decode_event_type,
-    decode_inspection,
     decode_message,
-    encode_describe,
     event_bytes,
 )
 from covey.overlay.node.limits import SlowConsumer

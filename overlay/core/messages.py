@@ -17,7 +17,7 @@ keep the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -237,13 +237,3 @@ class Drop:
 
 
 Action = Send | Drop
-
-
-@dataclass(slots=True)
-class Actions:
-    """The list of actions that one message gives rise to, while it is being made."""
-
-    items: list[Action] = field(default_factory=list)
-
-    def send(self, interface: Interface, message: Message) -> None:
-        self.items.append(Send(interface, message))

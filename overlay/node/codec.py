@@ -1,4 +1,4 @@
-"""The wire form of Covey: the only module that knows protobuf (proto/broker.proto).
+"""The wire form of what travels over a connection (proto/broker.proto); `calls.py` has that of single calls.
 
 Bytes become a `Greeting` or a `Frame` whose messages are still in wire form (`decode_packet`); those become
 core messages one by one (`decode_message`), since what a message means may depend on the schema that the one
@@ -551,63 +551,3 @@ def _refuse(wire: pb.Message, kind: str, status: str, reason: str) -> Refuse:
         return Refuse(0, status, reason, 0, events.type_name, events.first_sequence, events.count)
     type_name = body.event_type.name if kind == "advertise" else getattr(body, "type_name", "")
     return Refuse(body.epoch, status, reason, getattr(body, "subscription_id", 0), type_name)
-
-
-# --- Describe and Inspect -------------------------------------------------------------------------
-
-
-def encode_describe(type_name: str) -> bytes:
-    return pb.DescribeRequest(type_name=type_name).SerializeToString()
-
-
-def decode_describe(data: bytes) -> str:
-    """The type name asked for. `MalformedPacketError` for bytes that are no request."""
-    try:
-        return pb.DescribeRequest.FromString(data).type_name
-    except DecodeError as error:
-        raise MalformedPacketError(f"{len(data)} bytes are no DescribeRequest: {error}") from None
-
-
-def encode_explain(interface: str, subscription_id: int, event: str) -> bytes:
-    request = pb.ExplainRequest(interface=interface, subscription_id=subscription_id, event=event)
-    return request.SerializeToString()
-
-
-def decode_explain(data: bytes) -> tuple[str, int, str]:
-    """The interface, the subscription and the event asked for. `MalformedPacketError` for anything else."""
-    try:
-        request = pb.ExplainRequest.FromString(data)
-    except DecodeError as error:
-        raise MalformedPacketError(f"{len(data)} bytes are no ExplainRequest: {error}") from None
-    return request.interface, request.subscription_id, request.event
-
-
-def encode_follow(type_name: str, publisher: str, sequence: int) -> bytes:
-    request = pb.FollowRequest(type_name=type_name, publisher=publisher, sequence=sequence)
-    return request.SerializeToString()
-
-
-def decode_follow(data: bytes) -> tuple[str, str, int]:
-    """The type, publisher and sequence number of the event. `MalformedPacketError` for anything else."""
-    try:
-        request = pb.FollowRequest.FromString(data)
-    except DecodeError as error:
-        raise MalformedPacketError(f"{len(data)} bytes are no FollowRequest: {error}") from None
-    return request.type_name, request.publisher, request.sequence
-
-
-def encode_explanation(json: str) -> bytes:
-    return pb.ExplainReply(json=json).SerializeToString()
-
-
-def decode_explanation(data: bytes) -> str:
-    return pb.ExplainReply.FromString(data).json
-
-
-def encode_inspection(text: str, json: str) -> bytes:
-    return pb.InspectReply(text=text, json=json).SerializeToString()
-
-
-def decode_inspection(data: bytes) -> tuple[str, str]:
-    reply = pb.InspectReply.FromString(data)
-    return reply.text, reply.json

@@ -21,20 +21,22 @@ from grpc_reflection.v1alpha import reflection
 
 from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.link import LinkError
+from covey.overlay.node.calls import (
+    decode_describe,
+    decode_explain,
+    decode_follow,
+    encode_explanation,
+    encode_inspection,
+)
 from covey.overlay.node.channel import server_options
 from covey.overlay.node.codec import (
     SERVICE,
     Greeting,
     MalformedPacketError,
     Role,
-    decode_describe,
-    decode_explain,
-    decode_follow,
     decode_packet,
     encode_event_type,
-    encode_explanation,
     encode_greeting,
-    encode_inspection,
 )
 from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.delay import delayed
