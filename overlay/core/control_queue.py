@@ -9,9 +9,10 @@ newest one stands for all. DESIGN section 4 ("latest wins").
 
 So an Update may pass others, and one that gives something up may come before one that takes it over. The peer
 must then see nothing in between: what lies between the two places leaves in one frame, whose messages take
-effect together. Hence an Update takes up a later one only across what fits into a frame (`max_bytes`); it
-holds at most one Update per subscription within that many bytes, however fast the values change. A frame that
-may not end where it is full ends later, at no more than twice its size.
+effect together. For a frame to have a bound, the queue is cut into stretches of so many bytes (`max_bytes` of
+`append`), and an Update takes up later ones of its own stretch only: there is at most one per subscription in
+each, however fast the values change. A frame that may not end where it is full (`max_bytes` of `take`) ends
+with that stretch at the latest.
 """
 
 from __future__ import annotations
@@ -26,17 +27,15 @@ from covey.overlay.core.size import size_of
 class _Waiting:
     """A message and its size; None once a later message stands for it.
 
-    `place` counts messages as they came; `newest` is the place of the last one it has taken up. `start` is
-    how many bytes were queued before it.
+    `place` counts messages as they came; `newest` is the place of the last one it has taken up.
     """
 
-    __slots__ = ("message", "newest", "place", "size", "start")
+    __slots__ = ("message", "newest", "place", "size")
 
-    def __init__(self, message: Message, place: int, start: int) -> None:
+    def __init__(self, message: Message, place: int) -> None:
         self.message: Message | None = message
         self.size = size_of(message)
         self.place = self.newest = place
-        self.start = start
 
 
 class ControlQueue:
@@ -44,9 +43,9 @@ class ControlQueue:
 
     __slots__ = (
         "_acknowledge",
-        "_bytes",
         "_last_epoch",
         "_places",
+        "_stretch",
         "_updates",
         "urgent",
         "waiting",
@@ -58,8 +57,9 @@ class ControlQueue:
     def clear(self) -> None:
         self.waiting: deque[_Waiting] = deque()
         """What waits, messages that a later one stands for included; empty when there is nothing to take."""
-        self._places = self._bytes = 0
-        self._updates: dict[int, _Waiting] = {}
+        self._places = 0
+        self._stretch = 0  # Bytes of the last stretch.
+        self._updates: dict[int, _Waiting] = {}  # Of the last stretch, by subscription.
         self._last_epoch: Update | None = None
         self._acknowledge: _Waiting | None = None
         self.urgent = False
@@ -68,9 +68,12 @@ class ControlQueue:
         """How many messages wait, those that a later one stands for included."""
         return len(self.waiting)
 
-    def _queue(self, message: Message) -> _Waiting:
-        waiting = _Waiting(message, self._places, self._bytes)
-        self._bytes += waiting.size
+    def _queue(self, message: Message, max_bytes: int) -> _Waiting:
+        waiting = _Waiting(message, self._places)
+        self._stretch += waiting.size
+        if self._stretch > max_bytes:
+            self._stretch = waiting.size
+            self._updates.clear()
         self.waiting.append(waiting)
         return waiting
 
@@ -78,24 +81,22 @@ class ControlQueue:
         """Queue a message, or merge it into one that waits. O(values)."""
         self._places += 1
         if isinstance(message, Acknowledge):
-            self._append_acknowledge(message)
+            self._append_acknowledge(message, max_bytes)
             return
         if isinstance(message, Refuse):
             # An acknowledgement of arrival must not come before the refusal: it is not held back.
             self.urgent = True
-            self._queue(message)
+            self._queue(message, max_bytes)
             return
         if isinstance(message, Update):
             earlier = self._updates.get(message.subscription_id)
-            if earlier is not None and (
-                earlier is self.waiting[-1] or self._bytes + size_of(message) - earlier.start <= max_bytes
-            ):
+            if earlier is not None:
                 self._merge(earlier, message)
                 return
-            self._updates[message.subscription_id] = self._queue(message)
+            self._updates[message.subscription_id] = self._queue(message, max_bytes)
         else:
             self._updates.clear()
-            self._queue(message)
+            self._queue(message, max_bytes)
         self._last_epoch = None  # This message's epoch is newer, and covers it.
 
     def _merge(self, earlier: _Waiting, update: Update) -> None:
@@ -110,18 +111,18 @@ class ControlQueue:
             earlier.message = replace(old, values=values, since_ns=since_ns)
             self._last_epoch = replace(update, values={}, since_ns=0)
         earlier.newest = self._places
-        self._bytes -= earlier.size
+        self._stretch -= earlier.size
         earlier.size = size_of(earlier.message)
-        self._bytes += earlier.size
+        self._stretch += earlier.size
 
-    def _append_acknowledge(self, message: Acknowledge) -> None:
+    def _append_acknowledge(self, message: Acknowledge, max_bytes: int) -> None:
         waiting = self._acknowledge
         if waiting is not None:
             if self.waiting[-1] is waiting:
                 waiting.message = message
                 return
             waiting.message = None  # A refusal between the two must come before the newer one.
-        self._acknowledge = self._queue(message)
+        self._acknowledge = self._queue(message, max_bytes)
 
     def take(self, max_bytes: int) -> tuple[list[Message], int]:
         """The messages for one frame, at least one if any waits, and their size."""
@@ -133,14 +134,16 @@ class ControlQueue:
                 break
             newest = max(newest, waiting.newest)
             self.waiting.popleft()
+            message = waiting.message
             if waiting is self._acknowledge:
                 self._acknowledge = None
-            if waiting.message is not None:
-                messages.append(waiting.message)
+            elif isinstance(message, Update) and self._updates.get(message.subscription_id) is waiting:
+                del self._updates[message.subscription_id]
+            if message is not None:
+                messages.append(message)
                 size += waiting.size
-        self._updates.clear()
         if not self.waiting:
-            self._places = self._bytes = 0
+            self._places = self._stretch = 0
             self.urgent = False
             if self._last_epoch is not None:
                 messages.append(self._last_epoch)

@@ -28,6 +28,10 @@ M = TypeVar("M")
 
 DEFAULT_FRAME_BYTES = 4 << 20
 DEFAULT_WINDOW_BYTES = 4 << 20
+CONTROL_BYTES = 12 << 10
+"""About how much control one frame takes, some hundred updates. The next broker then handles one frame while
+this one makes the next: 512 awaited updates at a time, through three brokers in a row and back, came to 4,300
+a second in place of 3,000 (2 cores); with 2,500 bytes, as with as much as there was, to 3,000."""
 
 
 class LinkError(CoveyError):
@@ -268,7 +272,7 @@ class Link:
             return self._frame(again.sequence, again.messages)
         queued = self._control.waiting or self._events
         if queued and (len(self._retained) < self._frames_in_flight or self._control.urgent):
-            messages, size = self._control.take(self.max_frame_bytes)
+            messages, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
             event_bytes, events = self._take_events(messages, size) if self._events else (0, 0)
             if messages:
                 self.sent += 1

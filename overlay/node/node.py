@@ -211,10 +211,12 @@ class Node:
             if isinstance(message, Publish):
                 events.append(message)
             elif message is not None:
-                self._feed_events(outlet, events)
-                events = []
+                if events:
+                    self._feed_events(outlet, events)
+                    events = []
                 self._feed(outlet, message)
-        self._feed_events(outlet, events)
+        if events:
+            self._feed_events(outlet, events)
 
     def _understand(self, outlet: Outlet, wire: WireMessage) -> Message | None:
         """The message, or what was admitted of it; None if it was refused."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.control_queue import ControlQueue
-from covey.overlay.core.link import Frame, Hello, Link, LinkError
+from covey.overlay.core.link import CONTROL_BYTES, Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -427,10 +427,12 @@ def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)) | st.none(), max_size=60), st.integers(1, 900)
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)) | st.none(), max_size=60),
+    st.integers(1, 900),
+    st.integers(1, 900),
 )
 def test_every_frame_ends_at_values_that_were_there_together(
-    steps: list[tuple[int, int] | None], max_bytes: int
+    steps: list[tuple[int, int] | None], stretch: int, full: int
 ) -> None:
     """None takes a frame. An Update may pass others only within one: else a peer could see that one
     subscription has given something up before it sees that another has taken it over.
@@ -442,20 +444,44 @@ def test_every_frame_ends_at_values_that_were_there_together(
     reached = 0
     for step in [*steps, *[None] * 70]:
         if step is None:
-            messages, size = queue.take(max_bytes)
+            messages, size = queue.take(full)
             for message in messages:
                 assert isinstance(message, Update)
                 if message.values:
                     seen[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
             reached = next(i for i in range(reached, len(states)) if states[i] == seen)
-            assert size <= max(2 * max_bytes, 96)
+            assert size <= max(full, 96) + max(stretch, 96)
         else:
             subscription, value = step
             said[subscription] = value
             states.append(dict(said))
-            queue.append(Update(len(states), subscription, {"a": value}), max_bytes)
+            queue.append(Update(len(states), subscription, {"a": value}), stretch)
     assert seen == said
     assert len(queue) == 0
+
+
+def test_control_leaves_in_frames_that_the_next_broker_can_handle_meanwhile() -> None:
+    a, b = pair(frames_in_flight=1000)
+    exchange(a, b)
+    updates = [update(i, i, limit=1.0) for i in range(1, 1001)]
+    for message in updates:
+        a.send(message)
+    frames = []
+    while (frame := a.next_frame()) is not None:
+        frames.append(frame)
+    assert [message for frame in frames for message in frame.messages] == updates
+    assert all(sum(size_of(message) for message in frame.messages) <= CONTROL_BYTES for frame in frames)
+    assert len(frames) == -(-1000 // (CONTROL_BYTES // size_of(updates[0])))
+
+
+def test_however_slow_a_link_is_one_update_per_subscription_waits() -> None:
+    """What a frame leaves behind still takes up what comes."""
+    queue = ControlQueue()
+    for epoch in range(1, 10_001):
+        queue.append(update(epoch, epoch % 1000, limit=float(epoch)), 1 << 20)
+        if epoch % 500 == 0:
+            queue.take(1000)
+    assert len(queue) <= 1000
 
 
 # --- two ends over a bad connection ---------------------------------------------------------------
