@@ -26,18 +26,23 @@ def chain(
     batch: Annotated[int, typer.Option(min=1, max=4096, help="Events per published batch.")] = 1024,
     subscriptions: Annotated[int, typer.Option(min=0, help="Further subscriptions at each broker.")] = 1000,
     rate: Annotated[int, typer.Option(min=1, help="Events per second while latency is measured.")] = 1000,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long latency is measured.")] = 10.0,
+    low_rate: Annotated[int, typer.Option(min=1, help="The same, for events that hardly ever meet.")] = 100,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long latency is measured, per rate.")] = 10.0,
+    bare: Annotated[bool, typer.Option(help="Measure bare gRPC relays beside it.")] = True,
     json_output: Json = False,
 ) -> None:
     """Measure a chain: publisher, three brokers in a row, subscriber, each a process of its own.
 
     The subscriber wants every event. A further client holds parametric subscriptions at each broker, of which
     about 1 % match an event. Prints events per second from end to end (the median of several runs), and
-    one-way latency at a steady rate of single events.
+    one-way latency at a steady rate of single events; and beside it the same of three relays that only parse,
+    filter and pass on what comes, each event in a message of its own: what gRPC and the machine cost by
+    themselves.
 
     Example: covey bench chain --runs 3 --json
     """
     from rich.console import Console
+    from rich.table import Table
 
     from covey.matcher import compile_kernels, kernels_cached
     from covey.sim.bench.chain import Plan, measure
@@ -46,16 +51,20 @@ def chain(
     if not kernels_cached():
         console.print("compiling the matcher's kernels (once; about half a minute)")
         compile_kernels()
-    plan = Plan(runs, events, batch, subscriptions, rate, seconds)
+    plan = Plan(runs, events, batch, subscriptions, rate, low_rate, seconds, bare)
     result = asyncio.run(measure(plan, lambda words: console.print(words, highlight=False)))
     if json_output:
         print(json.dumps(result.as_json(), indent=2))
-    else:
-        print(f"throughput  {result.events_per_s:,.0f} events/s (median of {len(result.runs)} runs)")
-        print(f"latency     p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms at {rate:,} events/s")
-        print(
-            f"crowd       {result.matches_per_event:.1f} of its subscriptions at each broker matched an event"
-        )
+        return
+    table = Table("", "events/s", f"p50/p99 ms at {rate:,}/s", f"p50/p99 ms at {low_rate:,}/s", box=None)
+    for name, figures in (("three brokers", result.covey), ("three bare relays", result.bare)):
+        if figures is not None:
+            latencies = (
+                f"{each.p50_ms:.1f} / {each.p99_ms:.1f}" for each in (figures.latency, figures.low_latency)
+            )
+            table.add_row(name, f"{figures.events_per_s:,.0f}", *latencies)
+    Console().print(table)
+    print(f"{result.matches_per_event:.1f} of the crowd's subscriptions at each broker matched an event")
 
 
 @bench.command("scenario")

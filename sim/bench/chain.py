@@ -13,6 +13,9 @@ Throughput: the publisher publishes batches as fast as the overlay takes them; e
 the first publish to the last arrival at the subscriber; the median of several runs, after one that does not
 count. Latency: single events at a steady rate, from just before `publish` to the arrival in the subscriber's
 hands, by the clock that all processes of a machine share.
+
+Beside it, in the same run and the same way, three bare relays in a row (`bare_worker.py`): what gRPC, Arrow
+and this machine cost by themselves.
 """
 
 from __future__ import annotations
@@ -33,40 +36,77 @@ from covey.sim.local_overlay import LocalOverlay, chain
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: sizes, counts and rates."""
+    """What is measured: sizes, counts and rates; latency at `rate` and at `low_rate`, events per second."""
 
     runs: int = 5
     events: int = 1_000_000
     batch: int = 1024
     subscriptions: int = 1000
     rate: int = 1000
+    low_rate: int = 100
     latency_s: float = 10.0
+    bare: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What was measured; `runs` are the events per second of each run, in order."""
+class Latency:
+    """One-way latency of single events, in milliseconds."""
 
-    events_per_s: float
-    runs: tuple[float, ...]
     p50_ms: float
     p99_ms: float
-    matches_per_event: float
+
+    def as_json(self) -> dict[str, float]:
+        return {"p50": round(self.p50_ms, 3), "p99": round(self.p99_ms, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one chain; `runs` are the events per second of each run, in order."""
+
+    runs: tuple[float, ...]
+    latency: Latency
+    low_latency: Latency
+
+    @property
+    def events_per_s(self) -> float:
+        return statistics.median(self.runs)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "events_per_s": round(self.events_per_s),
-            "latency_ms": {"p50": round(self.p50_ms, 3), "p99": round(self.p99_ms, 3)},
+            "latency_ms": self.latency.as_json(),
+            "latency_at_low_rate_ms": self.low_latency.as_json(),
             "runs": [round(run) for run in self.runs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of Covey and, if asked for, of bare relays; `matches_per_event` is how many of the crowd's
+    subscriptions at each broker matched."""
+
+    covey: Figures
+    bare: Figures | None
+    matches_per_event: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.covey.as_json(),
             "crowd_matches_per_event": round(self.matches_per_event, 2),
+            "bare": None if self.bare is None else self.bare.as_json(),
         }
 
 
 class Worker:
-    """A process that holds clients and does what it is told: a line of JSON each way per command."""
+    """A process that plays a role of `module` and does what it is told: a line of JSON each way per command.
 
-    def __init__(self, role: str, **settings: Any) -> None:
+    `ready` is what it said when it was.
+    """
+
+    def __init__(self, role: str, *, module: str = "chain_worker", **settings: Any) -> None:
+        self.ready: dict[str, Any] = {}
         self._role = role
+        self._module = f"covey.sim.bench.{module}"
         self._settings = settings
         self._process: asyncio.subprocess.Process | None = None
 
@@ -74,13 +114,13 @@ class Worker:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "covey.sim.bench.chain_worker",
+            self._module,
             self._role,
             json.dumps(self._settings),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        await self.answer()
+        self.ready = await self.answer()
         return self
 
     async def __aexit__(
@@ -122,6 +162,11 @@ class Worker:
 
 async def measure(plan: Plan, say: Callable[[str], None]) -> Result:
     """Sets everything up, measures, and takes it down; `say` is told what is going on."""
+    covey, matches_per_event = await _covey(plan, say)
+    return Result(covey, await _bare(plan, say) if plan.bare else None, matches_per_event)
+
+
+async def _covey(plan: Plan, say: Callable[[str], None]) -> tuple[Figures, float]:
     async with AsyncExitStack() as stack:
         say("starting three brokers in a row")
         overlay = await stack.enter_async_context(LocalOverlay(chain(3)))
@@ -132,27 +177,49 @@ async def measure(plan: Plan, say: Callable[[str], None]) -> Result:
         crowd = await stack.enter_async_context(
             Worker("crowd", addresses=addresses, subscriptions=plan.subscriptions)
         )
-        runs = []
-        for run in range(plan.runs + 1):
-            await subscriber.tell("receive", events=plan.events)
-            sent = await publisher.ask("publish", events=plan.events, batch=plan.batch)
-            received = await subscriber.answer()
-            rate = plan.events / ((received["last_ns"] - sent["first_ns"]) / 1e9)
-            say(f"run {run} of {plan.runs}: {rate:,.0f} events/s" + ("" if run else " (does not count)"))
-            runs.append(rate)
-            await asyncio.sleep(0.5)
+        runs = await _throughput(plan, publisher, subscriber, say)
         held = await crowd.ask("count")
-        total = plan.events * len(runs)
+        figures = Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+    return figures, held["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
 
-        events = int(plan.rate * plan.latency_s)
-        say(f"{plan.rate:,} single events per second for {plan.latency_s:g} s")
+
+async def _bare(plan: Plan, say: Callable[[str], None]) -> Figures:
+    async with AsyncExitStack() as stack:
+        say("three bare relays in a row")
+        subscriber = await stack.enter_async_context(Worker("sink", module="bare_worker"))
+        address = subscriber.ready["address"]
+        for _ in range(3):
+            relay = await stack.enter_async_context(Worker("relay", module="bare_worker", onward=address))
+            address = relay.ready["address"]
+        publisher = await stack.enter_async_context(Worker("source", module="bare_worker", address=address))
+        runs = await _throughput(plan, publisher, subscriber, say)
+        return Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+
+
+async def _throughput(
+    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+) -> tuple[float, ...]:
+    runs = []
+    for run in range(plan.runs + 1):
+        await subscriber.tell("receive", events=plan.events)
+        sent = await publisher.ask("publish", events=plan.events, batch=plan.batch)
+        received = await subscriber.answer()
+        rate = plan.events / ((received["last_ns"] - sent["first_ns"]) / 1e9)
+        say(f"run {run} of {plan.runs}: {rate:,.0f} events/s" + ("" if run else " (does not count)"))
+        runs.append(rate)
+        await asyncio.sleep(0.5)
+    return tuple(runs[1:])
+
+
+async def _latencies(
+    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+) -> list[Latency]:
+    latencies = []
+    for rate in (plan.rate, plan.low_rate):
+        events = max(1, int(rate * plan.latency_s))
+        say(f"{rate:,} single events per second for {plan.latency_s:g} s")
         await subscriber.tell("receive", events=events)
-        await publisher.ask("trickle", events=events, rate=plan.rate)
-        latencies = await subscriber.answer()
-    return Result(
-        events_per_s=statistics.median(runs[1:]),
-        runs=tuple(runs[1:]),
-        p50_ms=latencies["p50_ms"],
-        p99_ms=latencies["p99_ms"],
-        matches_per_event=held["matches"] / (total * len(addresses)),
-    )
+        await publisher.ask("trickle", events=events, rate=rate)
+        took = await subscriber.answer()
+        latencies.append(Latency(took["p50_ms"], took["p99_ms"]))
+    return latencies

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from covey.matcher import EventBatch, EventType
+from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client.deliveries import Deliveries
 
@@ -45,25 +45,28 @@ def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
 
 
 class Role(Protocol):
-    """One of the clients: made ready by `start`, then told what to do; answers with plain values."""
+    """One of the processes: made ready by `start`, then told what to do, at last ended by `stop`. It answers
+    with plain values.
+    """
 
-    async def start(self) -> None: ...
+    async def start(self) -> dict[str, Any]: ...
 
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
+    async def stop(self) -> None: ...
+
 
 class Publisher:
-    """Publishes batches as fast as the overlay takes them, or single events at a rate."""
-
-    def __init__(self, address: str) -> None:
-        self._client = Client(address, name="publisher")
-
-    async def start(self) -> None:
-        await self._client.__aenter__()
-        await self._client.advertise(TICK)
+    """Publishes batches as fast as they are taken, or single events at a rate."""
 
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return await (self._publish(**arguments) if command == "publish" else self._trickle(**arguments))
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        raise NotImplementedError
+
+    async def send_event(self, event: dict[str, Any]) -> None:
+        raise NotImplementedError
 
     async def _publish(self, events: int, batch: int) -> dict[str, Any]:
         prepared = ticks(events)
@@ -71,7 +74,7 @@ class Publisher:
         under_way: deque[asyncio.Task[None]] = deque()
         first_ns = time.time_ns()
         for each in batches:
-            under_way.append(asyncio.create_task(self._client.publish_batch("Tick", each)))
+            under_way.append(asyncio.create_task(self.send(each)))
             if len(under_way) >= IN_FLIGHT:
                 await under_way.popleft()
         await asyncio.gather(*under_way)
@@ -87,11 +90,54 @@ class Publisher:
             if wait > 0:
                 await asyncio.sleep(wait)
             event["time"] = datetime.now(UTC)
-            task = asyncio.ensure_future(self._client.publish("Tick", **event))
+            task = asyncio.ensure_future(self.send_event(event))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         await asyncio.gather(*under_way)
         return {"seconds": loop.time() - began}
+
+
+class ClientPublisher(Publisher):
+    """Publishes through a Covey client."""
+
+    def __init__(self, address: str) -> None:
+        self._client = Client(address, name="publisher")
+
+    async def start(self) -> dict[str, Any]:
+        await self._client.__aenter__()
+        await self._client.advertise(TICK)
+        return {}
+
+    async def stop(self) -> None:
+        await self._client.close()
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        await self._client.publish_batch("Tick", batch)
+
+    async def send_event(self, event: dict[str, Any]) -> None:
+        await self._client.publish("Tick", **event)
+
+
+class Arrivals:
+    """Takes events until as many have come as were expected, and knows how long each took."""
+
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
+        self._received = 0
+        self._last_ns = 0
+        self._delays_ms: list[np.ndarray] = []
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """A batch is here; whether it was the last."""
+        self._last_ns = time.time_ns()
+        times_us = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        self._delays_ms.append(self._last_ns / 1e6 - times_us / 1e3)
+        self._received += batch.num_rows
+        return self._received >= self._expected
+
+    def as_answer(self) -> dict[str, Any]:
+        p50, p99 = np.percentile(np.concatenate(self._delays_ms), (50, 99))
+        return {"last_ns": self._last_ns, "p50_ms": p50, "p99_ms": p99}
 
 
 class Subscriber:
@@ -101,35 +147,23 @@ class Subscriber:
         self._client = Client(address, name="subscriber")
         self._subscription: Subscription | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> dict[str, Any]:
         await self._client.__aenter__()
         self._subscription = await self._client.subscribe(TICK, "price >= $floor", floor=0.0)
+        return {}
 
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await self._receive(**arguments)
-
-    async def _receive(self, events: int) -> dict[str, Any]:
         assert self._subscription is not None
-        received = 0
-        first_ns = 0
-        delays: list[np.ndarray] = []
+        arrivals = Arrivals(arguments["events"])
         gc.disable()
         async for batch in self._subscription.batches():
-            now_ns = time.time_ns()
-            first_ns = first_ns or now_ns
-            received += len(batch)
-            delays.append(now_ns / 1e6 - _times_us(batch) / 1e3)
-            if received >= events:
+            if arrivals.add(batch.record_batch):
                 break
         gc.enable()
-        delays_ms = np.concatenate(delays)
-        p50, p99 = np.percentile(delays_ms, (50, 99))
-        return {"first_ns": first_ns, "last_ns": now_ns, "events": received, "p50_ms": p50, "p99_ms": p99}
+        return arrivals.as_answer()
 
-
-def _times_us(batch: EventBatch) -> np.ndarray:
-    times = batch.record_batch.column("time").cast(pa.int64())
-    return np.asarray(times.to_numpy(zero_copy_only=False), dtype=np.float64)
+    async def stop(self) -> None:
+        await self._client.close()
 
 
 class Crowd:
@@ -141,7 +175,7 @@ class Crowd:
         self._tasks: list[asyncio.Task[None]] = []
         self._matches = 0
 
-    async def start(self) -> None:
+    async def start(self) -> dict[str, Any]:
         rng = np.random.default_rng(SEED)
         for client in self._clients:
             await client.__aenter__()
@@ -158,6 +192,7 @@ class Crowd:
                     for i, limit in enumerate(limits)
                 )
             )
+        return {}
 
     async def _take(self, deliveries: Deliveries) -> None:
         async for matches in deliveries:
@@ -166,17 +201,28 @@ class Crowd:
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"matches": self._matches}
 
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for client in self._clients:
+            await client.close()
 
-async def main(role: str, settings: dict[str, Any]) -> None:
-    roles: dict[str, Callable[..., Role]] = {"publisher": Publisher, "subscriber": Subscriber, "crowd": Crowd}
-    worker: Role = roles[role](**settings)
-    await worker.start()
-    print(json.dumps({"ready": role}), flush=True)
+
+async def work(worker: Role) -> None:
+    """Play a role until standard input ends."""
+    print(json.dumps(await worker.start()), flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         asked = json.loads(line)
         print(json.dumps(await worker.obey(asked["command"], asked["arguments"])), flush=True)
+    await worker.stop()
 
+
+ROLES: dict[str, Callable[..., Role]] = {
+    "publisher": ClientPublisher,
+    "subscriber": Subscriber,
+    "crowd": Crowd,
+}
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
+    asyncio.run(work(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))
