@@ -34,7 +34,8 @@ this one makes the next: 512 awaited updates at a time, through three brokers in
 a second in place of 3,000 (2 cores); with 2,500 bytes, as with as much as there was, to 3,000."""
 CONTROL_IN_FLIGHT = 4
 """Control leaves while fewer frames are unacknowledged, even where events may have only one frame on its way,
-as a client's: its broker would wait between frames, and those updates come to 4,150 a second in place of 4,550."""
+as a client's: its broker would wait between frames, and those updates come to 4,150 a second in place of
+4,550."""
 
 
 class LinkError(CoveyError):
