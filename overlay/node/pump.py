@@ -103,7 +103,7 @@ class Pump:
 
     def wake(self) -> None:
         """There may be something to write."""
-        if self._prepare is not None or self._link.ready:
+        if not self._work.is_set() and (self._prepare is not None or self._link.ready):
             self._work.set()
 
     def close(self, status: str, reason: str) -> None:
