@@ -152,6 +152,24 @@ prefetch: Any = _nothing if config.DISABLE_JIT else _prefetch  # type: ignore[at
 """
 
 
+@intrinsic
+def _trailing_zeros(context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(True))
+
+    return types.int64(types.uint64), generate
+
+
+def _trailing_zeros_plainly(word: Any) -> int:
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+trailing_zeros: Any = (
+    _trailing_zeros_plainly if config.DISABLE_JIT else _trailing_zeros  # type: ignore[attr-defined]
+)
+"""trailing_zeros(word) is the number of the lowest bit set in a uint64 that is not 0; for kernels only."""
+
+
 def frozen(dtype: Any, dimensions: int = 1) -> types.Array:
     """The Numba type of a C-contiguous array that a kernel only reads (Arrow's buffers are read-only)."""
     return types.Array(dtype, dimensions, "C", readonly=True)

@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import int32, int64, types, uint8, uint16
 
+from covey.matcher.engines.cluster_leaf_arrays import LEAVES, Leaves
 from covey.matcher.kernel import array
 
 ACCESS = 4
@@ -79,9 +80,9 @@ TABLE_CODE, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TAB
 TABLE_PARTS = 7
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
-# signatures: tests, words of bounds, equalities hashed, ranges hashed, template; which tests are hashed
-# equalities; then per test in the order of their use: column, shape, word
-SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_ACCESS = range(6)
+# signatures: tests, words of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
+# which tests are hashed equalities; then per test in the order of their use: column, shape, word
+SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
 SIGN_TESTS = SIGN_ACCESS + ACCESS
 TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_FIELDS = 0, 1, 2, 3
 # buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
@@ -122,12 +123,13 @@ class Store(NamedTuple):
     where: npt.NDArray[np.int32]  # [rows, 2]
     keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate being looked for
     sorting: npt.NDArray[np.int64]  # [MOST]: room to sort the codes of a block
+    leaves: Leaves  # rows that hash nothing
 
 
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
      array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int64),
      array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
-     array(int64), array(int64)],
+     array(int64), array(int64), LEAVES],
     Store,
 )  # fmt: skip

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import boolean, int32, int64
 
 from covey.matcher.engines.cluster_arrays import (
     ABSENT,
+    CODE_COUNT,
+    NARROW_COLUMNS,
     NONE,
     PLACE,
     SIGN_SIZE,
@@ -119,7 +122,8 @@ def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped
 @kernel(STORE, frozen(int64), array(int64), array(int64, 2))
 def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
     """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
-    2**16, and the same again; NONE for the column where there is none.
+    2**16, and the same again; NONE for the column where there is none. Last, what its tests let through
+    together, with a bin of 16 for each, as a part of 2**30.
     """
     for i in range(rows.size):
         code_row(store, rows[i], scratch)
@@ -132,6 +136,13 @@ def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
                 found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
                 found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
                 found[i, 3 * r + 2] = scratch[2 + r]
+        passed = 1.0
+        for test in range(line[SIGN_SIZE]):
+            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+            if column < NARROW_COLUMNS:
+                width = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
+                passed *= min(1.0, max(width, 0) / (2 * store.coding[column, CODE_COUNT] + 4) + 0.0625)
+        found[i, 6] = np.int64(passed * 2**30)
     return 0
 
 

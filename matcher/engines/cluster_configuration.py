@@ -8,7 +8,7 @@ column, so that they stand together. Invariant: every signature has a template; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from covey.matcher.engines import cluster_arrays as a
@@ -29,6 +29,7 @@ class Template:
     ranges: int = 0
     head: Head | None = None
     tests: int = a.NARROW
+    in_leaf: bool = False
 
 
 _Key = tuple[Schema, int, Head | None]
@@ -37,13 +38,14 @@ _Key = tuple[Schema, int, Head | None]
 @dataclass(slots=True)
 class Configuration:
     """Schemas with the part of events that pass an access predicate of each; how many ranges rows of a
-    schema hash; which heads rows of a schema stand together by; how many codes rows of a template have room
-    for.
+    schema hash; which heads rows of a schema stand together by; which columns have bitmaps, where rows that
+    have no equality stand in leaves; how many codes rows of a template have room for.
     """
 
     schemas: Mapping[Schema, float] = field(default_factory=dict)
     ranges: Mapping[Schema, int] = field(default_factory=dict)
     heads: frozenset[tuple[Schema, Head]] = frozenset()
+    leaves: tuple[int, ...] = ()
     tests: dict[_Key, int] = field(default_factory=dict)
     templates: list[Template] = field(default_factory=lambda: [Template()])
     _numbers: dict[Template, int] = field(default_factory=lambda: {Template(): 0})
@@ -51,7 +53,7 @@ class Configuration:
 
     def changed(self, schemas: Mapping[Schema, float]) -> Configuration:
         """The same with other schemas; templates keep their numbers, so that tables in use stay in use."""
-        return Configuration(schemas, self.ranges, self.heads, self.tests, self.templates, self._numbers)
+        return replace(self, schemas=schemas, _by_columns={})
 
     def schema_for(self, equal: frozenset[int]) -> Schema:
         """The schema that lets the fewest events through among those that these equalities satisfy; a
@@ -77,7 +79,10 @@ class Configuration:
     def template_for(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[int, list[int]]:
         """The number of the template of a signature, and which of its tests are the equalities hashed."""
         key, access = self._key(columns, shapes)
-        template = Template(*key, max(self.tests.get(key, 0), _tests_left(columns, access)))
+        if self.leaves and not key[0]:
+            template = Template(tests=0, in_leaf=True)
+        else:
+            template = Template(*key, max(self.tests.get(key, 0), _tests_left(columns, access)))
         number = self._numbers.setdefault(template, len(self.templates))
         if number == len(self.templates):
             self.templates.append(template)

@@ -21,10 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engines.cluster_arrays import ACCESS
+from covey.matcher.engines.cluster_leaf_arrays import LEAF
 
 RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
 """Nanoseconds: of an access to a table, of one more attribute, of a subscription looked at, of one
 re-inserted.
+"""
+GUARD, COMBINE, RECORD = 1.0, 6.0, 15.0
+"""Nanoseconds: of a leaf whose guard is compared, of a bitmap that is combined, of a row that bitmaps let
+through.
 """
 BUCKET_BYTES = 80
 TABLE_BYTES = 256
@@ -148,11 +153,11 @@ def _without_superfluous(
     return kept
 
 
-def ranges_to_hash(
+def range_costs(
     rows: float, reached: float, widths: npt.NDArray[np.float64], tables: Sequence[int]
-) -> int:
-    """How many ranges of every row to hash, 0 to 2, for `rows` rows of which an event reaches the part
-    `reached`.
+) -> list[float]:
+    """Nanoseconds per event where none, one and two ranges of every row are hashed, for `rows` rows of which
+    an event reaches the part `reached`.
 
     `widths[i]` are the widths of sampled rows' narrowest range and of the second, as parts of all (1 for
     none); `tables[n]` is how many tables hashing n ranges takes.
@@ -160,9 +165,18 @@ def ranges_to_hash(
     left = rows * reached * CHECK
     one = np.minimum(1.0, 1.5 * widths[:, 0])
     two = np.minimum(1.0, 3.0 * widths[:, 0]) * np.minimum(1.0, 3.0 * widths[:, 1])
-    costs = [
+    return [
         left,
         left * float(one.mean()) + tables[1] * PROBES * (RETRIEVE + HASH),
         left * float(two.mean()) + tables[2] * 4 * (RETRIEVE + 2 * HASH),
     ]
-    return int(np.argmin(costs))
+
+
+def leaf_cost(rows: float, columns: int, narrowest: float, passed: float) -> float:
+    """Nanoseconds per event where `rows` rows stand in leaves with bitmaps for so many columns:
+    `narrowest` is the mean width of their narrowest range, `passed` the part of them that bitmaps let
+    through.
+    """
+    leaves = rows / LEAF
+    looked_into = leaves * min(1.0, narrowest + columns / leaves)
+    return leaves * GUARD + looked_into * columns * COMBINE + rows * passed * RECORD

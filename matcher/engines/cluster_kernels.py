@@ -38,6 +38,7 @@ from covey.matcher.engines.cluster_arrays import (
     PLACES_USED,
     SIGN_ACCESS,
     SIGN_EQUAL,
+    SIGN_LEAF,
     SIGN_RANGES,
     SIGN_SIZE,
     SIGN_TEMPLATE,
@@ -57,6 +58,15 @@ from covey.matcher.engines.cluster_arrays import (
     UNIT_TOP,
     WAITING,
     WANTED,
+)
+from covey.matcher.engines.cluster_leaf_arrays import IN_LEAF
+from covey.matcher.engines.cluster_leaf_kernels import (
+    leaf_order,
+    leaf_room,
+    put_in_leaf,
+    rewrite_in_leaf,
+    stays_in_leaf,
+    take_from_leaf,
 )
 from covey.matcher.engines.cluster_slot_kernels import (
     block_with_room,
@@ -379,6 +389,7 @@ def has_room(store):  # type: ignore[no-untyped-def]
         and state[BLOCK_TOP] < store.blocks.shape[0]
         and state[BUCKET_TOP] < store.buckets.shape[0]
         and 2 * state[PLACES_USED] < store.places.size
+        and leaf_room(store)
     )
 
 
@@ -419,7 +430,10 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
 
 @inlined
 def take_out(store, row):  # type: ignore[no-untyped-def]
-    """Take a placed row out of its block, and its bucket away if that is empty."""
+    """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
+    if store.where[row, BLOCK] == IN_LEAF:
+        take_from_leaf(store, row)
+        return
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
     bucket = np.int64(store.blocks[block, BLOCK_BUCKET])
     store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
@@ -439,9 +453,15 @@ def place_rows(store, rows, start, counting, scratch):  # type: ignore[no-untype
         if not has_room(store):
             store.state[WANTED] = NONE
             return i
-        code_row(store, row, scratch)
-        code = find_schema(store, row, scratch)
         signature = store.rows[row, ROW_SIGNATURE]
+        in_leaf = store.signatures[signature, SIGN_LEAF] != 0
+        if counting and in_leaf:
+            continue
+        code_row(store, row, scratch)
+        if in_leaf:
+            put_in_leaf(store, row, scratch, HASHED, store.sorting)
+            continue
+        code = find_schema(store, row, scratch)
         table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
         if table == NONE:
             store.state[WANTED] = code
@@ -464,12 +484,24 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
         store.state[WANTED] = NONE
         return False
     code_row(store, row, scratch)
-    code = find_schema(store, row, scratch)
     signature = store.rows[row, ROW_SIGNATURE]
+    was_in_leaf = store.where[row, BLOCK] == IN_LEAF
+    if store.signatures[signature, SIGN_LEAF] != 0:
+        if was_in_leaf and stays_in_leaf(store, row, scratch, HASHED):
+            rewrite_in_leaf(store, row, scratch, HASHED)
+        else:
+            take_out(store, row)
+            put_in_leaf(store, row, scratch, HASHED, store.sorting)
+        return True
+    code = find_schema(store, row, scratch)
     table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
     if table == NONE:
         store.state[WANTED] = code
         return False
+    if was_in_leaf:
+        take_out(store, row)
+        put(store, row, table, scratch)
+        return True
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
     bucket = store.blocks[block, BLOCK_BUCKET]
     stays = store.buckets[bucket, BUCKET_TABLE] == table
@@ -504,6 +536,18 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
         if store.where[rows[i], PLACE] >= 0:
             take_out(store, rows[i])
         store.where[rows[i], PLACE] = ABSENT
+    return 0
+
+
+@kernel(STORE, frozen(int64), array(int64), array(int64))
+def order_for_leaves(store, rows, scratch, order):  # type: ignore[no-untyped-def]
+    """order[i]: by what rows[i] follow each other in leaves, or NONE where they stand in none."""
+    for i in range(rows.size):
+        signature = store.rows[rows[i], ROW_SIGNATURE]
+        order[i] = NONE
+        if store.signatures[signature, SIGN_LEAF] != 0:
+            code_row(store, rows[i], scratch)
+            order[i] = leaf_order(store, rows[i], scratch, HASHED)
     return 0
 
 

@@ -1,8 +1,7 @@
 """Kernels of the cluster engine by which events meet rows; the arrays are drawn in `cluster_arrays.py`.
 
 An event is looked up in every table: its access predicate there is a bucket, or a few of them where a range
-is hashed. The rows of a bucket are compared by codes, one after the other where each tests columns of its
-own, in vectors where all test the same column first; what codes leave open is compared with the bounds.
+is hashed. Then it is looked up in the leaves.
 """
 
 from __future__ import annotations
@@ -23,15 +22,11 @@ from covey.matcher.engines.cluster_arrays import (
     BUCKET_TOP,
     BUCKET_ZONES,
     CODE_COUNT,
-    MOST,
-    NARROW,
     NONE,
     PART_COLUMN,
     PART_FIELDS,
     PART_REACH,
     PART_SHIFT,
-    SIGN_SIZE,
-    SIGN_TESTS,
     STORE,
     TABLE_BUCKETS,
     TABLE_HEAD,
@@ -40,8 +35,6 @@ from covey.matcher.engines.cluster_arrays import (
     TABLE_TESTS,
     TABLE_WIDTH,
     TABLES,
-    TEST_COLUMN,
-    TEST_FIELDS,
 )
 from covey.matcher.engines.cluster_kernels import (
     BOTH,
@@ -49,10 +42,16 @@ from covey.matcher.engines.cluster_kernels import (
     LOW,
     code_of,
     first_hash,
-    high_bound,
-    low_bound,
     mix,
 )
+from covey.matcher.engines.cluster_leaf_arrays import LEAF, LEAF_ROWS, RECORD
+from covey.matcher.engines.cluster_leaf_match_kernels import (
+    LEAF_BUFFERS,
+    LeafBuffers,
+    fetch_leaf,
+    list_leaves,
+)
+from covey.matcher.engines.cluster_search_kernels import search_block, search_leaf, search_plainly
 from covey.matcher.engines.cluster_slot_kernels import (
     capacity_of,
     column_at,
@@ -64,15 +63,12 @@ from covey.matcher.engines.cluster_slot_kernels import (
     tests_of,
     zone_block,
 )
-from covey.matcher.engines.row_kernels import ROW_FIRST, ROW_INTERFACE, ROW_PLACE, ROW_SIGNATURE, sort_range
+from covey.matcher.engines.row_kernels import ROW_FIRST, ROW_INTERFACE, ROW_SIGNATURE, sort_range
 from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
 from covey.matcher.keys import MISSING
 
 AHEAD = 3
 """How many buckets early the lines of one are fetched."""
-STEP = 256
-FEW = 48
-"""Rows of a block up to which vectors do not pay."""
 
 # a part of what an event asks of a table: its first cell, how many, and the one at hand
 PROBE_FIRST, PROBE_CELLS, PROBE_KEY, PROBE_FIELDS = 0, 1, 2, 3
@@ -90,10 +86,12 @@ class Buffers(NamedTuple):
     words: npt.NDArray[np.uint64]  # 64 bits
     hits: npt.NDArray[np.int32]  # [MOST + 8]
     span: npt.NDArray[np.int64]  # [SPAN_FIELDS]
+    leaf: LeafBuffers
 
 
 BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
-    [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64)], Buffers
+    [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64), LEAF_BUFFERS],
+    Buffers,
 )
 
 
@@ -104,17 +102,6 @@ def code_events(coding, cuts, keys, codes):  # type: ignore[no-untyped-def]
         for column in range(codes.shape[1]):
             codes[e, column] = code_of(coding, cuts, column, keys[e, column])
     return 0
-
-
-@inlined
-def passes_bounds(store, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether an event passes all tests of a row, by the bounds."""
-    signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-    for test in range(store.signatures[signature, SIGN_SIZE]):
-        key = keys[e, store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]]
-        if key < low_bound(store, signature, place, test) or key > high_bound(store, signature, place, test):
-            return False
-    return True
 
 
 @inlined
@@ -218,153 +205,6 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
                         prefetch(store.blocks, store.buckets[bucket, BUCKET_HEAD] * BLOCK_FIELDS)
                     break
             place = (place + 1) & mask
-    return found
-
-
-@inlined
-def doubtful(code, low, high):  # type: ignore[no-untyped-def]
-    """Whether a code that passes is one that a bound lies within."""
-    return (code & 1 != 0) & ((code == low) | (code == high))
-
-
-@inlined
-def flag_alike(lows, highs, code, count, flags):  # type: ignore[no-untyped-def]
-    """flags[p] = lows[p] <= code <= highs[p], for `count` rows and a few more.
-
-    Steps of a fixed length, over slices, are what compilers make vector instructions of.
-    """
-    for start in range(0, count, STEP):
-        low, high, flag = lows[start : start + STEP], highs[start : start + STEP], flags[start : start + STEP]
-        for i in range(STEP):
-            flag[i] = np.uint8(low[i] <= code) & np.uint8(code <= high[i])
-
-
-@inlined
-def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-untyped-def]
-    """As `flag_alike`, every row by the code of its own column; without branches, which would be guessed
-    wrong.
-    """
-    for p in range(count):
-        code = codes[columns[p]]
-        flags[p] = np.uint8(lows[p] <= code) & np.uint8(code <= highs[p])
-
-
-@inlined
-def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows match an event, one row after the other; returns how many."""
-    capacity, tests, found = capacity_of(store, block), tests_of(store, block), 0
-    for p in range(store.blocks[block, BLOCK_COUNT]):
-        row = store.words[row_at(store, block, capacity) + p]
-        doubt = row < 0
-        t = 0
-        while t < tests:
-            at = low_at(store, block, capacity, t) + p
-            code = np.int64(codes[e, store.bytes[column_at(store, block, capacity, tests, t) + p]])
-            low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
-            if code < low or code > high:
-                break
-            doubt |= doubtful(code, low, high)
-            t += 1
-        if t == tests and (not doubt or passes_bounds(store, row if row >= 0 else ~row, keys, e)):
-            hits[found] = p
-            found += 1
-    return found
-
-
-@inlined
-def pass_first(store, block, table, event, flags, words, hits):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows pass their first test; returns how many."""
-    count, capacity = np.int64(store.blocks[block, BLOCK_COUNT]), capacity_of(store, block)
-    first = low_at(store, block, capacity, 0)
-    lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity : first + capacity + MOST]
-    head = store.tables[table, TABLE_HEAD]
-    if head != NONE and count >= FEW:
-        flag_alike(lows, highs, event[head], count, flags)
-    else:
-        first = column_at(store, block, capacity, tests_of(store, block), 0)
-        flag_each(store.bytes[first : first + MOST], lows, highs, event, count, flags)
-    for p in range(count, (count + 7) & ~7):
-        flags[p] = 0
-    passed = np.int64(0)
-    for w in range((count + 7) >> 3):
-        if words[w] != 0:
-            for p in range(8 * w, 8 * w + 8):
-                hits[passed] = p
-                passed += np.int64(flags[p])
-    return passed
-
-
-@inlined
-def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-untyped-def]
-    """Of so many places of a block those whose rows pass their second test, found without branches; returns
-    twice how many, and one more where a code leaves some in doubt.
-    """
-    capacity = capacity_of(store, block)
-    first = low_at(store, block, capacity, 1)
-    lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity :]
-    first = column_at(store, block, capacity, tests, 1)
-    columns = store.bytes[first : first + MOST]
-    left, odd = np.int64(0), np.int64(0)
-    for i in range(passed):
-        place = np.int64(hits[i])
-        code = event[columns[place]]
-        hits[left] = place
-        passes = np.int64(lows[place] <= code) & np.int64(code <= highs[place])
-        odd |= passes & np.int64(code)
-        left += passes
-    return 2 * left + (odd & 1)
-
-
-@inlined
-def search_block(store, block, table, whole, keys, codes, e, flags, words, hits):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows match an event; returns how many. `whole`: all pass their first test,
-    without a doubt.
-    """
-    event = codes[e]
-    tests, head = store.tables[table, TABLE_TESTS], store.tables[table, TABLE_HEAD]
-    sure = whole or tests == 0 or (head != NONE and event[head] & 1 == 0)  # about the first test
-    if whole or tests == 0:
-        passed = np.int64(store.blocks[block, BLOCK_COUNT])
-        for p in range(passed):
-            hits[p] = p
-    else:
-        passed = pass_first(store, block, table, event, flags, words, hits)
-    if tests <= 1 and sure:
-        return passed
-    if tests > 1:
-        passed = pass_second(store, block, tests, event, passed, hits)
-        odd, passed = passed & 1 != 0, passed >> 1
-        if tests == 2 and sure and not odd:
-            return passed
-    capacity, found = capacity_of(store, block), np.int64(0)
-    rows, columns = row_at(store, block, capacity), column_at(store, block, capacity, tests, 0)
-    lows = low_at(store, block, capacity, 0)
-    highs = lows + capacity
-    for i in range(passed):
-        place = np.int64(hits[i])
-        doubt = tests == NARROW and store.words[rows + place] < 0
-        if not sure:
-            code = np.int64(event[store.bytes[columns + place]])
-            doubt |= doubtful(
-                code, np.int64(store.shorts[lows + place]), np.int64(store.shorts[highs + place])
-            )
-        t = 1
-        while t < tests:
-            at = low_at(store, block, capacity, t) + place
-            code = np.int64(event[store.bytes[column_at(store, block, capacity, tests, t) + place]])
-            low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
-            if code < low or code > high:
-                break
-            doubt |= doubtful(code, low, high)
-            t += 1
-        if t < tests:
-            continue
-        if doubt:
-            row = store.words[rows + place]
-            if not passes_bounds(store, row if row >= 0 else ~row, keys, e):
-                continue
-        hits[found] = place
-        found += 1
     return found
 
 
@@ -491,6 +331,24 @@ def match_events(store, keys, codes, start, ahead, shared, ordered, seen, buffer
                         end += found
                 step += 1
                 block = searched_block(store, bucket, block, step, span)
+        listed = np.int64(0)
+        if store.leaves.state[LEAF_ROWS] > 0:
+            listed = list_leaves(store.leaves, codes[e], buffers.leaf)
+        for i in range(listed):
+            if i + 1 < listed:
+                fetch_leaf(store.leaves, buffers.leaf.listed[i + 1], buffers.leaf)
+            if end + LEAF > out.size:
+                return e
+            places = buffers.leaf.hits
+            for h in range(search_leaf(store, buffers.leaf.listed[i], keys, codes, e, buffers.leaf)):
+                if shared:
+                    row = store.leaves.records[RECORD * places[h] + 1] >> 32
+                    first_row = store.rows[row if row >= 0 else ~row, ROW_FIRST]
+                    if seen[first_row] == seen[seen.size - 1]:
+                        continue
+                    seen[first_row] = seen[seen.size - 1]
+                out[end] = store.leaves.records[RECORD * places[h]]
+                end += 1
         if ordered:
             sort_range(out, offsets[e], end)
         offsets[e + 1] = end
@@ -538,6 +396,17 @@ def weigh_signatures(store, reached, least, checks):  # type: ignore[no-untyped-
     return 0
 
 
+@inlined
+def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
+    """Set the bit of a row's interface for an event; returns how many bits that makes more."""
+    interface = store.rows[row, ROW_INTERFACE]
+    bit = np.uint64(1) << np.uint64(interface & 63)
+    if bits[e, interface >> 6] & bit != 0:
+        return np.int64(0)
+    bits[e, interface >> 6] |= bit
+    return np.int64(1)
+
+
 @kernel(STORE, frozen(int64, 2), frozen(uint16, 2), int64, BUFFERS, array(uint64, 2))
 def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[no-untyped-def]
     """Set the bits of the interfaces that an event matches; an event is done when all `interfaces` in use are
@@ -567,13 +436,19 @@ def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[n
                         rows = row_at(store, block, capacity_of(store, block))
                         for i in range(found):
                             row = store.words[rows + hits[i]]
-                            interface = store.rows[row if row >= 0 else ~row, ROW_INTERFACE]
-                            bit = np.uint64(1) << np.uint64(interface & 63)
-                            if bits[e, interface >> 6] & bit == 0:
-                                bits[e, interface >> 6] |= bit
-                                left -= 1
+                            left -= set_interface(store, row if row >= 0 else ~row, e, bits)
                         step += 1
                         block = searched_block(store, bucket, block, step, buffers.span)
                 number += 1
             table += 1
+        listed = np.int64(0)
+        if store.leaves.state[LEAF_ROWS] > 0 and left > 0:
+            listed = list_leaves(store.leaves, codes[e], buffers.leaf)
+        turn = np.int64(0)
+        while turn < listed and left > 0:
+            leaf = buffers.leaf.listed[turn]
+            for h in range(search_leaf(store, leaf, keys, codes, e, buffers.leaf)):
+                row = store.leaves.records[RECORD * buffers.leaf.hits[h] + 1] >> 32
+                left -= set_interface(store, row if row >= 0 else ~row, e, bits)
+            turn += 1
     return 0

@@ -18,14 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engines import cluster_bounds_kernels as b
-from covey.matcher.engines.cluster_arrays import ACCESS
+from covey.matcher.engines.cluster_arrays import ACCESS, NARROW_COLUMNS
 from covey.matcher.engines.cluster_configuration import Configuration, Head, head_of
-from covey.matcher.engines.cluster_costs import Equalities, Schema, best_schemas, ranges_to_hash
+from covey.matcher.engines.cluster_costs import Equalities, Schema, best_schemas, leaf_cost, range_costs
+from covey.matcher.engines.cluster_leaves import MOST_COLUMNS
 from covey.matcher.engines.cluster_maintenance import Maintenance
 from covey.matcher.engines.cluster_statistics import equalities
 from covey.matcher.engines.row_kernels import ROW_SIGNATURE
 from covey.matcher.errors import CoveyError
 from covey.matcher.keys import Keys
+from covey.matcher.plan import Shape
 
 if TYPE_CHECKING:
     from covey.matcher.engines.cluster_store import ClusterStore
@@ -37,6 +39,11 @@ _SPACE_PER_ROW = 64
 _ALIKE = 48
 """Rows that an event reaches and that test the same column first, from which on they stand together."""
 _SAMPLED = 4096
+_FEWEST_IN_LEAVES = 4096
+_SELDOM = 64
+"""A column has bitmaps when one row in so many tests it."""
+_Live = dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]
+"""Columns, shapes and rows of signatures, by number."""
 
 
 KINDS = ("adaptive", "static", "dynamic", "propagation", "propagation_lookahead")
@@ -110,9 +117,10 @@ class Planner:
         for schema in rows:
             if schema not in reached:
                 reached[schema] = float(np.prod([passed.get(c, 1.0) for c in schema]))
-        ranges = self._ranges(store, rows, reached, schema_of, list(numbers))
+        ranges, least = self._ranges(store, rows, reached, schema_of, list(numbers))
+        leaves = self._leaves(store, live, least.get((), 0.0))
         alike = {at for at, count in heads.items() if count * reached[at[0]] >= _ALIKE}
-        made = Configuration(schemas={s: reached[s] for s in schemas}, ranges=ranges, heads=frozenset(alike))
+        made = Configuration({s: reached[s] for s in schemas}, ranges, frozenset(alike), leaves)
         made.make_room((columns, shapes) for columns, shapes, _ in live.values())
         return made
 
@@ -123,13 +131,14 @@ class Planner:
         reached: dict[Schema, float],
         schema_of: npt.NDArray[np.int64],
         schemas: list[Schema],
-    ) -> dict[Schema, int]:
-        """How many ranges the rows of each schema hash."""
+    ) -> tuple[dict[Schema, int], dict[Schema, float]]:
+        """How many ranges the rows of each schema hash; what they then cost every event, in nanoseconds."""
         if self.kind == "propagation":
-            return dict.fromkeys([*schemas, ()], 0)
+            return dict.fromkeys([*schemas, ()], 0), {}
         sample, found = _sample(store)
         of_row = schema_of[store.arrays.rows[sample, ROW_SIGNATURE]]
         ranges: dict[Schema, int] = {(): 1}
+        least: dict[Schema, float] = {}
         for number, schema in enumerate(schemas):
             mine = found[of_row == number]
             if not len(mine) or len(schema) >= ACCESS:
@@ -141,11 +150,38 @@ class Planner:
             one = np.column_stack([mine[:, 0], classes[:, 0]])
             two = np.column_stack([mine[:, [0, 3]], (classes + 1) // 2])
             tables = [0, len(np.unique(one, axis=0)), len(np.unique(two, axis=0))]
-            ranges[schema] = ranges_to_hash(rows[schema], reached[schema], widths, tables)
-        return ranges
+            costs = range_costs(rows[schema], reached[schema], widths, tables)
+            ranges[schema] = int(np.argmin(costs))
+            least[schema] = min(costs)
+        return ranges, least
+
+    def _leaves(self, store: ClusterStore, live: _Live, hashed: float) -> tuple[int, ...]:
+        """The columns to have bitmaps, if rows without equalities shall stand in leaves; `hashed` is what
+        they cost every event where they do not.
+        """
+        tested: dict[int, int] = {}
+        rows, members = 0, np.zeros(len(store.signature_rows), dtype=np.bool_)
+        for number, (columns, shapes, count) in live.items():
+            if Shape.EQUAL not in shapes:
+                members[number], rows = True, rows + count
+                for column in set(columns):
+                    tested[column] = tested.get(column, 0) + count
+        if rows < _FEWEST_IN_LEAVES or self.kind == "propagation":
+            return ()
+        often = sorted(
+            (c for c, count in tested.items() if c < NARROW_COLUMNS and _SELDOM * count >= rows),
+            key=lambda column: (-tested[column], column),
+        )[:MOST_COLUMNS]
+        sample, found = _sample(store)
+        mine = found[members[store.arrays.rows[sample, ROW_SIGNATURE]]]
+        if not often or not len(mine):
+            return ()
+        narrowest = np.where(mine[:, 0] >= 0, mine[:, 2] / 2.0**16, 1.0)
+        cost = leaf_cost(rows, len(often), float(narrowest.mean()), float(mine[:, 6].mean()) / 2.0**30)
+        return tuple(sorted(often)) if cost < hashed else ()
 
 
-def _signatures(store: ClusterStore) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
+def _signatures(store: ClusterStore) -> _Live:
     """Columns, shapes and rows of the signatures that rows have, by number."""
     return {
         number: (store.columns_of[number], store.shapes(number), rows)
@@ -164,6 +200,6 @@ def _sample(store: ClusterStore) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     total = store.row_top
     sample = np.arange(0, total, max(1, total // _SAMPLED), dtype=np.int64)
     sample = sample[store.is_live(sample)]
-    found = np.zeros((len(sample), 6), dtype=np.int64)
+    found = np.zeros((len(sample), 7), dtype=np.int64)
     b.sample_ranges(store.store, sample, store.scratch, found)
     return sample, found

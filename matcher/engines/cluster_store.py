@@ -21,10 +21,13 @@ from covey.matcher.engine import MAX_INTERFACE
 from covey.matcher.engines import cluster_arrays as a
 from covey.matcher.engines import cluster_bounds_kernels as b
 from covey.matcher.engines import cluster_kernels as k
+from covey.matcher.engines import cluster_leaf_arrays as f
 from covey.matcher.engines import cluster_match_kernels as m
 from covey.matcher.engines import row_kernels as r
 from covey.matcher.engines.cluster_coding import Coding
+from covey.matcher.engines.cluster_leaves import empty_leaves, is_sparse, leaf_buffers, with_room
 from covey.matcher.engines.cluster_planning import Planner
+from covey.matcher.engines.cluster_search_kernels import STEP
 from covey.matcher.engines.cluster_statistics import EventSample
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType
@@ -35,6 +38,8 @@ _FEW = 64
 _SAMPLES = 1 << 18
 _RENEWED, _MANY = 4, 1 << 16
 """Codes are chosen anew after so many changes per row, and so many more: bounds may have drifted."""
+_SCATTERED = 4
+"""Rows are placed anew after one in so many, and some more, is gone: what comes instead lies scattered."""
 _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 _FEWEST_SHARED = 64
@@ -50,7 +55,7 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        words = np.zeros((a.MOST + m.STEP) // 8, dtype=np.uint64)
+        words = np.zeros((a.MOST + STEP) // 8, dtype=np.uint64)
         self.buffers = m.Buffers(
             np.zeros((a.ACCESS, m.PROBE_FIELDS), dtype=np.int64),
             np.zeros((1, m.QUEUE_FIELDS), dtype=np.int64),
@@ -58,6 +63,7 @@ class Worker:
             words,
             np.zeros(a.MOST + 8, dtype=np.int32),
             np.zeros(m.SPAN_FIELDS, dtype=np.int64),
+            leaf_buffers(empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64), 0)),
         )
         self.seen = np.zeros(1, dtype=np.int64)
         self.room = 1024
@@ -93,6 +99,7 @@ class ClusterStore(RowStore):
         self.count = 0
         self._configured = 0
         self._written = 0
+        self._removed = 0
         self._uncoded = 0  # rows added since, with tests on columns that have no cuts yet
         self._coded: set[int] = set()  # columns whose bounds were looked at when cuts were chosen
         self._waiting: list[Numbers] = []
@@ -120,6 +127,7 @@ class ClusterStore(RowStore):
             where=np.full((len(self.arrays.ids), 2), a.ABSENT, dtype=np.int32),
             keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
             sorting=np.zeros(a.MOST, dtype=np.int64),
+            leaves=empty_leaves((), coding.lines, 0),
         )
         self._clear()
 
@@ -166,7 +174,8 @@ class ClusterStore(RowStore):
         number, access = self.configuration.template_for(columns, shapes)
         line = self.store.signatures[signature]
         line[a.SIGN_TEMPLATE], line[a.SIGN_EQUAL] = number, len(access)
-        line[a.SIGN_RANGES] = self.configuration.templates[number].ranges
+        template = self.configuration.templates[number]
+        line[a.SIGN_RANGES], line[a.SIGN_LEAF] = template.ranges, template.in_leaf
         line[a.SIGN_ACCESS : a.SIGN_ACCESS + len(access)] = access
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
@@ -197,6 +206,7 @@ class ClusterStore(RowStore):
     def _remove(self, rows: Numbers) -> None:
         k.remove_rows(self.store, rows)
         self.count -= len(rows)
+        self._removed += len(rows)
         self.changes += len(rows)
         for signature, count in self._count_signatures(rows):
             words = int(self.store.signatures[signature, a.SIGN_WORDS])
@@ -252,12 +262,16 @@ class ClusterStore(RowStore):
     def _prepare(self) -> None:
         grown_much = self.count > 2 * self._configured + _FEW
         drifted = self._written + self.changes > _RENEWED * self._configured + _MANY
-        if grown_much or drifted or self._uncoded > _FEW + self._configured // _FEW:
+        sparse = is_sparse(self.store.leaves)
+        if grown_much or drifted or sparse or self._uncoded > _FEW + self._configured // _FEW:
             self.configure(anew=grown_much)
         elif self._waiting:
             for rows in self._waiting:
                 self._place(rows)
         self._waiting.clear()
+        if _SCATTERED * self._removed > self.count + _MANY // 4:
+            self.place_all()
+            self._trim()
         if self.planner.is_due(self):
             self.maintain()
 
@@ -294,7 +308,11 @@ class ClusterStore(RowStore):
                 self._use_template(signature)
                 moved[signature] = before != lines[signature, a.SIGN_TEMPLATE]
         live = np.flatnonzero(self.is_live(np.arange(self.row_top)))
-        self.settle(live[moved[self.arrays.rows[live, r.ROW_SIGNATURE]]])
+        rows = live[moved[self.arrays.rows[live, r.ROW_SIGNATURE]]]
+        if 2 * len(rows) > self.count:
+            self.configure(anew=False)  # also which ranges are hashed, and what comes first
+        else:
+            self.settle(rows)
 
     def columns_in_use(self) -> int:
         """One more than the highest column that has codes and that rows test."""
@@ -320,19 +338,32 @@ class ClusterStore(RowStore):
         for name, (used, least) in sizes.items():
             size = used + used // 16 + least
             if size < len(getattr(s, name)):
-                self.store = s = s._replace(**{name: grown(getattr(s, name), size)})
+                change: dict[str, Any] = {name: grown(getattr(s, name), size)}
+                self.store = s = s._replace(**change)
+        leaves = int(s.leaves.state[f.LEAF_TOP]) * 17 // 16 + 1
+        if leaves < len(s.leaves.lines):
+            self.store = s = s._replace(leaves=with_room(s.leaves, leaves))
         units = int(state[a.UNIT_TOP]) * 17 // 16 + 3 * a.LARGEST_BLOCK + 2 * int(state[a.LARGEST_DIRECTORY])
         if units < len(s.longs):
             self.store = s._replace(**_pool(units, s.bytes))
 
     def place_all(self) -> None:
-        """Place all rows anew."""
+        """Place all rows anew, so that they lie together."""
+        self._removed = 0
         self._clear()
         where = self.store.where[: self.row_top]
         where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
         rows = np.flatnonzero(where[:, a.PLACE] == a.WAITING)
+        if self.configuration.leaves:
+            order = np.empty(len(rows), dtype=np.int64)
+            k.order_for_leaves(self.store, rows, self.scratch, order)
+            rows = rows[np.argsort(order, kind="stable")]
+            coding, count = self.store.coding, int(np.count_nonzero(order != a.NONE))
+            leaves = empty_leaves(self.configuration.leaves, coding, count)
+            self.store = self.store._replace(leaves=leaves)
         self._place(rows, counting=True)
         self._place(rows)
+        self.store.leaves.state[f.FILLED] = f.LEAF
 
     def _clear(self) -> None:
         state = self.store.state
@@ -341,6 +372,8 @@ class ClusterStore(RowStore):
         state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
         self.store.free[:] = a.NONE
         self.store.places[:] = a.NONE
+        leaves = empty_leaves(self.configuration.leaves, self.store.coding, 0)
+        self.store = self.store._replace(leaves=leaves)
 
     def _place(self, rows: Numbers, counting: bool = False) -> None:
         done = 0
@@ -363,6 +396,8 @@ class ClusterStore(RowStore):
             self.store = s = s._replace(blocks=grown(s.blocks, len(s.blocks) * 5 // 4 + 16))
         if state[a.BUCKET_TOP] >= len(s.buckets):
             self.store = s = s._replace(buckets=grown(s.buckets, len(s.buckets) * 5 // 4 + 16))
+        if s.leaves.state[f.LEAF_FREE] == a.NONE and s.leaves.state[f.LEAF_TOP] >= len(s.leaves.lines):
+            self.store = s = s._replace(leaves=with_room(s.leaves, len(s.leaves.lines) * 5 // 4 + 1))
         if 2 * state[a.PLACES_USED] >= len(s.places):
             live = int(s.tables[: state[a.TABLES], a.TABLE_BUCKETS].sum() + state[a.TABLES])
             places = np.full(max(64, 1 << (4 * live).bit_length()), a.NONE, dtype=np.int32)
@@ -425,10 +460,7 @@ class ClusterStore(RowStore):
         return np.concatenate([zero, *offsets]), np.concatenate([ids for _, ids in answers])
 
     def _match_part(self, worker: Worker, keys: Keys, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
-        if len(worker.buffers.queue) < self._probes:
-            worker.buffers = worker.buffers._replace(
-                queue=np.zeros((self._probes, m.QUEUE_FIELDS), dtype=np.int64)
-            )
+        self._prepare_buffers(worker)
         codes = self.codes(keys)
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
         if shared and len(worker.seen) <= len(self.arrays.ids):
@@ -447,12 +479,21 @@ class ClusterStore(RowStore):
         worker.room = max(1024, len(found) * 5 // 4)
         return offsets, found if 4 * len(found) > len(out) else found.copy()
 
+    def _prepare_buffers(self, worker: Worker) -> None:
+        buffers, leaves = worker.buffers, self.store.leaves
+        if len(buffers.queue) < self._probes:
+            queue = np.zeros((self._probes, m.QUEUE_FIELDS), dtype=np.int64)
+            worker.buffers = buffers = buffers._replace(queue=queue)
+        if len(buffers.leaf.listed) <= len(leaves.lines) or len(buffers.leaf.lines) < len(leaves.columns):
+            worker.buffers = buffers._replace(leaf=leaf_buffers(leaves))
+
     def match_bits(
         self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int = MAX_INTERFACE + 1
     ) -> None:
         """Set the bits of the interfaces that each event matches; `interfaces` is how many are in use."""
         self._prepare()
         self.events.note(keys)
+        self._prepare_buffers(self.workers[0])
         m.match_bits(self.store, keys, self.codes(keys), interfaces, self.workers[0].buffers, bits)
 
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
@@ -474,6 +515,7 @@ class ClusterStore(RowStore):
             "codes": (s.coding, s.cuts),
             "signatures and tables": (s.signatures, s.tables),
             "places of rows": (s.where,),
+            "leaves": tuple(s.leaves),
         }
         return {name: sum(array.nbytes for array in arrays) for name, arrays in parts.items()}
 
@@ -500,6 +542,12 @@ class ClusterStore(RowStore):
             for words, (buckets, rows) in totals.items()
             if rows
         ]
+        leaves = self.store.leaves.state
+        if leaves[f.LEAF_ROWS]:
+            names = [columns.describe(column) for column in self.configuration.leaves]
+            used, rows = int(leaves[f.LEAVES_USED]), int(leaves[f.LEAF_ROWS])
+            words = f"bitmaps ({', '.join(names)}) of {leaves[f.BINS]} bins"
+            lines.append(f"{words}: {_some(used, 'leaf', 'leaves')}, {_some(rows, 'row')}")
         tests: dict[tuple[int, ...], int] = {}
         for tested, rows in zip(self.columns_of, self.signature_rows, strict=True):
             tests[tested] = tests.get(tested, 0) + rows
@@ -516,11 +564,11 @@ def ladder(widest: int) -> Keys:
     return np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
 
 
-def _some(count: int, thing: str) -> str:
-    return f"{count} {thing}{'s' if count != 1 else ''}"
+def _some(count: int, thing: str, things: str = "") -> str:
+    return f"{count} {thing if count == 1 else things or thing + 's'}"
 
 
-def _pool(units: int, old: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+def _pool(units: int, old: npt.NDArray[np.uint8]) -> dict[str, Any]:
     """The pool with room for so many units, as the store has it."""
     data = grown(old, 8 * units)
     views = {"shorts": np.uint16, "words": np.int32, "longs": np.int64}

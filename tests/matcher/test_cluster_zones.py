@@ -145,7 +145,7 @@ def test_thresholds_that_drift_leave_no_sparse_zones_behind() -> None:
 
 
 def test_ranges_that_are_not_hashed_are_ordered_by_their_low_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.matcher.engines.cluster_planning.ranges_to_hash", lambda *_: 0)
+    monkeypatch.setattr("covey.matcher.engines.cluster_planning.range_costs", lambda *_: [0.0, 1.0, 1.0])
     engine, oracle = ClusterEngine(QUOTE), create_engine("naive", QUOTE)
     rng = np.random.default_rng(3)
     inside = parse('firm == "a" and price >= $x and price < $y', QUOTE)

@@ -146,3 +146,27 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
 
     run()
     assert cases >= CASES // PARTS * len(ENGINES)
+
+
+def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few rows as these would neither stand in leaves nor have codes yet."""
+    monkeypatch.setattr("covey.matcher.engines.cluster_planning.leaf_cost", lambda *_: -1.0)
+    monkeypatch.setattr("covey.matcher.engines.cluster_planning._FEWEST_IN_LEAVES", 1)
+    monkeypatch.setattr("covey.matcher.engines.cluster_store._FEW", 1)
+    in_leaves = 0
+
+    @seed(9)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        nonlocal in_leaves
+        event_type = data.draw(event_types())
+        churn = Churn(event_type, data.draw, ("cluster",))
+        churn.filters = data.draw(st.lists(filters(event_type), min_size=1, max_size=5))
+        for _ in range(STEPS):
+            churn.change()
+            churn.compare()
+            in_leaves += churn.engines["cluster"].memory_bytes()["leaves"] > 1 << 17
+
+    run()
+    assert in_leaves > EXAMPLES
