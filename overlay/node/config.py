@@ -49,7 +49,8 @@ class Overlay:
     `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
     clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
     `replay_events` events of each type for updates without gaps; 0 for none. `damping` is how many typical
-    steps wider clients' bounds are announced, so that movement within costs no message; 0 for off.
+    steps wider clients' bounds are announced, so that movement within costs no message; 0 for off. It and
+    `merging` go with parametric routing alone.
     """
 
     name: str
@@ -89,6 +90,11 @@ class _UniqueKeys(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                what = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+                raise yaml.MarkedYAMLError(
+                    problem=f"a key is a {what}: expected text", problem_mark=key.start_mark
+                )
             if key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(
@@ -120,6 +126,10 @@ def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None)
         if routing == "static" and overlay.merging != "off":
             raise ConfigError(
                 f"COVEY_ROUTING is {routing!r}: expected parametric with merging {overlay.merging}"
+            )
+        if routing == "static" and overlay.damping:
+            raise ConfigError(
+                f"COVEY_ROUTING is {routing!r}: expected parametric with damping {overlay.damping:g}"
             )
         overlay = replace(overlay, routing=routing)
     return overlay
@@ -176,6 +186,8 @@ class _Reader:
             raise self.error("damping", f"is {damping!r}: expected a number of steps, from 0 for off to 1e6")
         if damping and engine == POSET:
             raise self.error("damping", f"is {damping!r}: expected 0 with engine {POSET!r}")
+        if damping and routing == "static":
+            raise self.error("damping", f"is {damping!r}: expected 0 with static routing")
         merging = self.choice(top.get("merging", "off"), "merging", MERGINGS)
         if merging != "off" and routing == "static":
             raise self.error("merging", f"is {merging!r}: expected off with static routing")

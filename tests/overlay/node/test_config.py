@@ -100,6 +100,8 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         ((TWO, "- 1"), r"the document is \[1\]: expected a mapping"),
         ((TWO, "overlay: x\nbrokers: {}"), "brokers is empty"),
         (("b1: {", "1: {"), "brokers has the key 1: expected text"),
+        (("b1: {", "[a, b]: {"), "no YAML at line 4, column 3: a key is a list: expected text"),
+        (("b1: {", "{a: b}: {"), "no YAML at line 4, column 3: a key is a mapping: expected text"),
     ],
 )
 def test_mistakes(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
@@ -128,6 +130,15 @@ def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> N
         load(tmp_path, TWO, COVEY_ROUTING="x")
     with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
         load_overlay(tmp_path / "nowhere.yaml", {})
+
+
+def test_damping_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
+    text = f"{TWO}\ndamping: 8\n"
+    assert load(tmp_path, text).damping == 8
+    with pytest.raises(ConfigError, match="damping is 8: expected 0 with static routing"):
+        load(tmp_path, f"{text}routing: static\n")
+    with pytest.raises(ConfigError, match="COVEY_ROUTING is 'static': expected parametric with damping 8"):
+        load(tmp_path, text, COVEY_ROUTING="static")
 
 
 def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
