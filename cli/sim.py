@@ -37,7 +37,9 @@ def run(
     topology: Annotated[
         str | None, typer.Option(help="A kind of `covey topology make`; the load's own if not given.")
     ] = None,
-    brokers: Annotated[int | None, typer.Option(help="How many brokers.")] = None,
+    brokers: Annotated[
+        int | None, typer.Option(help="How many brokers; an overlay file and sensors have theirs.")
+    ] = None,
     publishers: Annotated[int | None, typer.Option(help="How many publishers.")] = None,
     subscribers: Annotated[int | None, typer.Option(help="How many subscribers.")] = None,
     speeds: Annotated[
@@ -52,7 +54,10 @@ def run(
     event_rate: Annotated[float | None, typer.Option(help="Events per second and publisher.")] = None,
     batch: Annotated[int | None, typer.Option(help="Events that are published together.")] = None,
     update_rate: Annotated[float | None, typer.Option(help="Updates per second and subscriber.")] = None,
-    delay_ms: Annotated[float | None, typer.Option(help="Delay of a link, one way.")] = None,
+    delay_ms: Annotated[
+        float | None,
+        typer.Option(help="Delay of a link, one way; beside an overlay file, of the clients' links alone."),
+    ] = None,
     jitter_ms: Annotated[float | None, typer.Option(help="Further delay, up to so much, at random.")] = None,
     loss: Annotated[float | None, typer.Option(help="Probability that a frame has to be sent again.")] = None,
     crashes: Annotated[int | None, typer.Option(help="How many brokers crash, for 0.2 s each.")] = None,
@@ -109,6 +114,15 @@ def run(
     if resubscribe is not None:
         given["resubscribe"] = resubscribe.replace("-", "_")
     chosen = chosen.having(**given)
+    if overlay is not None and topology is not None:
+        raise typer.BadParameter("the overlay file has its own links", param_hint="--topology")
+    if overlay is not None and brokers is not None:
+        raise typer.BadParameter("the overlay file has its own brokers", param_hint="--brokers")
+    if brokers is not None and chosen.load == "detectors" and not chosen.topology:
+        raise typer.BadParameter(
+            "load detectors has the brokers of its sensors, unless a topology is given",
+            param_hint="--brokers",
+        )
     if calibrate is not None and chosen.cpu != "measured":
         raise typer.BadParameter("a calibration needs --cpu measured", param_hint="--calibrate")
     made = Run(chosen, topology=None if overlay is None else of_overlay(load_overlay(overlay, {})))
@@ -198,6 +212,10 @@ def fuzz_command(
     """
     from covey.sim.fuzz import Options, fuzz, play
 
+    if routing == "static" and damping:
+        raise typer.BadParameter("static routing has no damping", param_hint="--damping")
+    if routing == "static" and merging != "off":
+        raise typer.BadParameter("static routing has no merging", param_hint="--merging")
     options = Options(
         routing=routing,
         resubscribe=resubscribe.replace("-", "_"),

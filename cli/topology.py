@@ -34,13 +34,23 @@ def make(
             "highway (HTM), or spanning (of --graph)."
         ),
     ],
-    brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 20,
-    seed: Annotated[int, typer.Option(help="Everything random is drawn from it.")] = 0,
+    brokers: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many brokers; spanning has those of --graph.", show_default="20"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="random, preferential, highway: everything random is drawn from it.", show_default="0"
+        ),
+    ] = None,
     graph: Annotated[
         Path | None,
         typer.Option(help="spanning: a GraphML file, an edge list (.txt), or a CSV of located sensors."),
     ] = None,
-    branching: Annotated[int, typer.Option(min=1, help="balanced: brokers below each broker.")] = 2,
+    branching: Annotated[
+        int | None, typer.Option(min=1, help="balanced: brokers below each broker.", show_default="2")
+    ] = None,
     delay_ms: Annotated[float, typer.Option(min=0, help="Delay of a link, one way.")] = 10.0,
     port: Annotated[int, typer.Option(help="The first broker's port; the others' follow.")] = 7001,
     output: Annotated[
@@ -57,8 +67,25 @@ def make(
 
     Example: covey topology make spanning --graph sensors.csv -o city.yaml --draw city.png
     """
-    from covey.sim.topology import compose_file, make_topology, overlay_file, read_graph, spanning_tree
+    from covey.sim.topology import (
+        KINDS,
+        TAKERS,
+        compose_file,
+        make_topology,
+        overlay_file,
+        read_graph,
+        spanning_tree,
+    )
 
+    options = {"brokers": brokers, "seed": seed, "branching": branching}
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        takers = TAKERS.get(name, tuple(KINDS))
+        if (kind in KINDS or kind == "spanning") and kind not in takers:
+            does = "do" if len(takers) > 1 else "does"
+            raise typer.BadParameter(
+                f"{kind} takes no {name}; only {', '.join(takers)} {does}", param_hint=f"--{name}"
+            )
     if kind == "spanning":
         if graph is None:
             raise typer.BadParameter("spanning needs a graph to span", param_hint="--graph")
@@ -66,7 +93,7 @@ def make(
     elif graph is not None:
         raise typer.BadParameter(f"{kind} takes no graph; only spanning does", param_hint="--graph")
     else:
-        made = make_topology(kind, brokers, seed=seed, delay_ms=delay_ms, branching=branching)
+        made = make_topology(kind, **{"brokers": 20, **given}, delay_ms=delay_ms)
     text = overlay_file(made, port=port, containers=compose is not None)
     if compose is not None:
         if output is None:

@@ -2,11 +2,12 @@
 
 from covey.sim.topology.export import compose_file, overlay_file
 from covey.sim.topology.graphs import read_graph, spanning_tree
-from covey.sim.topology.kinds import KINDS, make_topology
+from covey.sim.topology.kinds import KINDS, TAKERS, make_topology
 from covey.sim.topology.topology import Joint, Topology, TopologyError, of_overlay
 
 __all__ = [
     "KINDS",
+    "TAKERS",
     "Joint",
     "Topology",
     "TopologyError",

@@ -156,3 +156,9 @@ KINDS: dict[str, Callable[[int, random.Random, float, int], Topology]] = {
     "highway": _highway,
 }
 """How each kind is made: from the number of brokers, a random generator, the delay and the branching."""
+
+TAKERS: dict[str, tuple[str, ...]] = {
+    "branching": ("balanced",),
+    "seed": ("random", "preferential", "highway"),
+}
+"""The kinds for which it matters, by parameter of `make_topology`; the others matter for all."""

@@ -229,6 +229,28 @@ def test_the_command_runs_scenario_files_and_overlay_files(
     assert json.loads(capsys.readouterr().out)["brokers"] == 5
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--overlay", "five.yaml", "--brokers", 50), "--brokers: the overlay file has its own brokers"),
+        (("--overlay", "five.yaml", "--topology", "star"), "--topology: the overlay file has its own links"),
+        (
+            ("--load", "detectors", "--speeds", "a.csv", "--sensors", "b.csv", "--brokers", 5),
+            "--brokers: load detectors has the brokers of its sensors",
+        ),
+        (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
+        (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    words: tuple[object, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sim", *words) == 2
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
 def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ("--brokers", 0),

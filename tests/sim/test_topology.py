@@ -13,6 +13,7 @@ from covey.cli.main import main
 from covey.overlay.node.config import ConfigError, load_overlay
 from covey.sim.topology import (
     KINDS,
+    TAKERS,
     Joint,
     Topology,
     TopologyError,
@@ -231,6 +232,30 @@ def test_the_command_makes_checks_and_draws(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert run("topology", "make", "line", "--brokers", 2) == 0
     assert capsys.readouterr().out == overlay_file(make_topology("line", 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_parameter_matters_for_its_takers_alone(kind: str) -> None:
+    assert (make_topology(kind, 30, seed=1) != make_topology(kind, 30, seed=2)) == (kind in TAKERS["seed"])
+    branching = make_topology(kind, 30, branching=2) != make_topology(kind, 30, branching=3)
+    assert branching == (kind in TAKERS["branching"])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("line", "--branching", 7), "--branching: line takes no branching; only balanced does"),
+        (("star", "--seed", 9), "--seed: star takes no seed; only random, preferential, highway do"),
+        (("spanning", "--brokers", 9, "--graph", "x.txt"), "--brokers: spanning takes no brokers; only line"),
+    ],
+)
+def test_an_option_that_the_kind_does_not_take_is_refused(
+    words: tuple[object, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("topology", "make", *words) == 2
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert err.count("\n") == 1
 
 
 def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
