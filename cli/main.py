@@ -1,7 +1,7 @@
 """The command `covey`: a table of subcommands, each loaded only when it is asked for.
 
 A mistake of the user's, in whatever subcommand, is one line on stderr and a status other than 0; what a
-subcommand raises as `CoveyError` becomes that line here.
+subcommand raises as `CoveyError` becomes that line here, and so does a package that the installation lacks.
 """
 
 from __future__ import annotations
@@ -68,21 +68,27 @@ def _run(words: list[str]) -> int:
     )
     app.callback()(_group)
     wanted = next((word for word in words if not word.startswith("-")), None)
+    command = "covey"
     for name, module, attribute, text in COMMANDS:
         if name != wanted:
             app.command(name, help=text)(_stub)
             continue
+        command = f"covey {name}"
         found: Any = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
+            after = words[words.index(name) + 1 :][:1]
+            if any([inner.name] == after for inner in found.registered_commands):
+                command += f" {after[0]}"
         else:
             app.command(name)(found)
     try:
         status = app(args=words, prog_name="covey", standalone_mode=False)
         return status if isinstance(status, int) else 0
     except Exception as error:
-        if _is_ours(error):
-            return _complain(str(error), 1)
+        sentence = _sentence(error, command)
+        if sentence is not None:
+            return _complain(sentence, 1)
         # Mistakes on the command line: the parser's exceptions, wherever typer has its parser from.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
@@ -92,15 +98,18 @@ def _run(words: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(message())
             return 2
-        command = f"covey {wanted}" if any(wanted == row[0] for row in COMMANDS) else "covey"
         return _complain(f"{' '.join(message().split())} (see {command} --help)", 2)
 
 
-def _is_ours(error: Exception) -> bool:
+def _sentence(error: Exception, command: str) -> str | None:
+    """What to tell a user of an error that Covey raised, or of a package that is missing; else None."""
     # Loaded late: the help of the whole command needs none of the rest.
     from covey.matcher.errors import CoveyError
+    from covey.sim.extras import missing
 
-    return isinstance(error, CoveyError)
+    if isinstance(error, ModuleNotFoundError):
+        error = missing(command, error)
+    return str(error) if isinstance(error, CoveyError) else None
 
 
 def _complain(message: str, status: int) -> int:

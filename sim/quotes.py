@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from covey.matcher import EventType
-from covey.matcher.errors import CoveyError
+from covey.sim.extras import missing
 
 QUOTE = EventType(
     "Quote",
@@ -38,8 +38,8 @@ def load_quotes() -> pa.RecordBatch:
     """
     try:
         from bokeh_sampledata import stocks
-    except ImportError:
-        raise CoveyError("the quotes are in the package bokeh-sampledata: pip install 'covey[sim]'") from None
+    except ModuleNotFoundError as error:
+        raise missing("a replay of quotes", error) from None
     rows = []
     for firm in FIRMS:
         data = getattr(stocks, firm)

@@ -8,6 +8,7 @@ from statistics import median
 
 from covey.matcher.errors import CoveyError
 from covey.sim.bench.match import Result
+from covey.sim.extras import missing
 
 _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("events/s", lambda r: f"{median(r.rates):,.0f}"),
@@ -71,8 +72,8 @@ def draw(results: list[Result], path: Path) -> None:
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
-    except ImportError:
-        raise CoveyError("drawing needs matplotlib: install covey[sim]") from None
+    except ModuleNotFoundError as error:
+        raise missing("--draw", error) from None
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
     across = min(3, len(workloads))

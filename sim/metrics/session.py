@@ -25,15 +25,12 @@ class SparkError(CoveyError, RuntimeError):
 
 
 def spark_session(master: str = "local[*]") -> SparkSession:
-    """The session of this process, started at the first call, which takes seconds; `SparkError` where Java,
-    Spark or the master is missing, or where the process already has a session at another master.
+    """The session of this process, started at the first call, which takes seconds; `SparkError` where Java
+    or the master is missing, or where the process already has a session at another master.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of which versions of pandas Spark knows
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError:
-            raise SparkError("metrics and sweeps need Spark: install covey[sim]") from None
+        from pyspark.sql import SparkSession
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from covey.matcher.errors import CoveyError
+from covey.sim.extras import missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,8 +85,8 @@ def _short(name: str) -> str:
 def _axes(x: str, y: str, height: float = _SIZE[1]) -> tuple[Any, Axes]:
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise CoveyError("plots need matplotlib: install covey[sim]") from None
+    except ModuleNotFoundError as error:
+        raise missing("a plot", error) from None
     figure = Figure(figsize=(_SIZE[0], height), dpi=_DPI, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x, ylabel=y)
