@@ -57,7 +57,7 @@ BUSY_NS = "busy_ns"
 
 # --- kinds of rows ------------------------------------------------------------------------------------------
 BEGUN, PHASE, WORKED, ENDED = "begun", "phase", "worked", "ended"
-CAME, SUBSCRIBED, UPDATED, ANSWERED = "came", "subscribed", "updated", "answered"
+SUBSCRIBED, UPDATED, ANSWERED = "subscribed", "updated", "answered"
 PUBLISHED, DELIVERED, SPURIOUS, DROPPED = "published", "delivered", "spurious", "dropped"
 OWED, EXCUSED, CONTROL, CARRIED = "owed", "excused", "control", "carried"
 

@@ -32,16 +32,17 @@ def control_by_sort(rows: DataFrame) -> DataFrame:
 
 
 def control_by_place(rows: DataFrame) -> DataFrame:
-    """One row per run: control messages in all, of those between brokers, and the most over one link in one
-    direction."""
+    """One row per run: control messages in all, of those between brokers, and the most of these from one
+    broker to another."""
     between = f.col(c.SOURCE).startswith(c.BROKERS) & f.col(c.TARGET).startswith(c.BROKERS)
     links = control_messages(rows).groupBy(c.RUN, c.SOURCE, c.TARGET).agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
+    between_brokers = f.when(between, f.col(c.MESSAGES))
     return (
         links.groupBy(c.RUN)
         .agg(
             f.sum(c.MESSAGES).alias("control_messages"),
-            f.coalesce(f.sum(f.when(between, f.col(c.MESSAGES))), f.lit(0)).alias("control_between_brokers"),
-            f.max(c.MESSAGES).alias("control_busiest_link"),
+            f.coalesce(f.sum(between_brokers), f.lit(0)).alias("control_between_brokers"),
+            f.coalesce(f.max(between_brokers), f.lit(0)).alias("control_busiest_link"),
         )
         .select(c.RUN, "control_messages", "control_between_brokers", "control_busiest_link")
     )

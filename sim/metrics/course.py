@@ -37,14 +37,18 @@ def _start(phase: str) -> Column:
 
 def counts(rows: DataFrame) -> DataFrame:
     """One row per run: events published, delivered, spurious and dropped, changes of subscriptions, and
-    subscribers, all while it was measured or on their way then.
+    subscribers, all while it was measured or on their way then; of what was delivered and spurious also how
+    much of it while it was measured, for what is said per second.
 
     Spurious are the events that reached a client for the sake of values that it had changed by then, and
     that its own evaluation kept from the user (Jayaram et al., section 5.2).
     """
 
-    def total(kind: str) -> Column:
-        return f.coalesce(f.sum(f.when(f.col(c.KIND) == kind, f.col(c.COUNT))), f.lit(0)).cast("long")
+    def total(kind: str, *, measured: bool = False) -> Column:
+        counted = f.col(c.KIND) == kind
+        if measured:
+            counted = counted & f.col(c.MEASURED)
+        return f.coalesce(f.sum(f.when(counted, f.col(c.COUNT))), f.lit(0)).cast("long")
 
     def number(kind: str) -> Column:
         return f.count_if(f.col(c.KIND) == kind)
@@ -58,6 +62,7 @@ def counts(rows: DataFrame) -> DataFrame:
             f.count_if((f.col(c.KIND) == c.DELIVERED) & f.col(c.MEASURED)).alias("delivered_measured"),
             number(c.UPDATED).alias("changes"),
             total(c.SPURIOUS).alias("spurious"),
+            total(c.SPURIOUS, measured=True).alias("spurious_measured"),
             total(c.DROPPED).alias("dropped"),
             f.count_distinct(subscriber).alias("subscribers"),
         )
@@ -68,6 +73,7 @@ def counts(rows: DataFrame) -> DataFrame:
             "delivered_measured",
             "changes",
             "spurious",
+            "spurious_measured",
             "dropped",
             "subscribers",
         )

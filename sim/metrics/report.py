@@ -173,7 +173,7 @@ def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
     text = [
         f"Of run {run['run']}: {run['control_messages']:,} control messages, "
         f"{run['control_between_brokers']:,} of them between brokers, at most "
-        f"{run['control_busiest_link']:,} over one link in one direction."
+        f"{run['control_busiest_link']:,} from one of them to another."
     ]
     if run["busiest_share"]:
         text.append(f"The busiest broker worked {run['busiest_share']:.1%} of the time.")

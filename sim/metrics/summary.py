@@ -100,7 +100,7 @@ def _summary(run: str, row: dict[str, Any], sorts: dict[str, int], brokers: list
         "delay_ms": _distribution(row, "delay"),
         "latency_ms": _distribution(row, "latency"),
         "spurious": numbers["spurious"],
-        "spurious_per_s": _ratio(numbers["spurious"], duration_s),
+        "spurious_per_s": _ratio(row.get("spurious_measured"), duration_s),
         "owed": numbers["owed"],
         "missed": (row.get("missed") or 0) if complete else None,
         "duplicate": numbers["duplicate"],

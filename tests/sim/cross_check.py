@@ -45,7 +45,7 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
     control = rows("control")
     control = control[control["row"] >= first]
     brokers = control["node"].str.startswith("broker/") & control["peer"].str.startswith("broker/")
-    by_link = control.groupby(["peer", "node"], observed=True).size()
+    by_link = control[brokers].groupby(["peer", "node"], observed=True).size()
     in_phase = trace[(trace["row"] >= first) & (trace["row"] < last)]
     subscribers = rows("subscribed")["node"].nunique()
     rate = int((in_phase["kind"] == "delivered").sum()) / duration_s
@@ -65,7 +65,7 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
         "delay_ms": _distribution(_delays(trace, types)),
         "latency_ms": _distribution(latencies),
         "spurious": int(rows("spurious")["count"].sum()),
-        "spurious_per_s": int(rows("spurious")["count"].sum()) / duration_s,
+        "spurious_per_s": int(in_phase[in_phase["kind"] == "spurious"]["count"].sum()) / duration_s,
         "owed": len(owed),
         "missed": len(owed - got),
         "duplicate": len(delivered) - len(once),

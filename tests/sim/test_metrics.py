@@ -95,13 +95,38 @@ MISSED = [
     row("ended", 10),
 ]
 
+LATE = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    row("spurious", 500, **MINE, count=3),
+    row("phase", 2_000, name="resting"),
+    row("spurious", 2_100, **MINE, count=5),
+    row("ended", 2_200),
+]
+CONTROL = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    *(row("control", 1, node="broker/b", peer="broker/a", name="Update") for _ in range(2)),
+    row("control", 2, node="broker/a", peer="broker/b", name="Acknowledge"),
+    *(row("control", 3, node="client/s", peer="broker/a", name="Acknowledge") for _ in range(7)),
+    row("ended", 10),
+]
+BY_HAND = {
+    "broken off": BROKEN_OFF,
+    "steps": CLOCK_STEPS,
+    "missed": MISSED,
+    "late": LATE,
+    "control": CONTROL,
+    "empty": [],
+}
+
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs of a + b")
     for name, scenario in SCENARIOS.items():
         Run(scenario).play(folder / f"{name}.parquet")
-    for name, rows in {"broken off": BROKEN_OFF, "steps": CLOCK_STEPS, "missed": MISSED, "empty": []}.items():
+    for name, rows in BY_HAND.items():
         write(folder / f"{name}.parquet", rows)
     return folder
 
@@ -131,6 +156,18 @@ def test_a_change_under_the_static_baseline_costs_more_messages(found: dict[str,
 def test_what_was_owed_and_neither_came_nor_was_excused_was_missed(found: dict[str, Any]) -> None:
     run = found["missed"]
     assert (run["owed"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
+
+
+def test_what_comes_after_the_time_that_is_measured_is_not_counted_per_second(found: dict[str, Any]) -> None:
+    run = found["late"]
+    assert (run["duration_s"], run["spurious"], run["spurious_per_s"]) == (2.0, 8, 1.5)
+
+
+def test_the_busiest_link_is_one_between_brokers(found: dict[str, Any]) -> None:
+    run = found["control"]
+    assert (run["control_messages"], run["control_between_brokers"]) == (10, 3)
+    assert run["control_busiest_link"] == 2
+    assert found["late"]["control_busiest_link"] == 0
 
 
 def test_a_run_that_broke_off_is_marked_and_nothing_of_it_counts_as_missed(found: dict[str, Any]) -> None:
