@@ -187,6 +187,8 @@ class Link:
             self._control.clear()
             self._gave_up = True
             self.peer_incarnation = 0
+            # Else, if the answer to its next hello is lost, the peer's second one would name what is no more.
+            self.incarnation += 2
         return self._gave_up
 
     # --- sending ----------------------------------------------------------------------------------

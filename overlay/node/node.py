@@ -51,7 +51,6 @@ class Node:
     def __init__(self, overlay: Overlay, name: str) -> None:
         self.overlay = overlay
         self.name = name
-        self.incarnation = secrets.randbits(63) | 1
         self.started_ns = time.time_ns()
         self.core = Broker(
             name,
@@ -79,8 +78,10 @@ class Node:
 
     def _link(self, **options: int) -> Link:
         limits = self.overlay.limits
+        # Each link has an incarnation of its own: a client whose session was given up is not to take up the
+        # session that comes after it.
         return Link(
-            self.incarnation,
+            secrets.randbits(63) | 1,
             max_frame_bytes=limits.max_frame_bytes,
             join_events=limits.max_batch_events,
             **options,
@@ -245,7 +246,7 @@ class Node:
             self._feed(outlet, message)
 
     def _feed(self, outlet: Outlet, message: Message) -> None:
-        self._perform(self.core.handle(message, outlet.interface, time.time()))
+        self._perform(self.core.handle(message, outlet.interface, time.time()), outlet)
 
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
@@ -257,7 +258,7 @@ class Node:
             # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
             self._feed(outlet, Unsubscribe(refusal.epoch, 0))
 
-    def _perform(self, actions: list[Any]) -> None:
+    def _perform(self, actions: list[Any], source: Outlet | None = None) -> None:
         for action in actions:
             if isinstance(action, Send):
                 outlet = self.outlets.get(action.interface)
@@ -267,7 +268,7 @@ class Node:
                     self._refused += 1
                     reason = action.message.reason.partition("\n")[0]
                     log.warning("refused to %s: %s", outlet.interface, reason)
-                if not outlet.send(action.message):
+                if not outlet.send(action.message, own=outlet is source):
                     outlet.losses.add("queue full, session ended", events_in(action.message))
                     asyncio.get_running_loop().call_soon(
                         self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
@@ -290,11 +291,12 @@ class Node:
             self._balance(source)
 
     def _balance(self, source: Outlet) -> None:
-        """Hold back a source while an interface that its events may go to is full.
+        """Hold back a source while another interface that its events may go to is full.
 
-        Events of a neighbour never go back to it, so neighbours do not wait for each other in a circle.
+        Events of a neighbour never go back to it, so neighbours do not wait for each other in a circle. Nor
+        does a client wait for itself, who publishes what it makes of what it reads.
         """
-        waiting = len(self._full) - (source.is_broker and source.interface in self._full)
+        waiting = len(self._full) - (source.interface in self._full)
         source.link.hold(waiting > 0 or self.draining)
         if source.pump is not None:
             source.pump.wake()

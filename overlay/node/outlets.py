@@ -74,10 +74,16 @@ class Outlet:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def send(self, message: Message) -> bool:
-        """Queue a message as the policy says; False if the policy is to end the session."""
+    def send(self, message: Message, *, own: bool = False) -> bool:
+        """Queue a message as the policy says; False if the policy is to end the session.
+
+        `own` says that the events are the interface's own. Its full queue does not hold it back, or it could
+        never get round to reading; so what it publishes to itself meanwhile is given up, and counted.
+        """
         good = True
-        if events_in(message):
+        if own and self.full and events_in(message):
+            self._lose("queue full, its own dropped", events_in(message))
+        elif events_in(message):
             good = self._send_events(message)
         else:
             self.link.send(message)
@@ -93,7 +99,7 @@ class Outlet:
         if over and self.policy is SlowConsumer.DISCONNECT:
             return False
         if over and self.policy is SlowConsumer.DROP_NEWEST:
-            room = 0 if self.max_events is None else max(0, self.max_events - link.backlog_events)
+            room = self._room(message)
             self._lose("queue full, newest dropped", events_in(message) - room)
             if not room:
                 return True
@@ -113,6 +119,16 @@ class Outlet:
         events = self.link.backlog_events + (0 if message is None else events_in(message))
         size = self.link.backlog_bytes + (0 if message is None else size_of(message))
         return size > self.max_bytes or (self.max_events is not None and events > self.max_events)
+
+    def _room(self, message: Message) -> int:
+        """For how many events of a message, from its first on, there is room."""
+        room = events_in(message)
+        if self.max_events is not None:
+            room = min(room, max(0, self.max_events - self.link.backlog_events))
+        left = self.max_bytes - self.link.backlog_bytes
+        while room and size_of(part(message, 0, room)) > left:
+            room //= 2
+        return room
 
     def _drop_oldest(self, reason: str) -> None:
         while self._over():

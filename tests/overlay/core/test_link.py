@@ -377,6 +377,22 @@ def control(*messages: Message) -> list[Message]:
     return drain(a, b)
 
 
+def test_a_link_that_gave_up_starts_afresh_even_if_its_first_answer_is_lost() -> None:
+    a, b = pair(max_control=3)
+    exchange(a, b)
+    a.send(SyncBegin())
+    b.send(SyncBegin())
+    exchange(a, b)
+    for i in range(1, 6):
+        a.send(Unsubscribe(i, i))
+    assert a.give_up_control()
+    lost = b.hello()
+    assert not a.resume(lost)
+    assert meet(a, b) == (False, False)
+    a.send(SyncBegin())
+    assert exchange(a, b)[1] == [SyncBegin()]
+
+
 def test_later_values_replace_waiting_ones() -> None:
     assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
         Update(3, 1, {"limit": 2.0, "other": 3.0})

@@ -54,6 +54,19 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
     assert heard == []
 
 
+def test_dropping_the_newest_counts_bytes_as_well() -> None:
+    one = size_of(deliver(0, 1, "x" * 1000))
+    newest, _ = outlet(SlowConsumer.DROP_NEWEST, max_events=1000, max_bytes=8 * one)
+    for first in range(0, 20, 4):
+        assert newest.send(deliver(first, 4, "x" * 1000))
+    kept = waiting(newest)
+    assert kept == list(range(len(kept)))
+    assert 4 <= len(kept) < 12
+    assert newest.link.backlog_bytes <= 8 * one
+    assert newest.losses.events == {"queue full, newest dropped": 20 - len(kept)}
+    assert newest.link.dropped == 20 - len(kept)
+
+
 def test_dropping_the_oldest_keeps_the_newest() -> None:
     oldest, _ = outlet(SlowConsumer.DROP_OLDEST, max_events=7)
     for first in (0, 5, 10):
@@ -108,3 +121,16 @@ def test_large_messages_are_cut_up_without_losing_whom_they_are_for() -> None:
     middle = part(Publish(whole.batch), 3, 5)
     assert isinstance(middle, Publish)
     assert middle.batch.sequences().tolist() == [3, 4]
+
+
+def test_what_a_client_publishes_to_itself_while_its_queue_is_full_is_given_up() -> None:
+    """To wait would be to wait for itself."""
+    blocked, _ = outlet(SlowConsumer.BLOCK, max_events=7)
+    assert blocked.send(deliver(0, 5), own=True)
+    assert blocked.send(deliver(5, 5))
+    assert blocked.full
+    assert blocked.send(deliver(10, 5), own=True)
+    assert blocked.send(deliver(15, 5))
+    assert waiting(blocked) == [*range(10), *range(15, 20)]
+    assert blocked.losses.events == {"queue full, its own dropped": 5}
+    assert blocked.link.dropped == 5

@@ -8,7 +8,7 @@ import random
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch
+from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
 from covey.overlay.node.limits import SessionLimits
 
@@ -321,6 +321,23 @@ async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> No
             assert (got[-1] == 49_999) == (policy == "drop_oldest")
             assert got[0] == 0
             await until(lambda: slow.dropped == lost, "the client is told how many events it lost")
+
+
+@on_a_loop
+async def test_a_client_that_publishes_what_it_makes_of_what_it_reads_does_not_wait_for_itself() -> None:
+    note = EventType("Note", {"text": "string"})
+    async with Brokers(sessions=SMALL) as overlay:
+        busy = Client(overlay.address("b1"), "busy", window_bytes=1)
+        async with Client(overlay.address("b1")) as feed, busy:
+            await feed.advertise(QUOTE)
+            await busy.advertise(note)
+            mine = await busy.subscribe("Quote")
+            feeding = asyncio.create_task(flood(feed, 20))
+            await until(lambda: overlay.nodes["b1"].outlets["client/busy"].full, "the queue fills up")
+            for _ in range(100):
+                await busy.publish_batch("Note", [{"text": "x" * 60_000}])
+            assert await take(mine, 10_000) == list(range(10_000))
+            await feeding
 
 
 @on_a_loop
