@@ -13,13 +13,19 @@ from covey.cli.options import Json
 
 def inspect(
     broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    limit: Annotated[
+        int, typer.Option(min=0, help="Subscriptions and slots to list, per event type and interface.")
+    ] = 100,
+    everything: Annotated[bool, typer.Option("--all", help="List all of them, however many.")] = False,
     json_output: Json = False,
 ) -> None:
     """Show a broker's routing state: who publishes, who wants what, what was asked of whom, and its counters.
+
+    The broker does nothing else while it lists them, half a second for ten thousand.
 
     Example: covey inspect --broker localhost:7001 --json
     """
     from covey.overlay.client import inspect_broker
 
-    text, state = asyncio.run(inspect_broker(broker))
+    text, state = asyncio.run(inspect_broker(broker, listed=None if everything else limit))
     typer.echo(json.dumps(state, indent=2) if json_output else text.rstrip())

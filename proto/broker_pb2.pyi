@@ -338,8 +338,10 @@ class DescribeRequest(_message.Message):
     def __init__(self, type_name: _Optional[str] = ...) -> None: ...
 
 class InspectRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("listed",)
+    LISTED_FIELD_NUMBER: _ClassVar[int]
+    listed: int
+    def __init__(self, listed: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("interface", "subscription_id", "event")

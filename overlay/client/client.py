@@ -31,7 +31,7 @@ from covey.overlay.core.client import ClientSession, DeliverTo, Listening, Match
 from covey.overlay.core.link import Frame
 from covey.overlay.core.messages import Deliver, Message
 from covey.overlay.core.size import size_of
-from covey.overlay.node.calls import decode_inspection, encode_describe
+from covey.overlay.node.calls import decode_inspection, encode_describe, encode_inspect
 from covey.overlay.node.channel import DESCRIBE, INSPECT, open_channel, reason_of
 from covey.overlay.node.codec import (
     Greeting,
@@ -377,7 +377,7 @@ class Client:
             return f"broker {self.broker or self.address} is out of reach{why}"
         try:
             async with asyncio.timeout(1.0):
-                _, state = await self.inspect()
+                _, state = await inspect_broker(self.address, listed=0)
         except (TimeoutError, RefusedError, ConnectError):
             return f"broker {self.broker} has not answered"
         away = [
@@ -549,12 +549,13 @@ def _filter(filter: object, event_type: EventType) -> Filter:
     return filter_of(event_type, filter)  # type: ignore[arg-type]
 
 
-async def inspect_broker(address: str) -> tuple[str, dict[str, Any]]:
+async def inspect_broker(address: str, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
     """The state of the broker at an address: as text for people, and as plain values.
 
-    `ConnectError` if none answers there.
+    Of the subscriptions and slots of each event type `listed` are there, all if it is None: where there are a
+    hundred thousand that takes the broker seconds. `ConnectError` if none answers there.
     """
-    text, as_json = decode_inspection(await call_broker(address, INSPECT, b""))
+    text, as_json = decode_inspection(await call_broker(address, INSPECT, encode_inspect(listed)))
     return text, json.loads(as_json)
 
 

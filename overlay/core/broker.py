@@ -141,13 +141,13 @@ class Broker(Syncing, Publishing):
         """When, as `now`, a Tick is to be handled; None while there is nothing to be done by the clock."""
         return self._movers.next_ns / 1e9 if self._movers.next_ns else None
 
-    def render(self) -> str:
-        """The whole routing state, for people."""
-        return views.render(self)
+    def render(self, listed: int | None = None) -> str:
+        """The routing state, for people; see `views.render`."""
+        return views.render(self, listed)
 
-    def inspect(self) -> dict[str, Any]:
-        """The whole routing state and the counters, as plain values that JSON can hold."""
-        return views.inspect(self)
+    def inspect(self, listed: int | None = None) -> dict[str, Any]:
+        """The routing state and the counters, as plain values that JSON can hold; see `views.inspect`."""
+        return views.inspect(self, listed)
 
     def validate(self) -> None:
         """Check every invariant; `AssertionError` with a clear sentence where one does not hold. Scans

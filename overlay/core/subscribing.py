@@ -135,6 +135,7 @@ class Subscribing(Tables):
                 and announcement.due(self._now_ns)
                 and interest.move({}, self._now_ns)
             ):
+                self._quench.touch(state.event_type.name)
                 self._tell(state.change(interest.group, moved=[interest]))
 
     def _put(self, state: TypeState, peer: Peer, interest: Interest) -> None:

@@ -5,6 +5,7 @@ Nothing here is used to route; nothing here changes anything.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.interest import Interest
@@ -25,8 +26,12 @@ def slot_text(slot: Slot) -> str:
     return str(slot.structure.substitute(slot.values)) or "true"
 
 
-def render(broker: Broker) -> str:
-    """Types, publishers, interest as the trees of its posets, and slots; one item a line."""
+def render(broker: Broker, listed: int | None = None) -> str:
+    """Types, publishers, interest as the trees of its posets, and slots; one item a line.
+
+    Of the interest of each group, and of the slots at each neighbour, `listed` lines and how many more there
+    are; all if it is None.
+    """
     lines = [f"broker {broker.broker_id}, routing {broker.routing}, engine {broker.engine}"]
     lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.unheard()]
     for peer in broker.peers.all():
@@ -39,16 +44,17 @@ def render(broker: Broker) -> str:
         lines.append(f"  publishers: {', '.join(state.publishers) or 'none'}")
         for group, poset in state.groups.items():
             lines.append(f"  interest of {group}:")
-            lines += _tree(poset)
+            lines += _tree(poset, listed)
         for neighbour, outgoing in state.outgoing.items():
             lines.append(f"  asked of {neighbour}:")
-            for slot in outgoing.slots:
+            for slot in islice(outgoing.slots, listed):
                 waiting = broker.acks.outstanding(neighbour, slot.epoch)
                 lines.append(
                     f"    slot {slot.slot_id}: {slot_text(slot)}"
                     f" <- {_origin(slot)}"
                     f"{' (not yet acknowledged)' if waiting else ''}"
                 )
+            lines += _more(len(outgoing.slots), listed)
     return "\n".join(lines)
 
 
@@ -60,8 +66,14 @@ def _origin(slot: Slot) -> str:
     return f"{root.size} roots" if isinstance(root, Bundle) else "a root"
 
 
-def _tree(poset: Poset) -> list[str]:
-    """The nodes of a poset, each below its witness."""
+def _more(count: int, listed: int | None) -> list[str]:
+    return [] if listed is None or count <= listed else [f"    and {count - listed} more"]
+
+
+def _tree(poset: Poset, listed: int | None) -> list[str]:
+    """The nodes of a poset, each below its witness; so many of them."""
+    if listed == 0:
+        return _more(len(poset), listed)
     below: dict[int, list[Interest]] = {}
     for node in poset.nodes():
         witness = poset.witness_of(node)
@@ -69,15 +81,19 @@ def _tree(poset: Poset) -> list[str]:
             below.setdefault(witness.uid, []).append(node)
     lines: list[str] = []
     stack = [(root, 0) for root in reversed(list(poset.roots()))]
-    while stack:
+    while stack and len(lines) != listed:
         node, depth = stack.pop()
         lines.append(f"    {'  ' * depth}{node.concrete()} <- {node.interface}#{node.subscription_id}")
         stack += [(child, depth + 1) for child in reversed(below.get(node.uid, []))]
-    return lines
+    return lines + _more(len(poset), listed)
 
 
-def inspect(broker: Broker) -> dict[str, Any]:
-    """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are."""
+def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
+    """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are.
+
+    Of the subscriptions, and of the slots at each neighbour, of a type only `listed`, with `interests` and
+    `slots_in_use` saying how many there are; all if it is None.
+    """
     peers = broker.peers.all()
     pending, awaited = broker.acks.pending(), broker.acks.awaited()
     return {
@@ -97,14 +113,14 @@ def inspect(broker: Broker) -> dict[str, Any]:
             }
             for peer in peers
         },
-        "types": {name: _inspect_type(state) for name, state in broker.types.items()},
+        "types": {name: _inspect_type(state, listed) for name, state in broker.types.items()},
         "totals": _totals(peers),
     }
 
 
-def _inspect_type(state: TypeState) -> dict[str, Any]:
+def _inspect_type(state: TypeState, listed: int | None) -> dict[str, Any]:
     interest: dict[str, dict[str, str]] = {}
-    for node in state.interests():
+    for node in islice(state.interests(), listed):
         interest.setdefault(node.interface, {})[str(node.subscription_id)] = node.concrete()
     return {
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
@@ -112,9 +128,11 @@ def _inspect_type(state: TypeState) -> dict[str, Any]:
         "advertised_to": list(state.told),
         "contents": {name: str(promise.filter) for name, promise in state.promises.items()},
         "replay": {} if state.ring is None else state.ring.inspect(),
+        "interests": sum(len(poset) for poset in state.groups.values()),
         "interest": interest,
+        "slots_in_use": {neighbour: len(outgoing.slots) for neighbour, outgoing in state.outgoing.items()},
         "slots": {
-            neighbour: {str(slot.slot_id): slot_text(slot) for slot in outgoing.slots}
+            neighbour: {str(slot.slot_id): slot_text(slot) for slot in islice(outgoing.slots, listed)}
             for neighbour, outgoing in state.outgoing.items()
         },
     }

@@ -62,6 +62,16 @@ def decode_explanation(data: bytes) -> str:
     return _parse(pb.ExplainReply, data).json
 
 
+def encode_inspect(listed: int | None) -> bytes:
+    return pb.InspectRequest(listed=listed).SerializeToString()
+
+
+def decode_inspect(data: bytes) -> int | None:
+    """How much is to be listed; None for all."""
+    request = _parse(pb.InspectRequest, data)
+    return request.listed if request.HasField("listed") else None
+
+
 def encode_inspection(text: str, json: str) -> bytes:
     return pb.InspectReply(text=text, json=json).SerializeToString()
 

@@ -343,23 +343,23 @@ class Node:
             for name in self.overlay.neighbours(self.name)
         }
 
-    def inspect(self) -> dict[str, Any]:
-        """The core's state, and the node's counters, as plain values that JSON can hold."""
+    def inspect(self, listed: int | None = None) -> dict[str, Any]:
+        """The core's state (`listed` as there) and the node's counters, as plain values that JSON can hold."""
         return {
             "broker": self.name,
             "overlay": self.overlay.name,
             "routing": self.overlay.routing,
             "process": os.getpid(),
             "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
-            "core": self.core.inspect(),
+            "core": self.core.inspect(listed),
             "interfaces": {name: outlet.inspect() for name, outlet in self.outlets.items()},
             "dropped": dict(self._dropped),
             "refused": self._refused,
         }
 
-    def render(self) -> str:
-        """The core's state and the interfaces, for people."""
-        lines = [self.core.render().rstrip(), "", "interfaces"]
+    def render(self, listed: int | None = None) -> str:
+        """The core's state (`listed` as there) and the interfaces, for people."""
+        lines = [self.core.render(listed).rstrip(), "", "interfaces"]
         for name, outlet in self.outlets.items():
             state = "here" if outlet.connected else "away"
             waits = outlet.link.queued_events

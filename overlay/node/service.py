@@ -25,6 +25,7 @@ from covey.overlay.node.calls import (
     decode_describe,
     decode_explain,
     decode_follow,
+    decode_inspect,
     encode_explanation,
     encode_inspection,
 )
@@ -229,8 +230,13 @@ class Service:
             return b""
         return encode_explanation(json.dumps(answer))
 
-    async def inspect(self, _: bytes, context: _Context) -> bytes:
-        return encode_inspection(self._node.render(), json.dumps(self._node.inspect()))
+    async def inspect(self, request: bytes, context: _Context) -> bytes:
+        try:
+            listed = decode_inspect(request)
+        except MalformedPacketError as error:
+            await _abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_inspection(self._node.render(listed), json.dumps(self._node.inspect(listed)))
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:

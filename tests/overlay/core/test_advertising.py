@@ -16,10 +16,12 @@ from covey.overlay.core.messages import (
     Refuse,
     Send,
     Subscribe,
+    Tick,
     Unadvertise,
     Unsubscribe,
     Update,
 )
+from covey.overlay.core.motion import Motion
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -134,6 +136,24 @@ def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes() -
     assert told("client/p", Advertise(2, TICK, None, True)) == [True]
     assert told("client/p", Unadvertise(3, "Tick")) == []
     assert told("client/s", Unsubscribe(4, 1)) == []
+
+
+def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_advertised() -> None:
+    """By itself, without any message."""
+    broker = Broker("b", engine="naive")
+    start = 1_000_000_000.0
+
+    def told(source: str, message: Message, now: float) -> list[bool]:
+        done = broker.handle(message, source, now)
+        return [a.message.listening for a in done if isinstance(a, Send) and isinstance(a.message, Listeners)]
+
+    for source in ("client/p", "client/s"):
+        told(source, Connect(), start)
+    assert told("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
+    moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})
+    assert told("client/s", moving, start) == []
+    heard = [second for second in range(1, 111) if told("", Tick(), start + second)]
+    assert len(heard) == 1
 
 
 def test_a_union_is_a_filter_or_everything() -> None:

@@ -548,11 +548,27 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
         "advertised_to": [B],
         "contents": {},
         "replay": {},
+        "interests": 2,
         "interest": {C: {"1": "price < 10.0"}, D: {"1": "price < 5.0"}},
+        "slots_in_use": {A: 1},
         "slots": {A: {"1": "price < 10.0"}},
     }
     assert seen["interfaces"][A]["sent"] == {"SyncBegin": 1, "SyncEnd": 1, "Subscribe": 1}
     assert seen["totals"]["control_received"] == 3
+
+
+@pytest.mark.parametrize("listed", [0, 1, 3, 4, 5])
+def test_no_more_is_listed_than_is_asked_for_and_the_rest_is_counted(x: Driven, listed: int) -> None:
+    x(A, Advertise(1, QUOTE))
+    for i in range(1, 5):
+        x(C, Subscribe(i, i, parse(f'firm == "F{i}"', QUOTE), {}))
+    lines = x.broker.render(listed).splitlines()
+    assert sum(line.startswith("    firm") for line in lines) == min(4, listed)
+    assert sum(line.startswith("    slot") for line in lines) == min(4, listed)
+    assert lines.count(f"    and {4 - listed} more") == (2 if listed < 4 else 0)
+    seen = x.broker.inspect(listed)["types"]["Quote"]
+    assert (seen["interests"], seen["slots_in_use"]) == (4, {A: 4})
+    assert sum(map(len, seen["interest"].values())) == len(seen["slots"][A]) == min(4, listed)
 
 
 def test_an_unknown_routing_or_poset_is_an_error() -> None:
