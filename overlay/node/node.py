@@ -344,7 +344,7 @@ class Node:
         }
 
     def inspect(self, listed: int | None = None) -> dict[str, Any]:
-        """The core's state (`listed` as there) and the node's counters, as plain values that JSON can hold."""
+        """The core's state (`listed` as there) and the node's counters, as plain values for JSON."""
         return {
             "broker": self.name,
             "overlay": self.overlay.name,
