@@ -190,11 +190,7 @@ class Client:
         self._advertised[event_type.name] = event_type
         self._contents[event_type.name] = content
         self._transmit(messages)
-        try:
-            await self._settled(timeout, f"the advertisement of {event_type.name}")
-        except RefusedError:
-            self._advertised.pop(event_type.name, None)
-            raise
+        await self._settled(timeout, f"the advertisement of {event_type.name}")
 
     async def listeners(self, type_name: str, *, timeout: float | None = None) -> Listeners:
         """Whether anyone wants anything of what this client advertises of a type, kept up to date.
@@ -210,16 +206,21 @@ class Client:
         return found
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
-        """Take an advertisement back. `EventTypeError` if there is none."""
+        """Take an advertisement back, after what was published before. `EventTypeError` if there is none."""
         self._check_open()
+        assert self._session is not None
+        self._outbox.drain(self._session.link)
         messages = self._core.unadvertise(type_name)
-        self._advertised.pop(type_name, None)
-        self._contents.pop(type_name, None)
-        gone = self._listeners.pop(type_name, None)
-        if gone is not None:
-            gone._end(None)
+        self._end_advertisement(type_name, None)
         self._transmit(messages)
         await self._settled(timeout, f"the end of the advertisement of {type_name}")
+
+    def _end_advertisement(self, type_name: str, error: RefusedError | None) -> None:
+        self._advertised.pop(type_name, None)
+        self._contents.pop(type_name, None)
+        listeners = self._listeners.pop(type_name, None)
+        if listeners is not None:
+            listeners._end(error)
 
     async def publish(self, type_name: str, /, **attributes: object) -> None:
         """Publish one event; returns when the broker has taken it.
@@ -459,6 +460,8 @@ class Client:
             self._outbox.refused(refused)
             return
         self._waiters.fail(refused.epoch, error)
+        if refused.type_name in self._advertised and not self._core.advertises(refused.type_name):
+            self._end_advertisement(refused.type_name, error)
         subscription = self._subscriptions.get(refused.subscription_id)
         if subscription is not None and not self._holds(refused.subscription_id):
             del self._subscriptions[refused.subscription_id]

@@ -2,12 +2,14 @@
 
 Invariants: events leave in the order in which they were published; a call to publish returns once the broker
 has taken its events, and raises if it has not. An idle link takes what there is at once; while frames are in
-flight, events gather, so batches form by themselves. DESIGN sections 2 and 8.
+flight, events gather, so batches form by themselves; none has more bytes than a frame takes, unless it is a
+single event. DESIGN sections 2 and 8.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from covey.overlay.core.messages import Message, Publish
 from covey.overlay.core.size import size_of
 from covey.overlay.node.intake import admit
 from covey.overlay.node.limits import Limits
+from covey.overlay.node.outlets import pieces
 
 Accepted = asyncio.Future[None]
 
@@ -70,22 +73,12 @@ class Outbox:
     def put_batch(self, batch: EventBatch) -> Accepted:
         """Any number of events; what exceeds a batch or a frame is cut up."""
         accepted: Accepted = asyncio.get_running_loop().create_future()
-        pieces = self._cut(batch)
-        for i, piece in enumerate(pieces):
-            self._entries.append(_Batch(piece, accepted, i == len(pieces) - 1))
-        if not pieces:
-            accepted.set_result(None)
-        return accepted
-
-    def _cut(self, batch: EventBatch) -> list[EventBatch]:
-        pieces = []
         step = self.limits.max_batch_events
         for start in range(0, len(batch), step):
-            piece = batch.slice(start, step)
-            parts = max(1, -(-piece.nbytes // (self.limits.max_frame_bytes // 2)))
-            share = max(1, -(-len(piece) // parts))
-            pieces += [piece.slice(at, share) for at in range(0, len(piece), share)]
-        return pieces
+            self._entries.append(_Batch(batch.slice(start, step), accepted, start + step >= len(batch)))
+        if not len(batch):
+            accepted.set_result(None)
+        return accepted
 
     @property
     def idle(self) -> bool:
@@ -96,9 +89,14 @@ class Outbox:
 
     def flush(self, link: Link) -> None:
         """Hand as much to the link as its next frame takes, if it would take any."""
-        if not self._entries or not link.open_for_events:
-            return
-        room = link.max_frame_bytes
+        if self._entries and link.open_for_events:
+            self._hand(link, link.max_frame_bytes)
+
+    def drain(self, link: Link) -> None:
+        """Hand everything to the link, for what is to come behind it."""
+        self._hand(link, math.inf)
+
+    def _hand(self, link: Link, room: float) -> None:
         while self._entries and room > 0:
             if isinstance(self._entries[0], _Batch):
                 entry = self._entries.popleft()
@@ -123,38 +121,39 @@ class Outbox:
             if not rows:
                 return 0
             batch = EventBatch.from_pylist(event_type, [row.values for row in rows])
-        waiting = [row.accepted for row in rows]
-        size = 0
-        share = max(1, len(batch) // max(1, -(-batch.nbytes // (self.limits.max_frame_bytes // 2))))
-        for start in range(0, len(batch), share):
-            size += self._send(
-                link, batch.slice(start, share), waiting[start : start + share], whole=False, last=True
-            )
-        return size
+        return self._send(link, batch, [row.accepted for row in rows], whole=False, last=True)
 
     def _send(
         self, link: Link, batch: EventBatch, waiting: list[Accepted], *, whole: bool, last: bool
     ) -> int:
         first = int(batch.sequences()[0])
         admitted, refusals = admit(batch, self.limits, 0)
-        kept = waiting
+        refused: set[int] = set()
         for refusal in refusals:
             error = RefusedError(refusal.status, refusal.reason)
-            if whole:
-                _fail(waiting[0], error)
-            else:
-                at = refusal.first_sequence - first
-                for i in range(at, at + refusal.count):
-                    _fail(waiting[i], error)
-        if refusals and not whole:
-            kept = [accepted for accepted in waiting if not accepted.done()]
+            at = refusal.first_sequence - first
+            for i in (0,) if whole else range(at, at + refusal.count):
+                _fail(waiting[i], error)
+                refused.add(i)
         if admitted is None:
             return 0
+        kept = waiting if whole else [accepted for i, accepted in enumerate(waiting) if i not in refused]
         if admitted.sequence_offsets is not None:
             admitted = EventBatch(admitted.event_type, admitted.record_batch)
-        publish = self._stamp(admitted)
-        self._sent.append(_Sent(publish, kept, whole, last))
-        link.send(publish)
+        try:
+            publish = self._stamp(admitted)
+        except EventError as error:  # The advertisement was refused or taken back meanwhile.
+            for accepted in kept:
+                _fail(accepted, RefusedError("FAILED_PRECONDITION", str(error)))
+            return 0
+        at = 0
+        for piece in pieces(publish, self.limits.max_frame_bytes // 2):
+            assert isinstance(piece, Publish)
+            end = at + len(piece.batch)
+            parts = kept if whole else kept[at:end]
+            self._sent.append(_Sent(piece, parts, whole, not whole or (last and end == len(admitted))))
+            link.send(piece)
+            at = end
         return size_of(publish)
 
     # --- from the link ----------------------------------------------------------------------------

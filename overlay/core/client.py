@@ -209,6 +209,10 @@ class ClientSession:
         del self._advertised[type_name], self._contents[type_name]
         return [Unadvertise(self._next_epoch(), type_name)]
 
+    def advertises(self, type_name: str) -> bool:
+        """Whether there is an advertisement of this type that was not refused or taken back."""
+        return type_name in self._advertised
+
     def publish(self, batch: EventBatch) -> Publish:
         """The batch under this publisher's name, numbered on from the last; `EventError` if its type is not
         advertised.

@@ -1,0 +1,87 @@
+"""What a client publishes, where its advertisement ends meanwhile or its events are large."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop, until
+
+from covey.matcher import EventType
+from covey.overlay import Client, RefusedError
+from covey.overlay.client.listeners import Listeners
+
+NOTE = EventType("Note", {"text": "string"})
+
+
+@on_a_loop
+async def test_an_advertisement_ends_behind_what_was_published_before() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
+        await client.advertise(QUOTE)
+        mine = await client.subscribe("Quote")
+        await asyncio.gather(
+            client.publish("Quote", volume=1),
+            client.publish_batch("Quote", [{"volume": 2}, {"volume": 3}]),
+            client.publish("Quote", volume=4),
+            client.unadvertise("Quote"),
+        )
+        assert [(await anext(mine))["volume"] for _ in range(4)] == [1, 2, 3, 4]
+        with pytest.raises(RefusedError, match="'Quote' is not advertised by this client"):
+            await client.publish("Quote", volume=5)
+        assert client.connected
+
+
+async def changes(listeners: Listeners) -> list[bool]:
+    return [any_ async for any_ in listeners]
+
+
+@on_a_loop
+async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_events_and_listeners() -> None:
+    async with Brokers() as overlay:
+        proxy = await overlay.proxy("b1")
+        async with Client(proxy.address) as first:
+            await first.advertise(QUOTE)
+            told = asyncio.create_task(changes(await first.listeners("Quote")))
+            proxy.refusing = True
+            proxy.cut()
+            await overlay.crash("b1")
+            await until(lambda: not first.connected)
+            early = asyncio.create_task(first.publish("Quote", volume=1))
+            await overlay.start("b1")
+            async with Client(overlay.address("b1")) as second:
+                await second.advertise(EventType("Quote", {"price": "int64"}))
+                proxy.refusing = False
+                with pytest.raises(RefusedError):
+                    await asyncio.wait_for(early, 10)
+                with pytest.raises(RefusedError, match="attribute firm is not known"):
+                    await asyncio.wait_for(told, 10)
+                with pytest.raises(RefusedError, match="'Quote' is not advertised by this client"):
+                    await first.publish("Quote", volume=2)
+                assert first.connected
+                await first.advertise(NOTE)
+                await first.publish("Note", text="still here")
+
+
+def mixed(large: int, small: int) -> list[dict[str, object]]:
+    return [{"text": "x" * 65_000}] * large + [{"text": "y"}] * small
+
+
+@on_a_loop
+@pytest.mark.parametrize("way", ["batch", "single"])
+async def test_events_of_mixed_sizes_are_cut_to_fit_frames(way: str) -> None:
+    rows = mixed(362, 3_734)
+    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
+        broken: list[str] = []
+        client._on_state = lambda connected, why: broken.append(why)
+        await client.advertise(NOTE)
+        mine = await client.subscribe("Note", 'text == "y"')
+        if way == "batch":
+            await client.publish_batch("Note", rows)
+        else:
+            await asyncio.gather(*(client.publish("Note", **row) for row in rows))
+        got = 0
+        async for batch in mine.batches():
+            got += len(batch)
+            if got == 3_734:
+                break
+        assert not broken
