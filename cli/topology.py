@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.cli.options import Json
+
 if TYPE_CHECKING:
     from covey.sim.topology import Topology
 
 topology = typer.Typer(no_args_is_help=True, help="Make, check, draw and export overlay topologies.")
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 
 
 @topology.callback()
@@ -61,6 +61,7 @@ def make(
         typer.Option(help="Compose file to write too; the overlay file is then for its containers."),
     ] = None,
     picture: Annotated[Path | None, typer.Option("--draw", help="Picture to write too (PNG).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
     json_output: Json = False,
 ) -> None:
     """Make a topology and write it as an overlay file that `covey up` and `covey sim` run.
@@ -94,6 +95,9 @@ def make(
         raise typer.BadParameter(f"{kind} takes no graph; only spanning does", param_hint="--graph")
     else:
         made = make_topology(kind, **{"brokers": 20, **given}, delay_ms=delay_ms)
+    for path in (output, compose, picture):
+        if path is not None and path.exists() and not force:
+            raise typer.BadParameter(f"{path} is there already; --force overwrites it")
     text = overlay_file(made, port=port, containers=compose is not None)
     if compose is not None:
         if output is None:

@@ -49,8 +49,6 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
         "image": "covey",
         "init": True,
         "restart": "unless-stopped",
-        "read_only": True,
-        "tmpfs": ["/tmp"],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "volumes": [f"{source}:/etc/covey/overlay.yaml:ro"],

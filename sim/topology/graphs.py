@@ -91,9 +91,14 @@ def _graphml(path: Path) -> Any:
         graph = nx.Graph(nx.read_graphml(path))
     except (ParseError, nx.NetworkXError, ValueError, KeyError) as error:
         raise TopologyError(f"{path}: no GraphML: {error}") from None
-    for _, data in graph.nodes(data=True):
+    for node, data in graph.nodes(data=True):
         if "x" in data and "y" in data:
-            data["position"] = (float(data["x"]), float(data["y"]))
+            place = _place(data["x"], data["y"])
+            if place is None:
+                raise TopologyError(
+                    f"{path}: node {node} is at x {data['x']!r}, y {data['y']!r}; expected numbers"
+                )
+            data["position"] = place
     return graph
 
 
@@ -124,11 +129,8 @@ def _located(path: Path) -> Any:
         names: list[str] = []
         places: list[tuple[float, float]] = []
         for number, row in enumerate(reader, 2):
-            try:
-                place = (float(row[pair[0]]), float(row[pair[1]]))
-            except (TypeError, ValueError):
-                place = (float("nan"), float("nan"))
-            if not np.isfinite(place).all() or not row[key]:
+            place = _place(row[pair[0]], row[pair[1]])
+            if place is None or not row[key]:
                 raise TopologyError(f"{path}: line {number} has no name or no {pair[0]} and {pair[1]}")
             names.append(row[key])
             places.append(place)
@@ -142,6 +144,15 @@ def _located(path: Path) -> Any:
     for a, b, length in _shortest_tree(metres):
         graph.add_edge(names[a], names[b], length=length)
     return graph
+
+
+def _place(x: Any, y: Any) -> tuple[float, float] | None:
+    """Two finite numbers; None for what is none."""
+    try:
+        place = (float(x), float(y))
+    except (TypeError, ValueError):
+        return None
+    return place if np.isfinite(place).all() else None
 
 
 def planar(positions: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

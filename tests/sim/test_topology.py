@@ -146,6 +146,14 @@ def test_located_sensors_are_joined_by_the_shortest_tree(tmp_path: Path) -> None
     assert len(spanning_tree(graph, "city").brokers) == 12
 
 
+GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="x" for="node" attr.name="x" attr.type="string"/>
+<key id="y" for="node" attr.name="y" attr.type="string"/>
+<graph edgedefault="undirected"><node id="n"><data key="x">{x}</data><data key="y">2</data></node></graph>
+</graphml>
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
@@ -157,6 +165,8 @@ def test_located_sensors_are_joined_by_the_shortest_tree(tmp_path: Path) -> None
         ("a.csv", "id,x,y\np,1,\n", "line 2 has no name or no x and y"),
         ("a.csv", "id,x,y\np,1,1\np,2,2\n", "p is there twice"),
         ("a.graphml", "<graph", "no GraphML"),
+        ("a.graphml", GRAPHML.format(x="west"), "a.graphml: node n is at x 'west', y '2'; expected numbers"),
+        ("a.graphml", GRAPHML.format(x="inf"), "a.graphml: node n is at x 'inf', y '2'; expected numbers"),
         ("a.dot", "graph {}", "unknown kind of graph file"),
     ],
 )
@@ -179,11 +189,14 @@ def test_the_compose_file_has_a_container_for_every_broker(tmp_path: Path) -> No
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(overlay_file(made, containers=True))
     services = yaml.safe_load(compose_file(made, "overlay.yaml"))["services"]
+    own = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]["b1"]
     for number, (name, broker) in enumerate(load_overlay(overlay, {}).brokers.items()):
         assert broker.address == f"{name}:7001"
         assert services[name]["environment"] == {"COVEY_BROKER": name}
         assert services[name]["ports"] == [f"127.0.0.1:{7001 + number}:7001"]
         assert services[name]["volumes"] == ["./overlay.yaml:/etc/covey/overlay.yaml:ro"]
+        # Numba has to write into its cache, so a container's files are not read-only.
+        assert services[name].keys() == own.keys() - {"build"}
 
 
 def test_delays_in_an_overlay_file(tmp_path: Path) -> None:
@@ -227,7 +240,13 @@ def test_the_command_makes_checks_and_draws(tmp_path: Path, capsys: pytest.Captu
     assert run("topology", "check", overlay, "--json") == 0
     assert json.loads(capsys.readouterr().out)["brokers"] == 20
     assert run("topology", "draw", overlay, "-o", tmp_path / "again.png") == 0
-    assert run("topology", "make", "line", "--brokers", 2, "-o", overlay, "--compose", compose) == 0
+    again = ("topology", "make", "line", "--brokers", 2, "-o", overlay, "--compose", compose)
+    before = overlay.read_text()
+    capsys.readouterr()
+    assert run(*again) == 2
+    assert f"{overlay} is there already; --force overwrites it" in capsys.readouterr().err
+    assert (overlay.read_text(), compose.exists()) == (before, False)
+    assert run(*again, "--force") == 0
     assert "./o.yaml:/etc/covey" in compose.read_text()
     capsys.readouterr()
     assert run("topology", "make", "line", "--brokers", 2) == 0
