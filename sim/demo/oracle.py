@@ -3,7 +3,6 @@
 All clients of the demonstration live in one process, so their histories have one order, and the oracle writes
 it down in terms of the publisher's position (how many events it has begun to publish):
 
-    issued    the position when a change of the values was asked for
     settled   the position when the awaited change returned: from there on it holds in the whole overlay
     arrived   the position of an event that a subscriber was given
 
@@ -31,10 +30,9 @@ from covey.sim.demo.strategies import Quote, Strategy, Values
 
 @dataclass(slots=True)
 class Change:
-    """New values of a subscription: positions of the publisher when it was issued and when it had settled."""
+    """New values of a subscription, and the publisher's position when they had settled."""
 
     values: Values
-    issued: int
     settled: int | None = None
 
 
@@ -72,15 +70,15 @@ class History:
     """Events that the client kept from its user, having evaluated its filter again on newer values."""
 
     def __post_init__(self) -> None:
-        self.changes = [Change(self.strategy.start, issued=0, settled=0)]
+        self.changes = [Change(self.strategy.start, settled=0)]
 
     @property
     def values(self) -> Values:
         return self.changes[-1].values
 
-    def issue(self, values: Values, position: int) -> Change:
-        """Notes that a change to `values` is asked for when `position` events have begun to be published."""
-        self.changes.append(Change(values, position))
+    def issue(self, values: Values) -> Change:
+        """Notes that a change to `values` is asked for."""
+        self.changes.append(Change(values))
         return self.changes[-1]
 
     def arrive(self, position: int) -> None:

@@ -27,6 +27,12 @@ def totals(outcome: Outcome) -> dict[str, int]:
     return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in _COUNTS}
 
 
+def per_change(outcome: Outcome) -> float | None:
+    """Control messages that brokers were sent for each change of a threshold; None of no change."""
+    changes = len(outcome.delays_ms)
+    return round(sum(outcome.control_messages.values()) / changes, 2) if changes else None
+
+
 def failed(outcomes: Sequence[Outcome]) -> bool:
     """Whether parametric routing broke its promise: something missed, twice, or never asked for."""
     return any(
@@ -51,6 +57,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         },
         "control_messages": sum(outcome.control_messages.values()),
         "control_messages_per_broker": outcome.control_messages,
+        "control_messages_per_change": per_change(outcome),
         "updates": len(outcome.delays_ms),
         "published": outcome.published,
         "seconds": round(outcome.seconds, 3),
@@ -96,6 +103,8 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
         numbers = (f"{outcome.control_messages.get(broker, 0):,}" for outcome in outcomes)
         table.add_row(f"control messages to {broker}", *numbers)
     table.add_row("control messages in all", *(f"{sum(o.control_messages.values()):,}" for o in outcomes))
+    quotients = (per_change(outcome) for outcome in outcomes)
+    table.add_row("control messages per change", *("-" if q is None else f"{q:.1f}" for q in quotients))
     table.add_section()
     table.add_row("seconds", *(f"{outcome.seconds:.1f}" for outcome in outcomes))
     table.add_row(

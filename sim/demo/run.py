@@ -181,7 +181,7 @@ class Demonstration:
             if strategy.wants(quote, values):
                 values = strategy.move(quote, values)
             if values != history.values:
-                change = history.issue(values, replay.published)
+                change = history.issue(values)
                 asked = perf_counter()
                 await trader.subscription.update(values=values)
                 change.settled = replay.published

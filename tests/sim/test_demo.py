@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from rich.console import Console
 
 from covey.sim.demo import report
 from covey.sim.demo.run import Demonstration, Outcome
@@ -38,10 +39,13 @@ def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages() -
     outcomes = [replay(1500, routing=routing) for routing in ("parametric", "static")]
     parametric, static = (report.as_json(outcomes)[routing] for routing in ("parametric", "static"))
     assert static["delivered"] > 0
-    assert (
-        static["control_messages"] / static["updates"]
-        > parametric["control_messages"] / parametric["updates"]
-    )
+    for told in (static, parametric):
+        assert told["control_messages_per_change"] == round(told["control_messages"] / told["updates"], 2)
+    assert static["control_messages_per_change"] > parametric["control_messages_per_change"] > 0
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(report.summary(outcomes))
+    assert "control messages per change" in shown.get()
 
 
 @pytest.mark.parametrize("broker", ["b1", "b3", "b4"])

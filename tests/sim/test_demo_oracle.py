@@ -54,20 +54,20 @@ def test_an_event_that_nobody_asked_for_is_stray_and_spurious() -> None:
 def test_events_after_an_awaited_change_are_judged_by_the_new_values_alone() -> None:
     history = History(BELOW)
     history.arrive(0)
-    history.issue({"limit": 90.0}, position=1).settled = 1
+    history.issue({"limit": 90.0}).settled = 1
     assert history.judge(events(90, 95, 85)) == Verdict(delivered=1, missed=1, missed_positions=(2,))
 
 
 def test_a_widened_subscription_misses_what_comes_after_the_wait() -> None:
     history = History(BELOW)
-    history.issue({"limit": 200.0}, position=0).settled = 1
+    history.issue({"limit": 200.0}).settled = 1
     assert history.judge(events(150, 150)) == Verdict(missed=1, undecided=1, missed_positions=(1,))
 
 
 def test_while_a_change_travels_an_event_that_only_one_side_wants_may_come_or_not() -> None:
     for arrived in (True, False):
         history = History(BELOW)
-        history.issue({"limit": 200.0}, position=1).settled = 2
+        history.issue({"limit": 200.0}).settled = 2
         if arrived:
             history.arrive(1)
         assert history.judge(events(210, 150)) == Verdict(delivered=int(arrived), undecided=1)
@@ -75,7 +75,7 @@ def test_while_a_change_travels_an_event_that_only_one_side_wants_may_come_or_no
 
 def test_while_a_change_travels_an_event_that_both_sides_want_must_come() -> None:
     history = History(BELOW)
-    history.issue({"limit": 90.0}, position=0).settled = 2
+    history.issue({"limit": 90.0}).settled = 2
     assert history.judge(events(80, 110)) == Verdict(missed=1, missed_positions=(0,))
 
 
@@ -83,13 +83,13 @@ def test_an_event_must_have_come_before_a_later_one_and_cannot_be_excused_by_a_c
     """Event 1 came before the change to 50 was even issued, so event 0 had its chance at 100."""
     history = History(BELOW)
     history.arrive(1)
-    history.issue({"limit": 50.0}, position=2).settled = 2
+    history.issue({"limit": 50.0}).settled = 2
     assert history.judge(events(90, 80)) == Verdict(delivered=1, missed=1, missed_positions=(0,))
 
 
 def test_an_event_given_after_a_newer_change_no_longer_wants_it_is_spurious() -> None:
     history = History(BELOW)
-    history.issue({"limit": 90.0}, position=1).settled = 2
+    history.issue({"limit": 90.0}).settled = 2
     history.arrive(0)
     history.spurious = 3
     assert history.judge(events(95, 110)) == Verdict(delivered=1, spurious=4, undecided=1)
