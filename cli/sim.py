@@ -96,6 +96,12 @@ def run(
     Example: covey sim --brokers 1000 --subscribers 100000 --publishers 100 --seed 7
     """
     if context.invoked_subcommand is not None:
+        given = [option.opts[0] for option in context.command.params if _is_given(context, option.name)]
+        if given:
+            raise typer.BadParameter(
+                f"expected behind {context.invoked_subcommand}, which has options of its own",
+                param_hint=", ".join(given),
+            )
         return
     from covey.cli.progress import progress
     from covey.overlay.node.config import load_overlay
@@ -135,6 +141,11 @@ def run(
     else:
         _say(report)
     raise typer.Exit(1 if report.counts else 0)
+
+
+def _is_given(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name or "")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _say(report: Report) -> None:

@@ -47,4 +47,6 @@ def sweep(
         show(traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output)
         if not json_output:
             print(f"report: {out / 'report.html'}")
+    elif json_output:
+        print("[]")
     raise typer.Exit(1 if any(outcome.failed for outcome in outcomes) else 0)

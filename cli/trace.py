@@ -13,9 +13,13 @@ import typer
 def trace(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     event: Annotated[
-        str,
-        typer.Argument(metavar="EVENT", help="To be published: attributes as JSON, or as name=value words."),
-    ] = "",
+        str | None,
+        typer.Argument(
+            metavar="EVENT",
+            help="To be published: attributes as JSON, or as name=value words.",
+            show_default=False,
+        ),
+    ] = None,
     identity: Annotated[
         str | None,
         typer.Option(
@@ -35,10 +39,12 @@ def trace(
     """
     from covey.matcher.errors import EventError
 
-    if identity is None:
+    if (event is None) == (identity is None):
+        raise typer.BadParameter("expected an event to publish, or --event with one that was, not both")
+    if event is not None:
         asyncio.run(_publish(broker, type_name, event, json_output))
         return
-    publisher, mark, sequence = identity.rpartition(":")
+    publisher, mark, sequence = (identity or "").rpartition(":")
     if not mark or not publisher or not sequence.isdecimal():
         raise EventError(f"event {identity!r}: expected PUBLISHER:SEQUENCE, such as feed/1a2b:7")
     asyncio.run(_follow(broker, type_name, publisher, int(sequence), json_output))

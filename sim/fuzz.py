@@ -15,8 +15,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, parse
+from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.mergers import MERGINGS
+from covey.overlay.core.poset_matching import POSET
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import ClientProcess
@@ -89,6 +91,7 @@ class Options:
         for name, value, expected in (
             ("routing", self.routing, ("parametric", "static")),
             ("resubscribe", self.resubscribe, ("new_first", "old_first")),
+            ("engine", self.engine, (*engine_names(), POSET)),
             ("merging", self.merging, MERGINGS),
             ("defect", self.defect, (None, *DEFECTS)),
         ):

@@ -206,6 +206,8 @@ def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: 
         (["up", "nowhere.yaml"], 2, "covey: nowhere.yaml: cannot be read"),
         (["fly"], 2, "covey: No such command 'fly'. (see covey --help)\n"),
         (["subscribe"], 2, "covey: Missing argument 'TYPE'. (see covey subscribe --help)\n"),
+        (["trace", "Quote"], 2, "covey: Invalid value: expected an event to publish, or --event with one"),
+        (["trace", "Quote", "price=1", "--event", "feed:1"], 2, "expected an event to publish, or --event"),
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
     ],
 )

@@ -132,6 +132,8 @@ def test_an_unknown_option_is_named() -> None:
         Options(defect="gremlin")
     with pytest.raises(FuzzError, match="routing is 'guess'"):
         Options(routing="guess")
+    with pytest.raises(FuzzError, match="engine is 'foo': expected one of"):
+        Options(engine="foo")
 
 
 def run(*arguments: object) -> int | str | None:

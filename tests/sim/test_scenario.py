@@ -238,6 +238,8 @@ def test_the_command_runs_scenario_files_and_overlay_files(
             ("--load", "detectors", "--speeds", "a.csv", "--sensors", "b.csv", "--brokers", 5),
             "--brokers: load detectors has the brokers of its sensors",
         ),
+        (("--seed", 9, "--brokers", 3, "fuzz"), "--brokers, --seed: expected behind fuzz, which has options"),
+        (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected behind fuzz"),
         (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
         (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
     ],

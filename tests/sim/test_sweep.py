@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from covey.cli.main import main
 from covey.matcher.errors import CoveyError
 from covey.sim.scenario import Scenario
-from covey.sim.sweep import load_sweep
+from covey.sim.sweep import Outcome, load_sweep
 from covey.sim.sweep.tasks import _reason
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "sweep.yaml"
@@ -101,6 +102,18 @@ def test_a_wrong_sweep_file_is_refused_before_anything_runs(
         sweep_of(tmp_path, text)
     with pytest.raises(CoveyError, match="cannot be read"):
         load_sweep(tmp_path / "absent" / "sweep.yaml")
+
+
+def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = [Outcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
+    monkeypatch.setattr("covey.sim.sweep.run_sweep", lambda *arguments: failed)
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", str(EXAMPLE), "--out", str(tmp_path), "--json"])
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (1, "[]\n")
+    assert said.err == "covey: run seed-0 failed: has no places\n"
 
 
 def test_why_a_sweep_broke_off_is_one_sentence() -> None:
