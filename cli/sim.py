@@ -206,7 +206,7 @@ def fuzz_command(
         str | None,
         typer.Option(
             help="Make brokers wrong: drop-update, keep-slot, swap-order, echo-event, early-acknowledge, "
-            "claim-newest, no-replay."
+            "claim-newest, no-replay, repeat-event."
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,

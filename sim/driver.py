@@ -127,6 +127,7 @@ class Run:
             self._begins("quiet")
             say("checking", 0.0)
             self.judge.quiet()
+            self.traffic.quiet()
             check_quiet(simulation, self.findings)
             checked = check_routes(simulation, self.findings, sample=_ROUTES_CHECKED, seed=self.scenario.seed)
         if self._trace is not None:

@@ -359,6 +359,7 @@ class History:
         if self.findings:
             return
         self.judge.quiet()
+        self.traffic.quiet()
         check_quiet(self.simulation, self.findings)
         if not self.options.operators:
             check_routes(self.simulation, self.findings)

@@ -2,8 +2,10 @@
 
 In a tree an event of one publisher reaches a broker over one interface, and events of one publisher and type
 keep their order; so the highest sequence number that has crossed in each direction is enough to know. Events
-that are replayed for an update without gaps are out of order; of those the numbers themselves are kept. After
-a crash a neighbour may send again what it cannot know to have arrived, in the same direction.
+that are replayed for an update without gaps are out of order; of those the numbers themselves are kept.
+
+From a crash until all is quiet again a neighbour may send again what it cannot know to have arrived, in the
+same direction, and brokers may drop events; later it may still replay what one that crashed has forgotten.
 """
 
 from __future__ import annotations
@@ -50,6 +52,12 @@ class Traffic(Watcher):
 
     def crashed(self, broker: str) -> None:
         self._crashes = True
+
+    def quiet(self) -> None:
+        """All is quiet: a crash is no excuse for what happens from now on."""
+        if self._crashes:
+            self._crashes = False
+            self._replayed.clear()
 
     def dropped(self, broker: str, action: Drop) -> None:
         if action.reason != "not connected" and not self._crashes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
+    Connect,
     Deliver,
     Message,
     Publish,
@@ -133,6 +134,31 @@ class NoReplay(Defect):
         return done
 
 
+class RepeatEvent(Defect):
+    """Over a link that was opened anew, since a broker at either end had crashed, events are sent twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: set[tuple[str, str]] = set()
+        self._anew: set[tuple[str, str]] = set()
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        if isinstance(message, Connect) and source.startswith("broker/"):
+            link = core.broker_id, source
+            (self._anew if link in self._opened else self._opened).add(link)
+        done: list[Action] = []
+        for action in actions:
+            done.append(action)
+            if (
+                isinstance(action, Send)
+                and isinstance(action.message, Publish)
+                and (core.broker_id, action.interface) in self._anew
+            ):
+                self.fired += 1
+                done.append(action)
+        return done
+
+
 DEFECTS: dict[str, type[Defect]] = {
     "drop-update": DropUpdate,
     "keep-slot": KeepSlot,
@@ -141,5 +167,6 @@ DEFECTS: dict[str, type[Defect]] = {
     "early-acknowledge": EarlyAcknowledge,
     "claim-newest": ClaimNewest,
     "no-replay": NoReplay,
+    "repeat-event": RepeatEvent,
 }
 """The defects that `covey sim fuzz --defect` takes, by name."""

@@ -22,6 +22,7 @@ SEEN = {
     "early-acknowledge": {"coverage"},
     "claim-newest": {"strictness"},
     "no-replay": {"coverage"},
+    "repeat-event": {"repetition"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
