@@ -1,5 +1,5 @@
-"""Lines of standard input for programs that do other things meanwhile, whatever stdin is: a terminal, a
-pipe, a file."""
+"""Lines for programs that do other things meanwhile: of standard input, whatever it is (a terminal, a pipe,
+a file), and of what a process writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import threading
 from collections.abc import AsyncIterator
 
 _AHEAD = 1_024
+_LONGEST_BYTES = 16_384
+_CHUNK_BYTES = 65_536
 
 
 async def stdin_lines() -> AsyncIterator[str]:
@@ -42,3 +44,24 @@ async def stdin_lines() -> AsyncIterator[str]:
         if line is None:
             return
         yield line
+
+
+async def output_lines(output: asyncio.StreamReader, longest: int = _LONGEST_BYTES) -> AsyncIterator[str]:
+    """The lines of a process's output, without their ends. A line of more than `longest` bytes is cut, and
+    says so."""
+    line, length = bytearray(), 0
+    while chunk := await output.read(_CHUNK_BYTES):
+        *ends, begun = chunk.split(b"\n")
+        for end in ends:
+            line += end[: longest - len(line)]
+            yield _shown(line, length + len(end))
+            line, length = bytearray(), 0
+        line += begun[: longest - len(line)]
+        length += len(begun)
+    if length:
+        yield _shown(line, length)
+
+
+def _shown(line: bytes, length: int) -> str:
+    text = line.decode(errors="replace").rstrip()
+    return text if length == len(line) else f"{text} ... ({length - len(line):,} more bytes)"

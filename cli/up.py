@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from covey.cli.lines import output_lines
+
 if TYPE_CHECKING:
     from covey.overlay.node.config import Overlay
 
-_READY_S = 60.0
 _STOP_S = 8.0
 _LONGEST_PAUSE_S = 10.0
 
@@ -59,6 +60,8 @@ class Up:
             loop.add_signal_handler(number, self._stopping.set)
         keepers = [asyncio.create_task(self._keep(name)) for name in self._overlay.brokers]
         announcer = asyncio.create_task(self._announce())
+        for task in (*keepers, announcer):
+            task.add_done_callback(self._stop_on_error)
         await self._stopping.wait()
         announcer.cancel()
         for process in self._processes.values():
@@ -70,10 +73,17 @@ class Up:
                 if process.returncode is None:
                     process.kill()
             await asyncio.wait(late)
-        for keeper in keepers:
-            keeper.result()
+        await asyncio.wait({announcer})
+        for task in (*keepers, announcer):
+            if not task.cancelled():
+                task.result()
         print("stopped", flush=True)
         return 1 if self._failed else 0
+
+    def _stop_on_error(self, task: asyncio.Task[None]) -> None:
+        """Neither a keeper nor the announcer fails, but by a defect; then no broker goes on unwatched."""
+        if not task.cancelled() and task.exception() is not None:
+            self._stopping.set()
 
     async def _keep(self, name: str) -> None:
         """Run a broker; start it again, after ever longer pauses, if it dies."""
@@ -119,8 +129,14 @@ class Up:
             process.terminate()
         assert process.stdout is not None
         width = max(len(broker) for broker in self._overlay.brokers)
-        async for line in process.stdout:
-            print(f"{name:<{width}} | {line.decode(errors='replace').rstrip()}", flush=True)
+        try:
+            async for line in output_lines(process.stdout):
+                print(f"{name:<{width}} | {line}", flush=True)
+        except Exception:
+            # Somebody has to read on, or the broker stands still once the pipe is full.
+            process.terminate()
+            await process.communicate()
+            raise
         return await process.wait()
 
     async def _announce(self) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,11 @@ import pytest
 import typer
 
 from covey.cli.main import COMMANDS, main
+from covey.cli.up import Up
+from covey.matcher import EventType
+from covey.overlay import Client, RefusedError
 from covey.overlay.client import inspect_broker
+from covey.overlay.node.config import load_overlay
 
 SCHEMA = "firm:string,price:float64,volume:int64"
 COMMAND = [sys.executable, "-m", "covey.cli.main"]
@@ -163,6 +167,39 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
             line_with(reader, "connection lost: broker b1 is shutting down; trying again")
         line_with(broker, "stopped")
         assert broker.wait(10) == 0
+
+
+async def be_refused_at_length(address: str, times: int) -> None:
+    async with Client(address) as first, Client(address) as second:
+        await first.advertise(EventType("Quote", {"a": "int64"}))
+        for _ in range(times):
+            with pytest.raises(RefusedError, match="attribute bbb"):
+                await second.advertise(EventType("Quote", {"b" * 70_000: "int64"}))
+
+
+def test_a_broker_that_logs_very_long_lines_goes_on_under_up(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [])
+    with started("up", path) as up:
+        line_with(up, "ready")
+        asyncio.run(asyncio.wait_for(be_refused_at_length(addresses["b1"], 4), 30))  # more than a pipe holds
+        assert len(line_with(up, " more bytes)")) < 20_000
+        up.send_signal(signal.SIGINT)
+        line_with(up, "stopped\n")
+        assert up.wait(20) == 0
+
+
+def test_up_ends_if_it_cannot_watch_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(output: asyncio.StreamReader) -> AsyncIterator[str]:
+        await output.read(1)
+        raise RuntimeError("no more")
+        yield ""
+
+    monkeypatch.setattr("covey.cli.up.output_lines", broken)
+    path = Path(overlay_file(tmp_path, [["b1", "b2"]])[0])
+    running = Up(load_overlay(path), path)
+    with pytest.raises(RuntimeError, match="no more"):
+        asyncio.run(asyncio.wait_for(running.run(), 30))
+    assert all(process.returncode is not None for process in running._processes.values())
 
 
 def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Lines of a process's output: whole, in parts, without an end, and longer than anyone wants them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from covey.cli.lines import output_lines
+
+
+async def lines(*parts: bytes) -> list[str]:
+    output = asyncio.StreamReader(limit=4)
+
+    async def feed() -> None:
+        for part in parts:
+            output.feed_data(part)
+            await asyncio.sleep(0)
+        output.feed_eof()
+
+    feeding = asyncio.create_task(feed())
+    found = [line async for line in output_lines(output, longest=8)]
+    await feeding
+    return found
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([], []),
+        ([b"one\ntwo\n"], ["one", "two"]),
+        ([b"o", b"ne\r\n\nt", b"wo"], ["one", "", "two"]),
+        ([b"12345678\n"], ["12345678"]),
+        ([b"123456789\nnext\n"], ["12345678 ... (1 more bytes)", "next"]),
+        ([b"123456", b"7890123", b"45\nnext\n"], ["12345678 ... (7 more bytes)", "next"]),
+        ([b"x" * 1_008], ["xxxxxxxx ... (1,000 more bytes)"]),
+        ([b"\xff\n"], ["�"]),
+    ],
+)
+def test_output_comes_line_by_line_and_long_lines_are_cut(parts: list[bytes], expected: list[str]) -> None:
+    assert asyncio.run(lines(*parts)) == expected
