@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.options import Json, Seed
+from covey.cli.options import Json, Seed, counts, words
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
@@ -44,13 +44,11 @@ def chain(
     from rich.console import Console
     from rich.table import Table
 
-    from covey.matcher import compile_kernels, kernels_cached
+    from covey.cli.progress import compile_once
     from covey.sim.bench.chain import Plan, measure
 
     console = Console(stderr=True)
-    if not kernels_cached():
-        console.print("compiling the matcher's kernels (once; about half a minute)")
-        compile_kernels()
+    compile_once()
     plan = Plan(runs, events, batch, subscriptions, rate, low_rate, seconds, bare)
     result = asyncio.run(measure(plan, lambda words: console.print(words, highlight=False)))
     if json_output:
@@ -157,7 +155,7 @@ def match(
     from covey.sim.bench.match_report import draw, markdown
 
     results = run(
-        workload.split(","),
+        workload,
         parameters or [],
         subscriptions,
         engines,
@@ -198,7 +196,7 @@ def drift(
     from covey.cli.bench_drift import run
 
     results = run(
-        drifts.split(","),
+        words(drifts),
         json_output,
         subscriptions=subscriptions,
         steps=steps,
@@ -264,14 +262,14 @@ def routing(
 
     Example: covey bench routing --workload HTM --filters 1000,100000 --grpc --json
     """
-    from covey.cli.bench_routing import counts_of, run
+    from covey.cli.bench_routing import run
     from covey.sim.bench.routing import GrpcPlan, Plan
 
     plan = Plan(
-        tuple(posets.split(",")),
-        counts_of(filters),
+        words(posets),
+        counts("filters", filters),
         updates,
-        mergings=tuple(merging.split(",")),
+        mergings=words(merging),
         merging_budget=merging_budget,
         scan_limit=scan_limit,
         seed=seed,

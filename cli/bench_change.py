@@ -6,28 +6,18 @@ import asyncio
 import json
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from covey.matcher.errors import CoveyError
+from covey.cli.options import counts, words
+from covey.cli.progress import progress
 from covey.sim.bench.change import Plan, Result, measure
 
 
 def run(modes: str, filters: str, events: str, changes: str, seconds: float, as_json: bool) -> None:
     """Measure, and print the results."""
-    try:
-        plan = Plan(
-            _words(modes), _words(filters), _rates("events", events), _rates("changes", changes), seconds
-        )
-    except ValueError as error:
-        raise CoveyError(str(error)) from None
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting three brokers in a row", total=1.0)
-
-        def say(words: str, share: float) -> None:
-            progress.update(task, description=words, completed=share)
-
+    plan = Plan(words(modes), words(filters), counts("events", events), counts("changes", changes), seconds)
+    with progress() as say:
+        say("starting three brokers in a row", 0.0)
         results = asyncio.run(measure(plan, say))
     if as_json:
         print(json.dumps([result.as_json() for result in results], indent=2))
@@ -64,17 +54,3 @@ def table(results: list[Result]) -> Table:
             times,
         )
     return made
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
-
-
-def _rates(name: str, text: str) -> tuple[int, ...]:
-    try:
-        rates = tuple(int(word) for word in _words(text))
-    except ValueError:
-        rates = ()
-    if not rates or min(rates) < 1:
-        raise CoveyError(f"{name} {text!r}: expected whole numbers from 1 up, with commas between")
-    return rates

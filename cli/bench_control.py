@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from covey.matcher.errors import CoveyError
+from covey.cli.options import words
+from covey.cli.progress import progress
 
 if TYPE_CHECKING:
     from covey.sim.bench.control import Result
@@ -19,17 +19,8 @@ def run(loads: str, modes: str, as_json: bool, **options: Any) -> None:
     """Measure, and print the results."""
     from covey.sim.bench.control import Plan, measure
 
-    try:
-        plan = Plan(_words(loads), _words(modes), **options)
-    except ValueError as error:
-        raise CoveyError(str(error)) from None
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting", total=1.0)
-
-        def say(words: str, share: float) -> None:
-            progress.update(task, description=words, completed=share)
-
+    plan = Plan(words(loads), words(modes), **options)
+    with progress() as say:
         results = measure(plan, say)
     if as_json:
         print(json.dumps([result.as_json() for result in results], indent=2))
@@ -61,7 +52,3 @@ def table(results: list[Result]) -> Table:
             f"{result.spurious:,}",
         )
     return made
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))

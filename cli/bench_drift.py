@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
-
+from covey.cli.progress import compile_once, part, progress
 from covey.matcher import compile_kernels
 from covey.matcher.errors import CoveyError
 from covey.sim.bench.drift import DRIFTS, Plan, Result, measure
 
 
-def run(names: list[str], quiet: bool, **options: Any) -> list[Result]:
+def run(names: Sequence[str], quiet: bool, **options: Any) -> list[Result]:
     """All results; prints a table for each, unless `quiet`. `CoveyError` for an unknown drift."""
     for name in names:
         if name not in DRIFTS:
             raise CoveyError(f"drift {name!r}: expected one of {', '.join(DRIFTS)}")
-    compile_kernels()
+    compile_once()
+    compile_kernels()  # loaded before anything is measured
     results: list[Result] = []
     for name in names:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task(name, total=1.0)
-            results.append(
-                measure(
-                    Plan(name, **options),
-                    lambda words, done, task=task, name=name: progress.update(  # type: ignore[misc]
-                        task, description=f"{name}: {words}", completed=done
-                    ),
-                )
-            )
+        with progress() as say:
+            results.append(measure(Plan(name, **options), part(say, name)))
         if not quiet:
             print(_table(results[-1]), flush=True)
     return results

@@ -7,11 +7,11 @@ import json
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from covey.matcher import compile_kernels, kernels_cached
-from covey.matcher.errors import CoveyError
+from covey.cli.options import words
+from covey.cli.progress import compile_once, progress
+from covey.matcher import compile_kernels
 from covey.sim.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
 from covey.sim.workloads import WORKLOADS
 from covey.sim.workloads.options import find_workload
@@ -32,26 +32,17 @@ _HEADINGS = (
 
 def run(names: str, plan: Plan, grpc: GrpcPlan | None, json_output: bool) -> None:
     """Measure, and print tables or JSON."""
-    workloads = [find_workload(name.strip(), WORKLOADS, []) for name in names.split(",")]
-    messages = Console(stderr=True)
-    if not kernels_cached():
-        messages.print("compiling the matcher's kernels (once; about half a minute)")
-    compile_kernels()
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    workloads = [find_workload(name, WORKLOADS, []) for name in words(names)]
+    compile_once()
+    compile_kernels()  # loaded before anything is measured
     results: list[Result] = []
-    with Progress(*columns, console=messages, transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-
-        def say(words: str, share: float) -> None:
-            progress.update(task, description=words, completed=share)
-
-        for workload in workloads:
+    for workload in workloads:
+        with progress() as say:
             found = measure(workload, plan, say)
-            results += found
-            if not json_output:
-                progress.stop()
-                Console().print(_table(workload.name, found, plan))
-                progress.start()
+        results += found
+        if not json_output:
+            Console().print(_table(workload.name, found, plan))
+    with progress() as say:
         over_grpc = None if grpc is None else asyncio.run(measure_grpc(grpc, say))
     if json_output:
         document = {"routing": [result.as_json() for result in results]}
@@ -64,17 +55,6 @@ def run(names: str, plan: Plan, grpc: GrpcPlan | None, json_output: bool) -> Non
             f"over gRPC  {over_grpc.updates_per_s:,.0f} awaited updates/s through three brokers "
             f"(median of {runs}); one takes {over_grpc.upd_ms:g} ms among them"
         )
-
-
-def counts_of(text: str) -> tuple[int, ...]:
-    """Numbers of filters, parted by commas; `CoveyError` for what is none."""
-    try:
-        counts = tuple(int(part.strip().replace("_", "")) for part in text.split(","))
-    except ValueError:
-        counts = (0,)
-    if min(counts) < 1:
-        raise CoveyError(f"filters {text!r}: expected numbers from 1 up, parted by commas")
-    return counts
 
 
 def _table(name: str, results: list[Result], plan: Plan) -> Table:

@@ -63,7 +63,7 @@ def demo(
 
     from rich.console import Console
 
-    from covey.matcher import compile_kernels, kernels_cached
+    from covey.cli.progress import compile_once
     from covey.sim.demo import report
     from covey.sim.demo.run import Demonstration
     from covey.sim.quotes import load_quotes
@@ -72,9 +72,7 @@ def demo(
     quotes = load_quotes()
     if events is not None:
         quotes = quotes.slice(0, events)
-    if not kernels_cached():
-        console.print("compiling the matcher's kernels (once; about half a minute)")
-        compile_kernels()
+    compile_once()
     outcomes = []
     for each in ("parametric", "static") if routing == "both" else (routing,):
         console.print(f"{each} routing: starting five brokers", highlight=False)

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands have, and what stands in those that take several values."""
 
 from __future__ import annotations
 
@@ -8,3 +8,21 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Seed = Annotated[int, typer.Option(help="What everything is drawn from.")]
+
+
+def words(text: str, mark: str = ",") -> tuple[str, ...]:
+    """Values with a mark between, and blanks where there are some."""
+    return tuple(word.strip() for word in text.split(mark))
+
+
+def counts(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers from 1 up with commas between; `CoveyError` naming the option for what is none."""
+    from covey.matcher.errors import CoveyError
+
+    try:
+        found = tuple(int(word.replace("_", "")) for word in words(text))
+    except ValueError:
+        found = (0,)
+    if min(found) < 1:
+        raise CoveyError(f"{name} {text!r}: expected numbers from 1 up, with commas between")
+    return found

@@ -34,24 +34,15 @@ def reproduce(
     Example: covey reproduce bittner --quick --out bittner/
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from covey.matcher import compile_kernels, kernels_cached
+    from covey.cli.progress import compile_once, progress
     from covey.sim.reproduce import PAPERS, Plan
     from covey.sim.reproduce import reproduce as run
 
-    messages = Console(stderr=True)
-    if paper in PAPERS and not kernels_cached():
-        messages.print("compiling the matcher's kernels (once; about half a minute)")
-        compile_kernels()
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=messages, transient=True) as progress:
-        task = progress.add_task(paper, total=1.0)
-        report = run(
-            paper,
-            Plan("quick" if quick else "full", seed),
-            lambda words, done: progress.update(task, description=words, completed=done),
-        )
+    if paper in PAPERS:
+        compile_once()
+    with progress() as say:
+        report = run(paper, Plan("quick" if quick else "full", seed), say)
     if out is not None:
         write(report, out)
     if json_output:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -221,6 +220,7 @@ def fuzz_command(
 
     Example: covey sim fuzz --seeds 1000 --routing static
     """
+    from covey.cli.progress import progress
     from covey.sim.fuzz import Options, fuzz, play
 
     if routing == "static" and damping:
@@ -245,7 +245,11 @@ def fuzz_command(
         outcomes = [play(seed, options)]
     else:
         processes = jobs or os.cpu_count() or 1
-        outcomes = _watched(fuzz(range(first, first + seeds), options, jobs=processes), seeds)
+        outcomes = []
+        with progress() as say:
+            for outcome in fuzz(range(first, first + seeds), options, jobs=processes):
+                outcomes.append(outcome)
+                say("playing", len(outcomes) / seeds)
     failed = [outcome for outcome in outcomes if outcome.failed]
     if json_output:
         print(json.dumps(_as_json(outcomes, failed, options), indent=2))
@@ -266,17 +270,6 @@ def fuzz_command(
             + (f"{len(failed)} failed" if failed else "no violation")
         )
     raise typer.Exit(1 if failed else 0)
-
-
-def _watched(outcomes: Any, count: int) -> list[Outcome]:
-    """All outcomes, with a progress bar where a person looks on."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    if not sys.stderr.isatty():
-        return list(outcomes)
-    return list(track(outcomes, "playing", total=count, console=console, transient=True))
 
 
 def _as_json(outcomes: list[Outcome], failed: list[Outcome], options: Options) -> dict[str, Any]:

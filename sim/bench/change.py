@@ -22,6 +22,7 @@ from typing import Any
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.sim.bench.ledger import Ledger
+from covey.sim.bench.plans import check_known
 from covey.sim.local_overlay import LocalOverlay, chain
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
@@ -49,10 +50,7 @@ class Plan:
     seconds: float = 3.0
 
     def __post_init__(self) -> None:
-        for name, known in (("modes", MODES), ("filters", FILTERS)):
-            for value in getattr(self, name):
-                if value not in known:
-                    raise ValueError(f"{name}: {value!r}, expected one of {', '.join(known)}")
+        check_known(self, modes=MODES, filters=FILTERS)
 
     def cases(self) -> Iterator[tuple[str, str, int, int]]:
         for mode in self.modes:

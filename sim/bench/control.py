@@ -2,7 +2,7 @@
 
 Four loads, each with every mode that it can have:
 
-- *trading* (AT) and *highway* (HTM) are the loads of `covey sim run`; vehicles stay with their broker.
+- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
 - *oscillating*: thresholds on prices that swing to and fro around a level of their own.
 - *cruising*: vehicles that keep their speed for a minute and then take another; each asks for the traffic up
   to 60 around it, and says where it is every second, or, with *motion*, how fast it goes when that changes.
@@ -25,6 +25,7 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.motion import Motion
+from covey.sim.bench.plans import check_known
 from covey.sim.load import HighwayLoad, Load, TradingLoad, Wish
 from covey.sim.simulator import Simulation, Watcher
 from covey.sim.simulator.client import ClientProcess
@@ -49,10 +50,7 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("loads", LOADS), ("modes", MODES)):
-            for value in getattr(self, name):
-                if value not in known:
-                    raise ValueError(f"{name}: {value!r}, expected one of {', '.join(known)}")
+        check_known(self, loads=LOADS, modes=MODES)
 
     def cases(self) -> Iterator[tuple[str, str]]:
         for load in self.loads:

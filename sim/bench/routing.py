@@ -25,7 +25,7 @@ import numpy as np
 from covey.matcher import EventBatch, EventType, create_engine
 from covey.overlay import Client, Subscription
 from covey.overlay.core.broker import Broker
-from covey.overlay.core.mergers import MERGING_BUDGET
+from covey.overlay.core.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -37,6 +37,8 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.slots import Slot
+from covey.overlay.core.tables import POSETS
+from covey.sim.bench.plans import PlanError, check_known
 from covey.sim.local_overlay import LocalOverlay, chain
 from covey.sim.workloads import Workload
 
@@ -62,6 +64,9 @@ class Plan:
     merging_budget: int = MERGING_BUDGET
     scan_limit: int = 1_000
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_known(self, posets=POSETS, mergings=MERGINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +226,17 @@ SPOT = EventType("Spot", {"level": "float64"})
 
 @dataclass(frozen=True, slots=True)
 class GrpcPlan:
-    """`concurrent` updates are awaited at a time, over as many subscriptions."""
+    """`concurrent` updates are awaited at a time, over as many subscriptions, of which each is updated."""
 
     updates: int = 20_000
     concurrent: int = 512
     repetitions: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.concurrent <= self.updates:
+            raise PlanError(
+                f"concurrent is {self.concurrent}: expected 1 to {self.updates}, the updates of a repetition"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.matcher.errors import CoveyError
+from covey.cli.main import main
 from covey.sim.bench.drift import DRIFTS, Plan, measure
 
 
@@ -19,8 +19,8 @@ def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
     assert told["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
 
 
-def test_an_unknown_drift_is_refused() -> None:
-    from covey.cli.bench_drift import run
-
-    with pytest.raises(CoveyError, match="continental"):
-        run(["continental"], True, subscriptions=100)
+def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "drift", "--drifts", "skew, continental"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "covey: drift 'continental': expected one of attributes, skew\n"

@@ -145,7 +145,7 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
     ("words", "told"),
     [
         (("--workload", "W9"), "covey: workload 'W9': expected one of W0, W2"),
-        (("--subscriptions", "many"), "covey: subscriptions 'many': expected a number from 1 up"),
+        (("--subscriptions", "many"), "covey: subscriptions 'many': expected numbers from 1 up"),
         (("--engines", "siena"), "covey: engine 'siena': expected one of"),
         (("--workload", "AT", "--set", "domain=1..2"), "covey: workload AT: it has no parameters"),
     ],

@@ -44,12 +44,29 @@ def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--workload", "HTM", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "routing", "--workload", "HTM", "--filters", "50,100", "--updates", "60", "--json"])
+        main(["bench", "routing", *words, "--json"])
     assert ended.value.code == 0
     cases = json.loads(capsys.readouterr().out)["routing"]
     assert [case["filters"] for case in cases] == [50, 50, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--filters", "many"), "filters 'many': expected numbers from 1 up"),
+        (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
+        (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
+        (("--grpc", "--concurrent", "20001"), "concurrent is 20001: expected 1 to 20000, the updates of a"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "routing", "--filters", "many"])
-    assert ended.value.code != 0
-    assert "filters 'many': expected numbers from 1 up" in capsys.readouterr().err
+        main(["bench", "routing", *words])
+    assert ended.value.code == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"covey: {complaint}")
+    assert err.count("\n") == 1
