@@ -9,7 +9,7 @@ answers are deterministic: they depend on the history of `add`, `move` and `disc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Protocol
 
 from covey.matcher.covering import Region, covers_region
@@ -143,31 +143,41 @@ class IndexedRoots(ScannedRoots):
                 self._index = None
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        if self._index is not None:
-            self._index.put(node.uid, node.region)
-        return super().move(node)
+        if self._index is None:
+            return super().move(node)
+        wider, narrower = self._index.move(node.uid, node.region)
+        cover = self._first_over(node, wider) if node.loses and wider else None
+        return cover, self._all_under(node, narrower) if node.gains and narrower and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         if self._index is None:
             return super().find_cover(node, among)
-        covers, region, uid = self._covers, node.region, node.uid
-        for candidate in self._index.may_cover(region):
-            if candidate != uid and (among is None or candidate in among):
+        return self._first_over(node, self._index.may_cover(node.region, node.uid), among)
+
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+        if self._index is None:
+            return super().covered_by(node, among)
+        return self._all_under(node, self._index.may_be_covered(node.region, node.uid), among)
+
+    def _first_over(
+        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
+    ) -> Interest | None:
+        covers, region = self._covers, node.region
+        for candidate in candidates:
+            if among is None or candidate in among:
                 root = self._nodes[candidate]
                 if covers(root.region, region):
                     return root
         return None
 
-    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        if self._index is None:
-            return super().covered_by(node, among)
-        covers, region, uid, nodes = self._covers, node.region, node.uid, self._nodes
+    def _all_under(
+        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
+    ) -> list[Interest]:
+        covers, region, nodes = self._covers, node.region, self._nodes
         return self._in_order(
             [
                 nodes[candidate]
-                for candidate in self._index.may_be_covered(region)
-                if candidate != uid
-                and (among is None or candidate in among)
-                and covers(region, nodes[candidate].region)
+                for candidate in candidates
+                if (among is None or candidate in among) and covers(region, nodes[candidate].region)
             ]
         )

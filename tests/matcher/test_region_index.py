@@ -13,7 +13,8 @@ from covey.matcher.covering import covers_region
 from covey.matcher.event_type import EventType
 from covey.matcher.language import parse
 from covey.matcher.region import Region
-from covey.matcher.region_index import BLOCK, RegionIndex
+from covey.matcher.region_index import RegionIndex
+from covey.matcher.vector_tree import BLOCK
 
 TRADE = EventType("Trade", {"symbol": "string", "price": "float64", "volume": "int64"})
 SHAPES = (
@@ -115,3 +116,40 @@ def test_one_history_gives_one_order() -> None:
         return [list(index.may_cover(drawn(draw, SHAPES))) for _ in range(50)]
 
     assert answers() == answers()
+
+
+@pytest.mark.parametrize(
+    "late", ["volume > 3", "volume > 3 and volume < 7", "volume in (5, 999)", "price > 1"]
+)
+def test_a_block_of_equal_vectors_has_room_beside_it(late: str) -> None:
+    """Sets of one hull fill a block that no cut divides; what comes beside or or among them has a place."""
+    index, regions = RegionIndex(), {}
+    for identity in range(BLOCK):
+        regions[identity] = parse(f"volume in (5, {identity + 6}, 900)", TRADE).region()
+        index.put(identity, regions[identity])
+    for identity in range(BLOCK, 2 * BLOCK):
+        regions[identity] = parse(late, TRADE).region()
+        index.put(identity, regions[identity])
+    for region in (regions[0], regions[BLOCK]):
+        check(index, regions, region)
+    for identity in regions:
+        index.take(identity)
+    assert (len(index), index.blocks) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_regions_that_move_are_found_where_they_are(seed: int) -> None:
+    """Both questions at once, about a region that has just moved, leave it out and nothing else."""
+    draw, box = random.Random(seed), parse("price between $a and $b and volume between $c and $d", TRADE)
+    index, regions = RegionIndex(), dict[int, Region]()
+    for step in range(6000):
+        identity = step % 1500
+        a, c = draw.uniform(0, 60), draw.randrange(60)
+        values = {"a": a, "b": a + draw.uniform(0, 5), "c": c, "d": c + draw.randrange(5)}
+        region = regions[identity] = box.region(values)
+        index.put(identity, region)
+        if step % 50 == 0:
+            above, below = map(set, index.around(region, identity))
+            others = {i: other for i, other in regions.items() if i != identity}
+            assert above == {i for i, other in others.items() if covers_region(other, region)}
+            assert below == {i for i, other in others.items() if covers_region(region, other)}
