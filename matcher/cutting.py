@@ -20,6 +20,7 @@ from covey.matcher.intervals import (
     Line,
     difference,
     float_cut,
+    float_cuts,
     interval,
     prefix,
     union,
@@ -153,10 +154,8 @@ def _float_span(low: _End | None, high: _End | None, general: Span) -> Span:
         value, value_high = values[name], values[name_high]
         if value.__class__ is not float or value_high.__class__ is not float:
             return general(values)
-        return (
-            float_cut(scale * value + offset) + after_low,
-            float_cut(scale_high * value_high + offset_high) + after_high,
-        )
+        low_cut, high_cut = float_cuts(scale * value + offset, scale_high * value_high + offset_high)
+        return low_cut + after_low, high_cut + after_high
 
     return box
 

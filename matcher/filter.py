@@ -141,10 +141,15 @@ class Filter:
         `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
         a value.
         """
+        lifted = self._lifted or self._lift()
+        found: dict[str, Scalar] = {}
         try:
-            return {name: get(values) for name, get in self._lift().getters}
+            for name, variable, scale, offset, get in lifted.steps:
+                value = values[variable] if variable else None
+                found[name] = scale * value + offset if value.__class__ is float else get(values)
         except KeyError as missing:
             raise VariableError(f"variable ${missing.args[0]} has no value") from None
+        return found
 
     def _lift(self) -> _Lifted:
         if self._lifted is None:
@@ -153,8 +158,7 @@ class Filter:
             same = all(operand == Variable(name) for name, operand, _ in steps)
             structure = self if same else Filter.of_checked(self.event_type, expression)
             operands = tuple([operand for _, operand, _ in steps])
-            getters = tuple([(name, getter(operand, kind)) for name, operand, kind in steps])
-            self._lifted = _Lifted(structure, operands, getters)
+            self._lifted = _Lifted(structure, operands, tuple([_step(*step) for step in steps]))
         return self._lifted
 
     # --- normal forms and relations -------------------------------------------------------------------------
@@ -232,7 +236,20 @@ class Filter:
 class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
-    getters: tuple[tuple[str, Getter], ...]  # the structure's variable, and what it stands for
+    steps: tuple[_Step, ...]
+
+
+_Step = tuple[str, str, float, float, Getter]
+"""A variable of the structure and what it stands for; by far the most usual, a variable of a float, in the
+open: its name, scale and offset, which need no call. The name is empty for others.
+"""
+
+
+def _step(name: str, operand: Operand, kind: Kind) -> _Step:
+    get = getter(operand, kind)
+    if kind is Kind.FLOAT64 and isinstance(operand, Variable):
+        return name, operand.name, float(operand.scale), float(operand.offset), get
+    return name, "", 1.0, 0.0, get
 
 
 def _families(event_type: EventType, expression: Expression) -> dict[str, Family]:

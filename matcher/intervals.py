@@ -30,6 +30,8 @@ Cuts = tuple[Cut, ...]
 
 _DOUBLE = Struct("<d").pack
 _BITS = Struct("<q").unpack
+_TWO_DOUBLES = Struct("<2d").pack
+_TWO_BITS = Struct("<2q").unpack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEYOND_INT64 = INT64_MAX + 1
 
@@ -81,6 +83,14 @@ def float_cut(value: float) -> int:
     """The cut before a float."""
     bits: int = _BITS(_DOUBLE(value))[0]
     return bits if bits >= 0 else INT64_MIN - bits  # -0.0 and 0.0 both give 0
+
+
+def float_cuts(low: float, high: float) -> tuple[int, int]:
+    """The cuts before two floats."""
+    first: int
+    second: int
+    first, second = _TWO_BITS(_TWO_DOUBLES(low, high))
+    return first if first >= 0 else INT64_MIN - first, second if second >= 0 else INT64_MIN - second
 
 
 def _before_float(value: float) -> int:

@@ -88,7 +88,7 @@ class Region:
 class RegionPlan:
     """What of a filter's region does not depend on the values of its variables."""
 
-    __slots__ = ("_event_type", "_every", "_forms", "_parts")
+    __slots__ = ("_event_type", "_every", "_forms", "_only", "_parts")
 
     def __init__(
         self, event_type: EventType, expression: Expression, known: dict[int, Forms | None] | None = None
@@ -98,9 +98,10 @@ class RegionPlan:
         self._every = isinstance(expression, And)
         self._parts: tuple[RegionPlan, ...] = ()
         self._forms: tuple[_FormPlan, ...] | None = None
+        self._only: _FormPlan | None = None
         forms = conjunctions(expression, known)
         if forms is not None:
-            self._forms = tuple([_FormPlan(event_type, form) for form in forms])
+            self._take(forms)
         elif not isinstance(expression, Predicate):  # which always has a form
             # What joins into few conjunctions stays together: predicates under `and`, intervals under `or`.
             near: list[Predicate] = []
@@ -113,21 +114,25 @@ class RegionPlan:
             if near:
                 together = RegionPlan(event_type, And())
                 forms = (tuple(near),) if self._every else tuple([(part,) for part in near])
-                together._forms = tuple([_FormPlan(event_type, form) for form in forms])
+                together._take(forms)
                 parts.append(together)
             self._parts = tuple(parts)
 
+    def _take(self, forms: Forms) -> None:
+        self._forms = tuple([_FormPlan(self._event_type, form) for form in forms])
+        self._only = self._forms[0] if len(forms) == 1 else None
+
     def region(self, values: Values) -> Region:
         """The region for checked values; predicates with a variable that has none stay symbolic."""
+        if self._only is not None:
+            only = self._only.conjunction(values)
+            return Region(self._event_type, () if only is None else (only,))
         forms = self._forms
         if forms is None:
             parts: list[Region] = []
             for part in self._parts:
                 parts.append(part.region(values))  # noqa: PERF401 (saves stack)
             return Region(self._event_type, None, tuple(parts), self._every)
-        if len(forms) == 1:
-            only = forms[0].conjunction(values)
-            return Region(self._event_type, () if only is None else (only,))
         found = [form.conjunction(values) for form in forms]
         return Region(
             self._event_type, _joined(self._event_type, [form for form in found if form is not None])

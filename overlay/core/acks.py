@@ -28,7 +28,7 @@ HELD = 1 << 62
 class _Pending:
     source: Interface
     epoch: int
-    missing: int
+    missing: int = 0
     void: bool = False
 
 
@@ -41,7 +41,8 @@ class Acks:
         self._sent: dict[Interface, int] = {}
         self._acknowledged: dict[Interface, int] = {}
         self._serial = 0
-        self._ready: dict[Interface, int] = {}
+        self.ready: dict[Interface, int] = {}
+        """The newest epochs that may be acknowledged and have not been, by source."""
 
     def sent(self, neighbour: Interface, epoch: int) -> None:
         """The newest epoch sent to a neighbour."""
@@ -62,15 +63,15 @@ class Acks:
         queue = self._queues.get(source)
         pending: _Pending | None = None
         for neighbour, wanted in waits.items():
-            if self.outstanding(neighbour, wanted):
+            if wanted > self._acknowledged.get(neighbour, 0):
                 if pending is None:
-                    pending = _Pending(source, epoch, 0)
+                    pending = _Pending(source, epoch)
                 self._await(neighbour, wanted, pending)
         if pending is None:
             if not queue:
-                self._ready[source] = max(epoch, self._ready.get(source, 0))
+                self.ready[source] = max(epoch, self.ready.get(source, 0))
                 return
-            pending = _Pending(source, epoch, 0)
+            pending = _Pending(source, epoch)
         if queue is None:
             queue = self._queues[source] = deque()
         if queue and queue[-1].epoch > epoch:
@@ -80,7 +81,10 @@ class Acks:
     def _await(self, neighbour: Interface, epoch: int, pending: _Pending) -> None:
         self._serial += 1
         pending.missing += 1
-        heapq.heappush(self._awaited.setdefault(neighbour, []), (epoch, self._serial, pending))
+        heap = self._awaited.get(neighbour)
+        if heap is None:
+            heap = self._awaited[neighbour] = []
+        heapq.heappush(heap, (epoch, self._serial, pending))
 
     def acknowledged(self, neighbour: Interface, epoch: int) -> bool:
         """A neighbour has acknowledged everything up to this epoch; false for an epoch it was never sent."""
@@ -122,7 +126,7 @@ class Acks:
         """A source has lost its state, or is gone: it does not wait for the epochs it sent before."""
         for pending in self._queues.pop(source, ()):
             pending.void = True
-        self._ready.pop(source, None)
+        self.ready.pop(source, None)
 
     def _arrived(self, pending: _Pending) -> None:
         pending.missing -= 1
@@ -130,16 +134,14 @@ class Acks:
             return
         queue = self._queues[pending.source]
         while queue and not queue[0].missing:
-            self._ready[pending.source] = queue.popleft().epoch
+            self.ready[pending.source] = queue.popleft().epoch
         if not queue:
             del self._queues[pending.source]
 
     def drain(self) -> list[tuple[Interface, int]]:
         """The epochs that may be acknowledged now, one for each source, in order of completion."""
-        if not self._ready:
-            return []
-        ready = list(self._ready.items())
-        self._ready.clear()
+        ready = list(self.ready.items())
+        self.ready.clear()
         return ready
 
     def pending(self) -> dict[Interface, list[int]]:

@@ -10,7 +10,7 @@ becomes a promise of everything, which is sound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,7 +82,7 @@ def _parts(filter: Filter) -> tuple[Expression, ...]:
 
 def scoped(
     promise: Promise | None, poset: Poset, roots: RootChange
-) -> tuple[list[Interest], list[Interest], list[Interest]]:
+) -> tuple[Sequence[Interest], Sequence[Interest], Sequence[Interest]]:
     """A change of roots as one neighbour's poset sees it: what entered, moved and left within its promise."""
     if promise is None:
         return roots.entered, roots.moved, roots.left

@@ -1,9 +1,10 @@
 """The broker of Jayaram et al. (Figs. 3 and 6, with the mends of DESIGN section 4), as a function of its
 messages.
 
-All routing state (`tables.py`) changes through `Broker.handle` alone: a message and the interface it came
-from go in, a list of actions comes out. Same input, same output; no clock, no randomness, no I/O. What each
-message does stands in `subscribing.py`, `advertisements.py`, `publishing.py` and `syncing.py`.
+All routing state (`tables.py`) changes through `Broker.handle` alone (and `handle_all`, for messages that
+arrived together): a message and the interface it came from go in, a list of actions comes out. Same input,
+same output; no clock, no randomness, no I/O. What each message does stands in `subscribing.py`,
+`advertisements.py`, `publishing.py` and `syncing.py`.
 
 Invariants (`invariants.check` states and checks them): what each neighbour was asked for is the maximal
 elements of all interest but its own, in the event types that it publishes; the engines hold exactly the
@@ -165,44 +166,52 @@ class Broker(Syncing, Publishing):
         says so. Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a
         client's.
         """
+        return self.handle_all((message,), source, now)
+
+    def handle_all(self, messages: Iterable[Message], source: Interface, now: float) -> list[Action]:
+        """As `handle`, for messages that arrived together, in order: whoever is owed acknowledgements is sent
+        one, after all else.
+        """
         actions = self._actions = []
-        self._waits = {}
         self._source = source
         self._now_ns = round(now * 1e9)
-        if isinstance(message, Tick):
-            self._on_tick()
-        elif isinstance(message, Connect):
-            self._on_connect(source)
-        else:
+        for message in messages:
+            kind = message.__class__
             peer = self.peers.get(source)
-            if peer is not None:
-                self._take(message, peer)
+            if kind is Tick:
+                self._on_tick()
+            elif kind is Connect:
+                self._on_connect(source)
+            elif peer is not None:
+                self._take(message, kind, peer)
             elif isinstance(message, Publish):
                 actions.append(Drop("not connected", len(message.batch), message.batch.event_type.name))
-        for name, listeners in self._quench.drain(self.types):
-            self._send(self.peers[name], listeners)
-        for name, epoch in self.acks.drain():
-            self._acknowledge(name, epoch)
+        if self._quench.touched:
+            for name, listeners in self._quench.drain(self.types):
+                self._send(self.peers[name], listeners)
+        if self.acks.ready:
+            for name, epoch in self.acks.drain():
+                self._acknowledge(name, epoch)
         if self._maybe_idle:
             self._forget_idle()
         return actions
 
-    def _take(self, message: Message, peer: Peer) -> None:
-        kind = type(message)
-        received = peer.counters.received
-        received[kind.__name__] = received.get(kind.__name__, 0) + 1
+    def _take(self, message: Message, kind: type[Message], peer: Peer) -> None:
+        peer.counters.received[kind] += 1
         handler = self._epochal.get(kind)
         if handler is None:
             if kind in self._plain:
                 self._plain[kind](message, peer)
             return
         epoch: int = message.epoch  # type: ignore[union-attr]
-        if epoch <= peer.received and kind is not Unadvertise:
+        if epoch > peer.received:
+            peer.received = epoch
+        elif kind is not Unadvertise:
             self._acknowledge(peer.name, peer.answered)  # said twice: it has been handled
             return
-        peer.received = max(peer.received, epoch)
+        waits = self._waits = {}
         handler(message, peer)
         for neighbour in self._unheard:
             if neighbour != peer.name:
-                self._waits[neighbour] = HELD
-        self.acks.open(peer.name, epoch, self._waits)
+                waits[neighbour] = HELD
+        self.acks.open(peer.name, epoch, waits)

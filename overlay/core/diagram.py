@@ -13,7 +13,7 @@ cover it or that it covers: linear in the poset where few filters cover each oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering import Region, covers_region
 from covey.overlay.core.interest import Interest
@@ -51,12 +51,11 @@ class Diagram:
 
     def change(
         self,
-        entered: Iterable[Interest] = (),
-        moved: Iterable[Interest] = (),
-        left: Iterable[Interest] = (),
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
     ) -> RootChange:
         """See `Poset.change`."""
-        moved = list(moved)
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
@@ -212,26 +211,28 @@ class Diagram:
         place = self._places.get(node.uid)
         return place is not None and place in self._tops and place.first is node
 
-    def _summary(self, moved: list[Interest]) -> RootChange:
-        change = RootChange()
+    def _summary(self, moved: Sequence[Interest]) -> RootChange:
+        entered: list[Interest] = []
+        left: list[Interest] = []
+        heirs: list[Heir] = []
         for node, before in self._was_root.values():
             now = self._is_root(node)
             if now and not before:
-                change.entered.append(node)
+                entered.append(node)
             elif before and not now:
-                change.left.append(node)
-        change.moved = [
+                left.append(node)
+        stayed = [
             node for node in moved if self._is_root(node) and self._was_root.get(node.uid, (node, False))[1]
         ]
-        if change.entered and change.left:
-            unmoved = [old for old in change.left if not any(old is node for node in moved)]
-            for old in unmoved:
-                for new in change.entered:
-                    if self._covers(new.region, old.region):
-                        change.heirs.append(Heir(old, new, wider=True))
-                    elif self._covers(old.region, new.region):
-                        change.heirs.append(Heir(old, new, wider=False))
-        return change
+        for old in left if entered else ():
+            if any(old is node for node in moved):
+                continue
+            for new in entered:
+                if self._covers(new.region, old.region):
+                    heirs.append(Heir(old, new, wider=True))
+                elif self._covers(old.region, new.region):
+                    heirs.append(Heir(old, new, wider=False))
+        return RootChange(entered, stayed, left, heirs)
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -94,9 +94,9 @@ class Interest:
 
         Afterwards `gains` says whether events may match that did not before, `loses` the contrary.
         """
-        self.values = {**self.values, **values}
+        values = self.values = {**self.values, **values}
         if self.announcement is None:
-            return self._shift(self.filter.region(self.values))
+            return self._shift(self.filter.region(values))
         if self.announcement.move(self.values, now_ns):
             return self._shift(self.announcement.region())
         self.gains = self.loses = False
@@ -106,7 +106,7 @@ class Interest:
         old, self.region = self.region, new
         covered, covering = covers_both_ways(old, new)
         self.gains, self.loses = not covered, not covering
-        return self.gains or self.loses
+        return not (covered and covering)
 
     def concrete(self) -> str:
         """Φ^V as text of the filter language."""

@@ -44,9 +44,10 @@ class Movers:
 
     def held(self, interest: Interest, now_ns: int) -> Matched:
         """What the engine is to hold for an interest, which is taken note of if it moves."""
+        if interest.announcement is None:  # what moves is announced
+            return interest
         if not moves(interest.values):
-            if self._interests:
-                self.discard(interest)
+            self.discard(interest)
             return interest
         self._interests[interest.uid] = interest
         if not self.next_ns:

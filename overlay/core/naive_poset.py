@@ -8,7 +8,7 @@ every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
@@ -28,12 +28,11 @@ class NaivePoset:
 
     def change(
         self,
-        entered: Iterable[Interest] = (),
-        moved: Iterable[Interest] = (),
-        left: Iterable[Interest] = (),
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
     ) -> RootChange:
         """See `Poset.change`."""
-        moved = list(moved)
         before = {node.uid: node for node in self.roots()}
         for node in entered:
             self._nodes[node.uid] = node
@@ -45,19 +44,21 @@ class NaivePoset:
             for above in self._above.values():
                 above.discard(node.uid)
         after = {node.uid: node for node in self.roots()}
+        heirs: list[Heir] = []
         change = RootChange(
             entered=[node for uid, node in after.items() if uid not in before],
             moved=[node for node in moved if node.uid in before and node.uid in after],
             left=[node for uid, node in before.items() if uid not in after],
+            heirs=heirs,
         )
         for old in change.left:
             if any(old is node for node in moved):
                 continue
             for new in change.entered:
                 if self._covers(new.region, old.region):
-                    change.heirs.append(Heir(old, new, wider=True))
+                    heirs.append(Heir(old, new, wider=True))
                 elif self._covers(old.region, new.region):
-                    change.heirs.append(Heir(old, new, wider=False))
+                    heirs.append(Heir(old, new, wider=False))
         return change
 
     def _place(self, node: Interest) -> None:

@@ -6,10 +6,11 @@ event types; the `stale` ones among them were said before its last SyncBegin and
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.messages import Interface
+from covey.overlay.core.messages import Interface, Message
 
 BROKER = "broker/"
 CLIENT = "client/"
@@ -19,8 +20,8 @@ CLIENT = "client/"
 class Counters:
     """Messages by sort, and events, since the interface appeared."""
 
-    received: dict[str, int] = field(default_factory=dict)
-    sent: dict[str, int] = field(default_factory=dict)
+    received: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
+    sent: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
     events_received: int = 0
     events_sent: int = 0
     events_dropped: int = 0
@@ -29,8 +30,8 @@ class Counters:
 
     def to_dict(self) -> dict[str, object]:
         return {
-            "received": dict(self.received),
-            "sent": dict(self.sent),
+            "received": {kind.__name__: count for kind, count in self.received.items()},
+            "sent": {kind.__name__: count for kind, count in self.sent.items()},
             "events_received": self.events_received,
             "events_sent": self.events_sent,
             "events_dropped": self.events_dropped,
@@ -74,12 +75,11 @@ class Peer:
         return self.last_slot
 
 
-class Peers:
+class Peers(dict[Interface, Peer]):
     """The interfaces by name, in order of their appearance, and by number."""
 
     def __init__(self) -> None:
-        self._by_name: dict[Interface, Peer] = {}
-        self.get = self._by_name.get
+        super().__init__()
         self._links: dict[int, Peer] = {}
         self._sessions: dict[int, Peer] = {}
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
@@ -98,18 +98,15 @@ class Peers:
             number = self._next[sort]
             self._next[sort] += 1
         self._lives += 1
-        peer = self._by_name[name] = Peer(name, number, self._lives)
+        peer = self[name] = Peer(name, number, self._lives)
         (self._links if peer.is_broker else self._sessions)[number] = peer
         return peer
 
     def remove(self, peer: Peer) -> None:
         """Forget an interface; its number may be given again."""
-        del self._by_name[peer.name]
+        del self[peer.name]
         del (self._links if peer.is_broker else self._sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
-
-    def __getitem__(self, name: Interface) -> Peer:
-        return self._by_name[name]
 
     def link(self, number: int) -> Peer:
         return self._links[number]
@@ -121,4 +118,4 @@ class Peers:
         return list(self._links.values())
 
     def all(self) -> list[Peer]:
-        return list(self._by_name.values())
+        return list(self.values())

@@ -15,8 +15,8 @@ a node whose witness no longer covers it, or that is a root, asks the roots (roo
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from covey.matcher.covering import covers_region
@@ -39,13 +39,17 @@ class Heir(NamedTuple):
 class RootChange:
     """How a change of a poset changed its roots. A root that only took new values has `moved`."""
 
-    entered: list[Interest] = field(default_factory=list)
-    moved: list[Interest] = field(default_factory=list)
-    left: list[Interest] = field(default_factory=list)
-    heirs: list[Heir] = field(default_factory=list)
+    entered: Sequence[Interest] = ()
+    moved: Sequence[Interest] = ()
+    left: Sequence[Interest] = ()
+    heirs: Sequence[Heir] = ()
 
     def __bool__(self) -> bool:
         return bool(self.entered or self.moved or self.left)
+
+
+NOTHING = RootChange()
+"""The roots are what they were."""
 
 
 class Poset(Protocol):
@@ -53,9 +57,9 @@ class Poset(Protocol):
 
     def change(
         self,
-        entered: Iterable[Interest] = (),
-        moved: Iterable[Interest] = (),
-        left: Iterable[Interest] = (),
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
     ) -> RootChange:
         """Insert, then re-order those whose region has changed, then delete; one change of the roots in
         all.
@@ -96,14 +100,11 @@ class Forest:
 
     def change(
         self,
-        entered: Iterable[Interest] = (),
-        moved: Iterable[Interest] = (),
-        left: Iterable[Interest] = (),
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
     ) -> RootChange:
         """See `Poset.change`. Inserting comes first, so that what leaves passes its nodes on only once."""
-        entered, moved, left = list(entered), list(moved), list(left)
-        if len(moved) == 1 and not entered and not left and self._stays_below(moved[0]):
-            return RootChange()
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
@@ -113,20 +114,15 @@ class Forest:
         if left:
             self._delete(left)
         if not self._was_root:
-            self._former.clear()
-            return RootChange(moved=[node for node in moved if node.uid in self._roots])
+            if self._former:
+                self._former.clear()
+            stayed = [node for node in moved if node.uid not in self._witness]
+            return RootChange((), stayed) if stayed else NOTHING
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()
         self._absorber.clear()
         return change
-
-    def _stays_below(self, node: Interest) -> bool:
-        """Whether a node that moved is still below its witness and above those that it witnesses."""
-        witness = self._witness.get(node.uid)
-        if witness is None or (node.gains and not covers_region(self._nodes[witness].region, node.region)):
-            return False
-        return not node.loses or node.uid not in self._witnessed
 
     def _reorder(self, node: Interest) -> None:
         uid = node.uid
@@ -147,7 +143,7 @@ class Forest:
                     self._unlink(child.uid)
                     self._settle(child)
 
-    def _delete(self, left: list[Interest]) -> None:
+    def _delete(self, left: Sequence[Interest]) -> None:
         orphans: dict[int, None] = {}
         for node in left:
             uid = node.uid
@@ -224,38 +220,44 @@ class Forest:
 
     # --- what the change did to the roots -------------------------------------------------------------------
 
-    def _summary(self, moved: list[Interest]) -> RootChange:
-        change = RootChange()
+    def _summary(self, moved: Sequence[Interest]) -> RootChange:
+        entered: list[Interest] = []
+        left: list[Interest] = []
         for uid, (node, before) in self._was_root.items():
             now = uid in self._roots
             if now and not before:
-                change.entered.append(node)
+                entered.append(node)
             elif before and not now:
-                change.left.append(node)
-        for node in moved:
-            if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]:
-                change.moved.append(node)
-        if change.entered and change.left:
-            self._find_heirs(change, {node.uid for node in moved})
-        return change
+                left.append(node)
+        stayed = [
+            node
+            for node in moved
+            if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]
+        ]
+        heirs = self._heirs(entered, left, {node.uid for node in moved}) if entered and left else []
+        return RootChange(entered, stayed, left, heirs)
 
-    def _find_heirs(self, change: RootChange, moved: set[int]) -> None:
-        left = {node.uid: node for node in change.left}
-        entered = {node.uid: node for node in change.entered}
-        for node in change.left:
+    def _heirs(
+        self, all_entered: Sequence[Interest], all_left: Sequence[Interest], moved: set[int]
+    ) -> Sequence[Heir]:
+        left = {node.uid: node for node in all_left}
+        entered = {node.uid: node for node in all_entered}
+        heirs: list[Heir] = []
+        for node in all_left:
             if node.uid in moved:
                 continue  # its slot still holds what it was, which the new root need not cover
             start = node.uid if node.uid in self._nodes else self._absorber.get(node.uid)
             if start is not None and start in self._nodes:
                 root = self.root_of(self._nodes[start])
                 if root.uid in entered:
-                    change.heirs.append(Heir(node, root, wider=True))
-        for node in change.entered:
+                    heirs.append(Heir(node, root, wider=True))
+        for node in all_entered:
             if node.uid in moved:
                 continue  # its former witness covered what it was
             above = self._chase(node.uid, self._former, left)
             if above is not None:
-                change.heirs.append(Heir(left[above], node, wider=False))
+                heirs.append(Heir(left[above], node, wider=False))
+        return heirs
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -22,13 +22,14 @@ class Quench:
 
     def __init__(self) -> None:
         self._told: dict[str, dict[Interface, bool | None]] = {}
-        self._touched: dict[str, None] = {}
+        self.touched: dict[str, None] = {}
+        """Types in which the answer may be another one now."""
 
     def watch(self, peer: Peer, type_name: str, *, wanted: bool) -> None:
         """An interface has advertised, and asks to be told, or does not."""
         if wanted and not peer.is_broker:
             self._told.setdefault(type_name, {})[peer.name] = None
-            self._touched[type_name] = None
+            self.touched[type_name] = None
         else:
             self.forget(peer, type_name)
 
@@ -43,13 +44,11 @@ class Quench:
     def touch(self, type_name: str) -> None:
         """Interest in a type has changed."""
         if type_name in self._told:
-            self._touched[type_name] = None
+            self.touched[type_name] = None
 
     def drain(self, types: Mapping[str, TypeState]) -> Iterator[tuple[Interface, Listeners]]:
         """Whom to tell what, in the order in which they asked."""
-        if not self._touched:
-            return
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         for name in touched:
             for interface, told in self._told.get(name, {}).items():
                 listening = _anyone(types[name], interface)

@@ -107,7 +107,7 @@ class Slots:
         messages: list[SlotMessage] = []
         if not roots.entered and not roots.left:
             for root in roots.moved:
-                self._succeed(self._by_root[root.uid], root, messages)
+                self._update(self._by_root[root.uid], root, messages)
             return messages
         entered = {root.uid: root for root in roots.entered}
         left = {root.uid: root for root in roots.left}
@@ -124,7 +124,7 @@ class Slots:
         for slot, root in wider:
             self._succeed(slot, root, messages)
         for root in roots.moved:
-            self._succeed(self._by_root[root.uid], root, messages)
+            self._update(self._by_root[root.uid], root, messages)
         for slot, root in narrower:
             self._succeed(slot, root, messages)
         messages += [self._release(uid) for uid in left]
@@ -141,6 +141,9 @@ class Slots:
             del self._by_root[slot.uid]
             self._by_root[root.uid] = slot
             slot.uid = root.uid
+        self._update(slot, root, messages)
+
+    def _update(self, slot: Slot, root: Asked, messages: list[SlotMessage]) -> None:
         slot.root = root
         values = root.announced
         held = slot.values

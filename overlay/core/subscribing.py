@@ -56,8 +56,7 @@ class Subscribing(Tables):
         peer.stale_subscriptions.pop(subscription_id, None)
         old = peer.subscriptions.get(subscription_id)
         if old is not None and old.filter == message.filter:
-            self._move(peer, old, values)
-            peer.subscriptions[subscription_id].epoch = message.epoch
+            self._move(peer, old, values).epoch = message.epoch
             return
         state = self._type(event_type)
         new = self.registry.make(peer.name, peer.number, subscription_id, message.filter, values)
@@ -75,8 +74,11 @@ class Subscribing(Tables):
         self, peer: Peer, filter: Filter, values: Mapping[str, Scalar], *, partial: bool = False
     ) -> dict[str, Scalar]:
         """The values, checked; motion is for clients and parametric routing."""
-        if not moves(values):
+        try:
             return filter.check_values(values, partial=partial)
+        except VariableError:
+            if not moves(values):
+                raise
         if peer.is_broker or self.routing == "static" or self.engine == POSET:
             raise VariableError(
                 f"a variable that moves by itself: expected a number, from {peer.name} and under routing "
@@ -109,10 +111,10 @@ class Subscribing(Tables):
                 type_name=interest.filter.event_type.name,
             )
             return
-        self._move(peer, interest, values)
-        peer.subscriptions[message.subscription_id].epoch = message.epoch
+        interest = self._move(peer, interest, values)
+        interest.epoch = message.epoch
         if message.since_ns:
-            self._reach_back(peer, peer.subscriptions[message.subscription_id], message.since_ns)
+            self._reach_back(peer, interest, message.since_ns)
 
     def _reach_back(self, peer: Peer, interest: Interest, since_ns: int) -> None:
         """An update without gaps: replay what is here, and have those beyond replay what they have."""
@@ -139,17 +141,18 @@ class Subscribing(Tables):
                 self._tell(state.change(interest.group, moved=[interest]))
 
     def _put(self, state: TypeState, peer: Peer, interest: Interest) -> None:
-        held = self._movers.held(interest, self._now_ns)
-        (state.links if peer.is_broker else state.sessions).put(held, peer.number)
+        (state.links if peer.is_broker else state.sessions).put(
+            self._movers.held(interest, self._now_ns), peer.number
+        )
 
     def _may_announce(self, peer: Peer, interest: Interest, *, moving: bool = False) -> None:
         """Damping and motion are an affair of a client and its broker; others hold what is announced."""
         if interest.announcement is None and not peer.is_broker and (self.damping or moving):
             interest.announce(self.damping, self._now_ns)
 
-    def _move(self, peer: Peer, interest: Interest, values: Mapping[str, Scalar]) -> None:
+    def _move(self, peer: Peer, interest: Interest, values: Mapping[str, Scalar]) -> Interest:
         """New values for a subscription: an update, or in the static mode a new subscription for the old
-        one.
+        one. Returns the one that holds them.
         """
         state = self.types[interest.filter.event_type.name]
         if self.routing == "static" and any(interest.values[name] != value for name, value in values.items()):
@@ -158,7 +161,7 @@ class Subscribing(Tables):
                 peer.name, peer.number, interest.subscription_id, interest.filter, merged
             )
             self._exchange(state, peer, [new], [interest])
-            return
+            return new
         if moves(values):
             self._may_announce(peer, interest, moving=True)
         moved = interest.move(values, self._now_ns)
@@ -167,6 +170,7 @@ class Subscribing(Tables):
             self._quench.touch(state.event_type.name)
             self._tell(state.change(interest.group, moved=[interest]))
         self._wait_for_cover(state, interest)
+        return interest
 
     def _on_unsubscribe(self, message: Unsubscribe, peer: Peer) -> None:
         """USUB (Fig. 3 lines 20-26, Fig. 6 lines 29-37). One that is not there, or no more, is no error."""
@@ -208,6 +212,8 @@ class Subscribing(Tables):
         for neighbour in state.outgoing:
             if neighbour == interest.group or self.acks.settled(neighbour):
                 continue
+            if self._waits.get(neighbour) == self.peers[neighbour].epoch:
+                continue  # already for all that it was sent
             slot = state.covering_slot(interest, neighbour)
             if slot is not None and self.acks.outstanding(neighbour, slot.epoch):
                 self._wait_for(neighbour, slot.epoch)

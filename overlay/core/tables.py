@@ -93,9 +93,7 @@ class Tables:
     # --- sending --------------------------------------------------------------------------------------------
 
     def _send(self, peer: Peer, message: Message) -> None:
-        sent = peer.counters.sent
-        name = type(message).__name__
-        sent[name] = sent.get(name, 0) + 1
+        peer.counters.sent[message.__class__] += 1
         self._actions.append(Send(peer.name, message))
 
     def _control(self, peer: Peer, message: Advertise | SlotMessage) -> None:

@@ -113,7 +113,7 @@ class TypeState:
         first = poset.change(entered, moved, left)
         if left and not len(poset):
             del self.groups[group]
-        if not first:
+        if not (first.moved or first.entered or first.left):
             return []
         stays = self._stays(first)
         told: list[tuple[Interface, list[SlotMessage]]] = []

@@ -143,8 +143,8 @@ def _totals(peers: list[Peer]) -> dict[str, Any]:
     sent: dict[str, int] = {}
     for peer in peers:
         for total, counted in ((received, peer.counters.received), (sent, peer.counters.sent)):
-            for sort, count in counted.items():
-                total[sort] = total.get(sort, 0) + count
+            for kind, count in counted.items():
+                total[kind.__name__] = total.get(kind.__name__, 0) + count
     return {
         "received": received,
         "sent": sent,

@@ -75,6 +75,31 @@ def sent(actions: list[Action], sort: type[Message]) -> list[tuple[str, Message]
     return [(a.interface, a.message) for a in actions if isinstance(a, Send) and isinstance(a.message, sort)]
 
 
+# --- messages that arrive together --------------------------------------------------------------------------
+
+
+def test_messages_that_arrived_together_get_one_acknowledgement_after_all_else(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 1.0}), Subscribe(2, 2, BELOW, {"limit": 5.0}))
+    x(A, Acknowledge(3))
+    said = x.broker.handle_all(
+        [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})],
+        C,
+        0.0,
+    )
+    refusal = "update of subscription 9: client/c has none of that id; it was cancelled or never made"
+    assert said == [
+        Send(A, Update(4, 1, {"1": 6.0})),
+        Send(C, Refuse(5, "NOT_FOUND", refusal, 9)),
+        Send(C, Acknowledge(3)),
+    ]
+    x.broker.validate()
+    assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(6))]
+    later = [Update(epoch, 1, {"limit": 1.0}) for epoch in (7, 8, 9)]
+    assert x.broker.handle_all(later, C, 0.0) == [Send(C, Acknowledge(9))]
+    assert x.broker.handle_all([], C, 0.0) == []
+
+
 # --- interfaces ---------------------------------------------------------------------------------------------
 
 
