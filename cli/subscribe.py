@@ -38,6 +38,10 @@ def subscribe(
             help="Attributes as name:kind,...; the broker is asked if not given.", show_default=False
         ),
     ] = None,
+    gapless: Annotated[
+        bool,
+        typer.Option("--gapless", help="With new values, also print what was published since."),
+    ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
     name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
@@ -46,12 +50,15 @@ def subscribe(
 
     Typing limit=90 gives the variable a new value while events flow; several, as in low=1 high=5, change at
     once, and limit=90-0.5*t has it change by itself every second. The time until the whole overlay has
-    applied it is shown.
+    applied it is shown. With --gapless brokers replay what was published meanwhile and only the new values
+    match; such events come out of their order, and none twice.
 
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
     words = [word for given in set_values or [] for word in given.split() if word]
-    status = asyncio.run(_subscribe(type_name, filter, broker, words, schema, count, name, json_output))
+    status = asyncio.run(
+        _subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless)
+    )
     raise typer.Exit(status)
 
 
@@ -64,6 +71,7 @@ async def _subscribe(
     count: int | None,
     name: str | None,
     json_output: bool,
+    gapless: bool,
 ) -> int:
     from covey.cli.publish import known_type, schema_of
     from covey.matcher import parse
@@ -92,7 +100,7 @@ async def _subscribe(
             asyncio.create_task(_print_events(subscription, count, json_output)),
             asyncio.create_task(stop.wait()),
         }
-        moves = asyncio.create_task(_move(subscription))
+        moves = asyncio.create_task(_move(subscription, gapless))
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in (*pending, moves):
             task.cancel()
@@ -129,7 +137,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
     return values
 
 
-async def _move(subscription: Subscription) -> None:
+async def _move(subscription: Subscription, gapless: bool) -> None:
     """Give variables new values as they are typed in."""
     from covey.cli.lines import stdin_lines
     from covey.matcher.errors import CoveyError
@@ -140,7 +148,7 @@ async def _move(subscription: Subscription) -> None:
         try:
             values = read_values(line.split(), subscription.filter)
             start = time.perf_counter()
-            await subscription.update(values=values)
+            await subscription.update(values=values, gapless=gapless)
             took_ms = (time.perf_counter() - start) * 1e3
             print(f"{line.strip()}: applied in {took_ms:.1f} ms", file=sys.stderr, flush=True)
         except CoveyError as error:

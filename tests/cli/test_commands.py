@@ -152,6 +152,31 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
         assert up.wait(20) == 0
 
 
+def test_values_typed_with_gapless_reach_the_publishers_edge_whatever_covers_them(tmp_path: Path) -> None:
+    """A plain update that another filter covers says nothing to other brokers; one without gaps does."""
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+
+    def updates() -> int:
+        return int(inspect(addresses["b2"])["core"]["totals"]["received"].get("Update", 0))
+
+    with started("up", path) as up:
+        line_with(up, "ready")
+        feed = ["publish", "--broker", addresses["b2"], "Quote", "--schema", SCHEMA]
+        reader = ["subscribe", "Quote", "--broker", addresses["b1"], "--schema", SCHEMA]
+        below = [*reader, "price < $limit", "--set", "limit=10"]
+        with started(*feed), started(*reader) as everything:
+            line_with(everything, "subscribed to Quote")
+            while not inspect(addresses["b1"])["core"]["types"].get("Quote", {}).get("publishers"):
+                time.sleep(0.05)
+            for flags, said in (([], 0), (["--gapless"], 1)):
+                with started(*below, *flags) as typing:
+                    line_with(typing, "subscribed to Quote")
+                    assert typing.stdin is not None
+                    typing.stdin.write("limit=20\n")
+                    line_with(typing, "limit=20: applied in ")
+                    assert updates() == said
+
+
 def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [])
     with started("broker", "--config", path, "--name", "b1") as broker:
