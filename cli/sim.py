@@ -195,6 +195,7 @@ def fuzz_command(
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
     gapless: Annotated[bool, typer.Option(help="Make half of the updates without gaps.")] = False,
     damping: Annotated[float, typer.Option(min=0.0, help="Damping of the brokers, in typical steps.")] = 0.0,
+    motion: Annotated[bool, typer.Option(help="Have half of the bounds move by themselves.")] = False,
     content: Annotated[bool, typer.Option(help="Advertise content as well.")] = False,
     operators: Annotated[
         bool, typer.Option(help="Filters with or, !=, prefix and the like as well.")
@@ -237,6 +238,7 @@ def fuzz_command(
         gapless=gapless,
         content=content,
         damping=damping,
+        motion=motion,
         merging=merging,
         merging_budget=merging_budget,
         defect=defect,

@@ -18,6 +18,7 @@ from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.mergers import MERGINGS
+from covey.overlay.core.motion import Motion, directions
 from covey.overlay.core.poset_matching import POSET
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.simulator import Simulation, WireOptions
@@ -61,6 +62,7 @@ OPERATORS = {
 
 CONTENTS = ("x < 3", "x >= 3", "x between 2 and 5")
 
+_RATES = (-40.0, -1.0, -0.1, -0.02, 0.02, 0.1, 1.0, 40.0)
 _LIVELOCK_STEPS = 200_000
 
 
@@ -69,7 +71,8 @@ class Options:
     """What all histories of a fuzzing run have in common.
 
     With `gapless` half of the updates are without gaps, with `content` most advertisements have
-    some; `damping` is that of the brokers. `operators` adds
+    some; `damping` is that of the brokers. With `motion` half of the values of bounds move by themselves, and
+    some pauses are so long that what was announced of them has to be renewed. `operators` adds
     filters that are no conjunctions of intervals, of which `covers` may know less than there is to know.
     `defect` names one of `defects.DEFECTS`.
     """
@@ -82,6 +85,7 @@ class Options:
     gapless: bool = False
     content: bool = False
     damping: float = 0.0
+    motion: bool = False
     operators: bool = False
     merging: str = "off"
     merging_budget: int = 3
@@ -98,6 +102,8 @@ class Options:
             if value not in expected:
                 known = ", ".join(one for one in expected if one is not None)
                 raise FuzzError(f"{name} is {value!r}: expected one of {known}")
+        if self.motion and self.routing == "static":
+            raise FuzzError("motion is on: expected routing parametric, for others know no values that move")
 
     def command(self, seed: int) -> str:
         """The command that plays the history of one seed again."""
@@ -181,6 +187,9 @@ class History:
             for event_type in TYPES
         }
         self._types = TYPES if draw.random() < 0.5 else TYPES[:1]
+        self._pauses_ms = (1, 5, 20, 100) + ((20_000, 60_000) if options.motion else ())
+        self._bounds = {filter: _bounds(filter) for filters in self._filters.values() for filter in filters}
+        """Of each filter the variables that may move."""
         self._made = 0
         self._weights: dict[Callable[[], None], float] = {
             self._come: 4,
@@ -225,26 +234,31 @@ class History:
         names = [f"b{i}" for i in range(draw.randint(1, 6))]
         links = tuple(Joint(names[draw.randrange(i)], names[i], self._delay_ms) for i in range(1, len(names)))
         simulation.build(Topology("history", tuple(names), links))
+        if self.options.motion:
+            simulation.clock.run(NS_PER_MS)  # at 0, what moves would have no beginning
         for _ in range(3):
             self._come()
         whats, weights = list(self._weights), list(self._weights.values())
         for _ in range(self.options.steps):
             draw.choices(whats, weights)[0]()
             if draw.random() < 0.7:
-                pause_ns = draw.choice((1, 5, 20, 100)) * NS_PER_MS
+                pause_ns = draw.choice(self._pauses_ms) * NS_PER_MS
                 self._run(simulation.clock.now_ns + draw.randrange(pause_ns))
             if self.findings:
                 return
         self._rest()
 
     def _run(self, until_ns: int | None = None) -> None:
-        """Let things happen, but not for ever, and not on from a finding."""
+        """Let things happen, up to a time or until all is calm, but not for ever, and not on from a
+        finding.
+        """
         clock = self.simulation.clock
         last = clock.steps + _LIVELOCK_STEPS
-        while not self.findings and not clock.idle:
+        chunk = 1 if until_ns is None else 500
+        while not self.findings and not (clock.calm if until_ns is None else clock.idle):
             before = clock.steps
-            clock.run(until_ns, 500)
-            if clock.steps - before < 500:
+            clock.run(until_ns, chunk)
+            if clock.steps - before < chunk:
                 return
             if clock.steps > last:
                 self.findings.add("livelock", clock.now_ns, f"no rest after {_LIVELOCK_STEPS} steps")
@@ -301,7 +315,15 @@ class History:
 
     def _values(self, filter: Filter) -> dict[str, object]:
         draw = self._random
-        drawn = {"a": draw.randint(0, 7), "b": draw.choice((0, 2.5, 4, 7)), "n": draw.choice("pq")}
+        drawn: dict[str, object] = {
+            "a": draw.randint(0, 7),
+            "b": draw.choice((0, 2.5, 4, 7)),
+            "n": draw.choice("pq"),
+        }
+        if self.options.motion:
+            for name in self._bounds[filter]:
+                if draw.random() < 0.5:
+                    drawn[name] = Motion(float(draw.randint(0, 7)), draw.choice(_RATES))
         return {name: drawn[name] for name in filter.variables}
 
     def _subscribe(self) -> None:
@@ -363,6 +385,11 @@ class History:
         check_quiet(self.simulation, self.findings)
         if not self.options.operators:
             check_routes(self.simulation, self.findings)
+
+
+def _bounds(filter: Filter) -> list[str]:
+    """The variables that stand for bounds alone."""
+    return [name for name, direction in directions(filter).items() if direction]
 
 
 def play(seed: int, options: Options) -> Outcome:

@@ -183,7 +183,7 @@ class BrokerProcess:
         due = self.core.timer()
         if due is not None and not self._armed:
             self._armed = True
-            self._clock.at(round(due * NS_PER_S), self._tick, self.incarnation)
+            self._clock.look_at(round(due * NS_PER_S), self._tick, self.incarnation)
 
     def _tick(self, incarnation: int) -> None:
         if self.alive and incarnation == self.incarnation:

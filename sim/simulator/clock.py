@@ -21,13 +21,24 @@ class Clock:
         self.now_ns = 0
         self.steps = 0
         """How many things have happened."""
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[int, int, bool, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
+        self._looks = 0
 
     def at(self, time_ns: int, what: Callable[..., None], *arguments: Any) -> None:
         """Have something happen at a time, now at the earliest."""
+        self._push(time_ns, False, what, arguments)
+
+    def look_at(self, time_ns: int, what: Callable[..., None], *arguments: Any) -> None:
+        """As `at`, for what looks after something again and again and mostly finds nothing to do: while
+        nothing else is going to happen the clock is `calm`.
+        """
+        self._looks += 1
+        self._push(time_ns, True, what, arguments)
+
+    def _push(self, time_ns: int, look: bool, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._serial += 1
-        heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._serial, what, arguments))
+        heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._serial, look, what, arguments))
 
     def after(self, delay_ns: int, what: Callable[..., None], *arguments: Any) -> None:
         """Have something happen so much later."""
@@ -43,8 +54,9 @@ class Clock:
         while heap and (until_ns is None or heap[0][0] <= until_ns):
             if self.steps == last:
                 return
-            self.now_ns, _, what, arguments = heapq.heappop(heap)
+            self.now_ns, _, look, what, arguments = heapq.heappop(heap)
             self.steps += 1
+            self._looks -= look
             what(*arguments)
         if until_ns is not None:
             self.now_ns = max(self.now_ns, until_ns)
@@ -53,3 +65,8 @@ class Clock:
     def idle(self) -> bool:
         """Nothing is going to happen any more."""
         return not self._heap
+
+    @property
+    def calm(self) -> bool:
+        """Nothing is going to happen but that somebody looks after something."""
+        return len(self._heap) == self._looks

@@ -84,6 +84,9 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         Options(engine="cluster"),
         Options(gapless=True, crashes=False),
         Options(damping=2.0),
+        Options(motion=True),
+        Options(motion=True, engine="cluster", steps=250),
+        Options(motion=True, gapless=True, damping=2.0, operators=True),
         Options(content=True),
         Options(content=True, gapless=True, engine="cluster", steps=250),
         Options(damping=1.0, gapless=True, engine="cluster", steps=250),
@@ -102,6 +105,9 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         "cluster",
         "gapless",
         "damping",
+        "motion",
+        "motion-long",
+        "motion-gapless-damping",
         "content",
         "content-gapless",
         "damping-gapless",
@@ -135,6 +141,8 @@ def test_an_unknown_option_is_named() -> None:
         Options(routing="guess")
     with pytest.raises(FuzzError, match="engine is 'foo': expected one of"):
         Options(engine="foo")
+    with pytest.raises(FuzzError, match="motion is on: expected routing parametric"):
+        Options(routing="static", motion=True)
 
 
 def run(*arguments: object) -> int | str | None:

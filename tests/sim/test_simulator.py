@@ -82,6 +82,16 @@ def test_what_is_due_at_one_moment_happens_in_the_order_of_asking() -> None:
     assert (seen, clock.now_ns, clock.idle) == (["a", "b", "now", "late"], 20, True)
 
 
+def test_a_clock_on_which_somebody_only_looks_is_calm() -> None:
+    clock, seen = Clock(), []
+    clock.look_at(10, lambda: clock.at(20, seen.append, "found"))
+    assert (clock.calm, clock.idle) == (True, False)
+    clock.run(10)
+    assert not clock.calm
+    clock.run()
+    assert (seen, clock.calm, clock.idle) == (["found"], True, True)
+
+
 def test_an_event_takes_the_delay_of_every_link() -> None:
     line = Line(3)
     line.publish(5, 50, 7)
