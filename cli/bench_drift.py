@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from covey.cli.progress import compile_once, part, progress
+from covey.cli.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
 from covey.matcher.errors import CoveyError
 from covey.sim.bench.drift import DRIFTS, Plan, Result, measure
@@ -21,7 +21,7 @@ def run(names: Sequence[str], quiet: bool, **options: Any) -> list[Result]:
     results: list[Result] = []
     for name in names:
         with progress() as say:
-            results.append(measure(Plan(name, **options), part(say, name)))
+            results.append(measure(Plan(name, **options), named(say, name)))
         if not quiet:
             print(_table(results[-1]), flush=True)
     return results

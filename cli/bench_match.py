@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from covey.cli.options import counts, words
-from covey.cli.progress import compile_once, part, progress
+from covey.cli.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
 from covey.sim.bench.match import Plan, Result, make_engine, measure
 from covey.sim.workloads import WORKLOADS, Fabret, Workload
@@ -30,7 +30,7 @@ def run(
     for workload in workloads:
         for count in numbers:
             with progress() as say:
-                found = measure(workload, count, plan, part(say, f"{workload.name} {count:,}"))
+                found = measure(workload, count, plan, named(say, f"{workload.name} {count:,}"))
             results += found
             if not quiet:
                 print(_table(workload, count, found), flush=True)

@@ -24,7 +24,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         yield lambda phase, share: bar.update(task, description=phase, completed=share)
 
 
-def part(say: Callable[[str, float], None], name: str) -> Callable[[str, float], None]:
+def named(say: Callable[[str, float], None], name: str) -> Callable[[str, float], None]:
     """The same to tell, with the name of what is under way before each phase."""
     return lambda phase, share: say(f"{name}: {phase}", share)
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.poset_matching import POSET
 from covey.overlay.core.tables import POSETS
+from covey.sim.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 
@@ -98,13 +97,7 @@ class Scenario:
 
 def load_scenario(path: str | Path) -> Scenario:
     """Read a scenario file (YAML); `ScenarioError` naming the file and what is wrong with it."""
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ScenarioError(f"{path}: cannot be read: {reason}") from None
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    document = read_document(path, ScenarioError)
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: expected a mapping from field to value")
     known = [field.name for field in fields(Scenario)]

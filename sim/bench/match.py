@@ -4,11 +4,9 @@ Every engine holds the same subscriptions and matches the same events. What is m
 
 - *load*: `add_many`, group by group, in chunks, and whatever the first match still has to arrange;
 - *events/s*: `match` over batches, repetitions interleaved between engines, so that a slow moment of the
-  machine meets all
-  of them. A slow engine gets fewer events per repetition, the first ones of the same events;
+  machine meets all of them. A slow engine gets fewer events per repetition, the first of the same events;
 - *one update*, *updates at once*: `update` and `update_many` of the variables that move in this workload,
-  with what the
-  next match has to put in order because of them, per subscription.
+  with what the next match has to put in order because of them, per subscription.
 
 Answers: the ids that each engine gives for a sample of events, and how many for all events that both have
 seen, must be the same; again after the updates. Engines that cannot load within a limit are reported, and not

@@ -28,14 +28,12 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
 }
 _PREDICATES = ("predicates", "predicate hash", "predicate order", "predicates in order", "strings")
 _BOOKS = ("rows", "id map")
-"""Parts of an engine's memory that the paper leaves out: predicates and their index, and Covey's "
-"own books."""
+"""Parts of an engine's memory that the paper leaves out: predicates, their index, Covey's own books."""
 _WORD = 4  # bytes of an identifier or reference in the paper: w(s), w(p), w(l), w(c)
 
 
 def run(plan: Plan, say: Say) -> Report:
-    """Figs. 6, 9, 10: memory over S_s; Fig. 11: redundancy; Fig. 12: time. Cost: `quick` under "
-    "two minutes."""
+    """Figs. 6, 9, 10: memory over S_s; Fig. 11: redundancy; Fig. 12: time. `quick` takes under 2 minutes."""
     findings = [
         *_memory(plan, part(say, 0.0, 0.6)),
         _redundancy(plan, part(say, 0.6, 0.8)),

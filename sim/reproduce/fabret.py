@@ -30,8 +30,7 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
     STATIC: ("cluster:configuration=static",),
     DYNAMIC: ("cluster:configuration=dynamic",),
 }
-"""The paper's algorithms and how they are made here; "wp" is with prefetching, which here is "
-"looking ahead."""
+"""The paper's algorithms and how they are made here; "wp" is with prefetching, here looking ahead."""
 
 _RECOVERED = 0.8
 """Part of the throughput of a static configuration for the new state, from which on dynamic has recovered."""
@@ -294,8 +293,7 @@ def _predicates(plan: Plan, say: Say) -> Finding:
 
 
 def _adaptivity(plan: Plan, say: Say) -> list[Finding]:
-    """Section 6.4: what a configuration is worth when other subscriptions take the place of the "
-    "old ones."""
+    """Section 6.4: what a configuration is worth when other subscriptions take the place of the old ones."""
     cases = (
         (
             "attributes",

@@ -21,9 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from covey.matcher.errors import CoveyError
+from covey.sim.documents import read_document
 from covey.sim.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000
@@ -45,13 +44,7 @@ class Sweep:
 
 def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep file (YAML); `SweepError` or `ScenarioError` that names what is wrong."""
-    try:
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise SweepError(f"{path}: cannot be read: {reason}") from None
-    except yaml.YAMLError as error:
-        raise SweepError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    document = read_document(path, SweepError)
     if not isinstance(document, dict):
         raise SweepError(f"{path}: expected a mapping with {', '.join(_KEYS)}")
     for key in document:
