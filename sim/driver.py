@@ -7,7 +7,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,7 +52,7 @@ class Report:
     crossings: int = 0
     """Events that crossed a link between brokers, once for each link."""
     busiest_share: float = 0.0
-    """How much of the time the busiest broker worked."""
+    """How much of the phase `running` the broker worked that worked most of it."""
     links_checked: int = 0
     trace_rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -120,8 +120,11 @@ class Run:
             simulation.build(self.topology)
             self._advertise(say)
             self._subscribe(say)
+            self._begins("running")
+            running_ns, busy = clock.now_ns, simulation.busy_ns
             self._happen(say)
             self._begins("resting")
+            self.report.busiest_share = busiest_share(busy, simulation.busy_ns, clock.now_ns - running_ns)
             say("coming to rest", 0.0)
             simulation.run()
             self._begins("quiet")
@@ -165,7 +168,6 @@ class Run:
         self.simulation.run()
 
     def _happen(self, say: Say) -> None:
-        self._begins("running")
         clock, scenario = self.simulation.clock, self.scenario
         begin_ns = clock.now_ns
         duration_ns = round(scenario.duration_s * NS_PER_S)
@@ -231,10 +233,15 @@ class Run:
         report.delivered = self.judge.delivered_events
         report.owed = self.judge.owed_events
         report.crossings = self.traffic.events
-        report.busiest_share = round(max(self.simulation.busy_ns.values()) / max(clock.now_ns, 1), 4)
         report.links_checked = checked
         report.counts = dict(self.findings.counts)
         report.findings = [str(finding) for finding in self.findings.first]
+
+
+def busiest_share(before: Mapping[str, int], after: Mapping[str, int], took_ns: int) -> float:
+    """The share of a time that the broker worked which worked most of it, by how long each had worked before
+    and afterwards."""
+    return round(max((after[b] - before.get(b, 0) for b in after), default=0) / max(took_ns, 1), 4)
 
 
 def topology_of(scenario: Scenario) -> Topology:

@@ -20,7 +20,7 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay.client import Client
 from covey.sim.bench.watched import WatchedSession
 from covey.sim.checkers import Findings, Judge
-from covey.sim.driver import Report, Say, load_of, topology_of
+from covey.sim.driver import Report, Say, busiest_share, load_of, topology_of
 from covey.sim.history import Changed, Published, history
 from covey.sim.load import Wish
 from covey.sim.local_overlay import LocalOverlay
@@ -103,7 +103,7 @@ class RealRun:
             await self._happen(publishers, subscribers, say)
             self._begins("resting")
             self.report.virtual_s = round((self._now() - running_ns) / NS_PER_S, 3)
-            self.report.busiest_share = self._busiest(busy, self._now() - running_ns)
+            self.report.busiest_share = busiest_share(busy, self._busy_ns(), self._now() - running_ns)
             say("coming to rest", 0.0)
             await self._rest(subscribers)
             self._carried(before, await overlay.inspect())
@@ -223,10 +223,6 @@ class RealRun:
             ticks = int(fields[11]) + int(fields[12])
             found[f"broker/{broker}"] = ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
         return found
-
-    def _busiest(self, before: dict[str, int], took_ns: int) -> float:
-        now = self._busy_ns()
-        return round(max((now[b] - before.get(b, 0) for b in now), default=0) / max(took_ns, 1), 4)
 
     def _carried(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """What the brokers counted since: control as the trace has it, and crossings."""

@@ -45,8 +45,9 @@ class BrokerProcess:
         self.alive = True
         self.busy = False
         self._armed = False
-        self.busy_ns = 0
-        """How long it has worked in all."""
+        self._charged_ns = 0
+        """What all its messages took, the one it is at work on included."""
+        self._busy_until_ns = 0
         self.incarnation = 1
         self._clock = clock
         self._make_core = make_core
@@ -56,6 +57,11 @@ class BrokerProcess:
         self._defect = defect
         self._inbox: deque[tuple[Port, int, Packet]] = deque()
         self._touched: dict[str, Port] = {}
+
+    @property
+    def busy_ns(self) -> int:
+        """How long it has worked until now."""
+        return self._charged_ns - max(self._busy_until_ns - self._clock.now_ns, 0)
 
     # --- ports ----------------------------------------------------------------------------------------------
 
@@ -81,7 +87,8 @@ class BrokerProcess:
     # --- life -----------------------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Lose all state and all that waits."""
+        """Lose all state and all that waits, what it is at work on included."""
+        self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         self.alive = self.busy = False
         self._inbox.clear()
         self._touched.clear()
@@ -117,7 +124,8 @@ class BrokerProcess:
             cost_ns = self._take(port, packet)
             if cost_ns:
                 self.busy = True
-                self.busy_ns += cost_ns
+                self._charged_ns += cost_ns
+                self._busy_until_ns = self._clock.now_ns + cost_ns
                 self._clock.after(cost_ns, self._done, self.incarnation)
                 return
             self._flush()

@@ -287,5 +287,5 @@ class Simulation:
 
     @property
     def busy_ns(self) -> dict[str, int]:
-        """How long each broker has worked."""
+        """How long each broker has worked until now."""
         return {name: broker.busy_ns for name, broker in self.brokers.items()}

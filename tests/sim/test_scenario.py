@@ -12,6 +12,7 @@ from covey.cli.main import main
 from covey.sim.driver import Run
 from covey.sim.load import LoadError
 from covey.sim.scenario import Scenario, ScenarioError, load_scenario
+from covey.sim.simulator.costs import Calibrated, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
 from covey.sim.trace import SCHEMA, TraceError, parts_of
@@ -162,6 +163,21 @@ def test_a_delivery_that_only_the_newest_values_want_is_marked(tmp_path: Path) -
 def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be written"):
         Run(SMALL).play(tmp_path / "no" / "where")
+
+
+def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    report = Run(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).play(trace)
+    rows = pq.read_table(trace).to_pylist()
+    begun = {row["name"]: row for row in rows if row["kind"] == "phase"}
+    first, last = begun["running"], begun["resting"]
+    worked: dict[str, list[int]] = {}
+    for row in rows:
+        if row["kind"] == "worked" and row["row"] > first["row"]:
+            worked.setdefault(row["node"], []).append(row["count"])
+    busiest_ns = max(at_end - at_start for at_start, at_end, *_ in worked.values())
+    assert report.busiest_share == round(busiest_ns / (last["time_ns"] - first["time_ns"]), 4)
+    assert 0.9 < report.busiest_share <= 1
 
 
 def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,6 +171,23 @@ def test_a_busy_broker_keeps_others_waiting() -> None:
     assert line.simulation.busy_ns["broker/b1"] - before_ns == 13 * NS_PER_MS
 
 
+def test_a_broker_has_worked_what_lies_behind_and_loses_the_rest_in_a_crash() -> None:
+    line = Line(2, costs=Calibrated({"Publish": Model(base_ns=50e6)}))
+    clock, before_ns = line.simulation.clock, line.simulation.busy_ns["broker/b1"]
+
+    def worked_ms(until_ms: float) -> float:
+        line.simulation.run(round((line.start_ms + until_ms) * NS_PER_MS))
+        return (line.simulation.busy_ns["broker/b1"] - before_ns) / NS_PER_MS
+
+    line.publish(1)
+    assert [worked_ms(after) for after in (10, 15, 40, 60, 70)] == [0, 5, 30, 50, 50]
+    line.publish(2)
+    assert worked_ms(100) == 70
+    line.simulation.crash("broker/b1", 10 * NS_PER_MS)
+    assert worked_ms(105) == 70
+    assert clock.now_ns == (line.start_ms + 105) * NS_PER_MS
+
+
 def test_a_sort_of_message_without_a_model_costs_the_dearest_base() -> None:
     costs = Calibrated({"Publish": Model(base_ns=5), "Update": Model(base_ns=2, action_ns=3)})
     assert costs.charge(Sample("Update", 0, 2, 9, 0)) == 8
