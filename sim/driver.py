@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from covey.matcher import compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.history import Changed, Published, history
 from covey.sim.load import HighwayLoad, Load, MarketLoad, TradingLoad, Wish
@@ -100,12 +101,24 @@ class Run:
         self._trace: Trace | None = None
 
     def play(self, trace: str | Path | None = None, say: Say = lambda phase, share: None) -> Report:
-        """Play it; `say` is told the phase and how much of it is done. `trace` is a folder for the trace."""
+        """Play it; `say` is told the phase and how much of it is done. `trace` is a folder for the trace.
+
+        Where real time is charged, a small run goes before, whose time is not counted.
+        """
+        if self.costs.measures:
+            say("warming up", 0.0)
+            self._warm_up()
         gc.disable()  # hardly anything here is garbage in circles, and looking for it takes half of the time
         try:
             return self._play(trace, say)
         finally:
             gc.enable()
+
+    def _warm_up(self) -> None:
+        """Have happen what Python and numba do once in a process, so that no message is charged for it."""
+        compile_kernels()
+        small = self.scenario.having(subscribers=10, duration_s=0.1, update_rate=20.0)
+        Run(small, topology=self.topology, costs=Free()).play()
 
     def _play(self, trace: str | Path | None, say: Say) -> Report:
         started, worked = time.perf_counter(), time.process_time()

@@ -42,13 +42,9 @@ class Played:
 
 def play(point: Point, folder: Path) -> Played:
     """Play one point; its trace is `folder`/NAME.parquet."""
-    from covey.matcher import compile_kernels
     from covey.sim.driver import Run
     from covey.sim.simulator import Measured
 
-    # What Python and numba do once in a process would be charged to its first messages.
-    compile_kernels()
-    Run(point.scenario.having(subscribers=10, duration_s=0.1, update_rate=20.0)).play()
     run = Run(point.scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
     before: list[int] = []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from covey.cli.main import main
+from covey.overlay.core.broker import Broker
+from covey.overlay.core.messages import Action, Message, Publish
 from covey.sim.driver import Run
 from covey.sim.load import LoadError
 from covey.sim.scenario import Scenario, ScenarioError, load_scenario
-from covey.sim.simulator.costs import Calibrated, Model
+from covey.sim.simulator.costs import Calibrated, Measured, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
 from covey.sim.trace import SCHEMA, TraceError, parts_of
@@ -178,6 +181,25 @@ def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path
     busiest_ns = max(at_end - at_start for at_start, at_end, *_ in worked.values())
     assert report.busiest_share == round(busiest_ns / (last["time_ns"] - first["time_ns"]), 4)
     assert 0.9 < report.busiest_share <= 1
+
+
+def test_what_a_process_does_only_once_is_charged_to_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, done = Broker.handle, []
+
+    def cold(broker: Broker, message: Message, source: str, now: float) -> list[Action]:
+        if isinstance(message, Publish) and not done:
+            done.append(message)
+            until_s = time.thread_time() + 1.0
+            while time.thread_time() < until_s:
+                pass
+        return handle(broker, message, source, now)
+
+    monkeypatch.setattr(Broker, "handle", cold)
+    run = Run(SMALL.having(duration_s=0.2, cpu="measured"))
+    run.play()
+    assert done
+    assert isinstance(run.costs, Measured)
+    assert 0 < max(sample.took_ns for sample in run.costs.samples) < 0.5e9
 
 
 def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
