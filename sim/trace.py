@@ -328,10 +328,13 @@ class Trace(Watcher):
         elif len(message.batch):
             self._row("carried", target, source, message.batch.event_type.name, count=len(message.batch))
 
-    def counted(self, source: str, target: str, sort: str, count: int) -> None:
-        """So many control messages of a sort have arrived, by the count of a broker that nobody watched."""
-        for _ in range(count):
-            self._row("control", target, source, sort)
+    def counted(self, source: str, target: str, received: Mapping[str, int], events: int) -> None:
+        """By the count of a broker that nobody watched, control messages by sort and events have arrived."""
+        for sort, count in received.items():
+            for _ in range(count):
+                self._row("control", target, source, sort)
+        if events:
+            self._row("carried", target, source, count=events)
 
     def dropped(self, broker: str, action: Drop) -> None:
         self._row("dropped", broker, name=action.reason, count=action.events)

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +34,7 @@ _AT_ONCE = 50
 """Clients that connect, and publications that wait to be taken, side by side."""
 _SETTLE_S = 30.0
 _QUIET_S = 1.0
+_NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
 _SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "parts")
 
 
@@ -58,6 +60,8 @@ class RealRun:
         self.report = Report(scenario, len(self.topology.brokers))
         self._watchers: list[Any] = [self.judge]
         self._trace: Trace | None = None
+        self._counters: dict[str, Any] = {}
+        """What brokers had counted when they were last asked."""
         self._arrived_ns = 0
         self._taken = asyncio.Semaphore(_AT_ONCE)
 
@@ -97,16 +101,17 @@ class RealRun:
             say("subscribing", 0.0)
             self._begins("subscribing")
             subscribers = await self._subscribers(stack)
-            before = await overlay.inspect()
+            self._counters = await overlay.inspect()
             self._begins("running")
             running_ns, busy = self._now(), self._busy_ns()
             await self._happen(publishers, subscribers, say)
+            await self._count()
             self._begins("resting")
             self.report.virtual_s = round((self._now() - running_ns) / NS_PER_S, 3)
             self.report.busiest_share = busiest_share(busy, self._busy_ns(), self._now() - running_ns)
             say("coming to rest", 0.0)
             await self._rest(subscribers)
-            self._carried(before, await overlay.inspect())
+            await self._count()
             self._begins("quiet")
             self.judge.quiet()
             self.report.real_s = round(time.perf_counter() - started, 3)
@@ -224,19 +229,16 @@ class RealRun:
             found[f"broker/{broker}"] = ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
         return found
 
-    def _carried(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """What the brokers counted since: control as the trace has it, and crossings."""
-        for broker, state in after.items():
+    async def _count(self) -> None:
+        """Tell the trace what has reached the brokers since they were last asked, and add up crossings."""
+        before, self._counters = self._counters, await self._overlay.inspect()
+        for broker, state in self._counters.items():
             for interface, counters in state["interfaces"].items():
-                old = before[broker]["interfaces"].get(interface, {"received": {}, "events_received": 0})
+                received, events = new_of(counters, before[broker]["interfaces"].get(interface))
                 if interface.startswith("broker/"):
-                    self.report.crossings += counters["events_received"] - old["events_received"]
-                if self._trace is None:
-                    continue
-                for sort, count in counters["received"].items():
-                    if sort != "Publish":
-                        new = count - old["received"].get(sort, 0)
-                        self._trace.counted(interface, f"broker/{broker}", sort, new)
+                    self.report.crossings += events
+                if self._trace is not None:
+                    self._trace.counted(interface, f"broker/{broker}", received, events)
 
     def _sum_up(self) -> Report:
         report = self.report
@@ -245,6 +247,16 @@ class RealRun:
         report.counts = dict(self.findings.counts)
         report.findings = [str(finding) for finding in self.findings.first]
         return report
+
+
+def new_of(counters: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[dict[str, int], int]:
+    """Control messages by sort, and events, that a broker has received over an interface since its counters
+    were `old`; all of them if it is another session by now, as of a client that went and came back."""
+    received: dict[str, int] = counters["received"]
+    if old is None or any(received.get(sort, 0) < count for sort, count in old["received"].items()):
+        old = _NOTHING
+    control = {sort: n - old["received"].get(sort, 0) for sort, n in received.items() if sort != "Publish"}
+    return control, counters["events_received"] - old["events_received"]
 
 
 class _Subscriber:

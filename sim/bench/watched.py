@@ -88,6 +88,8 @@ class WatchedSession(ClientSession):
     # --- what the broker says -------------------------------------------------------------------------------
 
     def receive(self, message: Message) -> list[ClientAction]:
+        for watcher in self._watchers if self.there else ():
+            watcher.passed(self.broker, self.name, message)
         actions = super().receive(message)
         for action in actions if self.there else ():
             for watcher in self._watchers:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from covey.cli.main import main
-from covey.sim.bench.scenario import RealRun
+from covey.sim.bench.scenario import RealRun, new_of
 from covey.sim.driver import Run
 from covey.sim.scenario import Scenario, ScenarioError
 from covey.sim.systems import find_system
@@ -38,6 +39,24 @@ def delivered(trace: Path) -> list[tuple[object, ...]]:
     )
 
 
+def arrived(trace: Path) -> Counter[tuple[str, ...]]:
+    """Events, and control messages of each sort, that reached brokers and clients, from whom, in which phase.
+
+    Without acknowledgements between brokers: one may stand for several, which is a matter of time.
+    """
+    found: Counter[tuple[str, ...]] = Counter()
+    phase = ""
+    for row in pq.read_table(trace).to_pylist():
+        if row["kind"] == "phase":
+            phase = row["name"]
+        elif row["kind"] in ("control", "carried") and phase in ("running", "resting"):
+            ends = [row[end].partition("/")[0] for end in ("peer", "node")]
+            sort = "events" if row["kind"] == "carried" else row["name"]
+            if sort != "Acknowledge" or "client" in ends:
+                found[phase, *ends, sort] += row["count"] or 1
+    return found
+
+
 @pytest.mark.parametrize(
     ("load", "system"), [("highway", "covey-parametric"), ("trading", "siena-unsubscribe-first")]
 )
@@ -50,6 +69,11 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
     assert (simulated.published, simulated.updates) == (real.published, real.updates)
     assert delivered(tmp_path / "simulated.parquet") == delivered(tmp_path / "real.parquet")
     assert simulated.delivered == real.delivered > 20
+    assert simulated.crossings == real.crossings
+    counts, real_counts = arrived(tmp_path / "simulated.parquet"), arrived(tmp_path / "real.parquet")
+    answers = ("running", "broker", "client", "Acknowledge")
+    assert min(counts.pop(answers), real_counts.pop(answers)) >= real.updates > 20
+    assert counts == real_counts
     phases = [r["name"] for r in pq.read_table(tmp_path / "real.parquet").to_pylist() if r["kind"] == "phase"]
     assert phases == ["advertising", "subscribing", "running", "resting", "quiet"]
 
@@ -64,6 +88,15 @@ def test_in_time_a_real_run_delivers_what_is_owed(tmp_path: Path, capsys: pytest
     assert report["counts"] == {}
     assert report["owed"] <= report["delivered"]
     assert report["scenario"]["engine"] == "cluster"
+
+
+def test_what_a_broker_has_received_since_is_all_of_it_where_the_session_is_another() -> None:
+    was = {"received": {"Publish": 2, "Update": 3}, "events_received": 9}
+    more = {"received": {"Publish": 4, "Update": 3, "Subscribe": 1}, "events_received": 15}
+    fewer = {"received": {"Subscribe": 1, "Publish": 3}, "events_received": 11}
+    assert new_of(more, was) == ({"Update": 0, "Subscribe": 1}, 6)
+    assert new_of(fewer, was) == ({"Subscribe": 1}, 11)
+    assert new_of(more, None) == ({"Update": 3, "Subscribe": 1}, 15)
 
 
 def test_what_only_the_simulator_can_do_is_refused() -> None:
