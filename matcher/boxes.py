@@ -14,11 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from covey.matcher.evaluation import passes
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Predicate
+from covey.matcher.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Predicate,
+    Variable,
+)
 from covey.matcher.intervals import LINES, Cut
 
 CONJUNCTION_CAP = 64
@@ -26,6 +35,11 @@ CONJUNCTION_CAP = 64
 
 PREDICATE_CAP = 4096
 """The most predicates of a normal form, counted with their operands; beyond, the tree is the better form."""
+
+SHARED = 1 << 12
+"""Parts of structures that are kept to be shared: structures have most of their parts in common, and what is
+made once for each is what the garbage collector looks at again and again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +159,8 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
         found = _boxes(event_type, form)
         if found is None:
             return None
+        if len(forms) == 1 and len(found) == 1:
+            return (found[0],)
         boxes.update(dict.fromkeys(found))
         if len(boxes) > CONJUNCTION_CAP:
             return None
@@ -154,7 +170,12 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
 def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:
     open_boxes: list[_Making] = [_Making(event_type)]
     # What cannot split a box first, so that contradictions show before boxes multiply.
-    choices = [_alternatives(predicate, event_type.attributes[predicate.attribute]) for predicate in form]
+    choices = [
+        (_shared_alternatives if _asks_variables(predicate) else _alternatives)(
+            predicate, event_type.attributes[predicate.attribute]
+        )
+        for predicate in form
+    ]
     for choice in sorted(choices, key=len):
         grown: list[_Making] = []
         for i, alternative in enumerate(choice):
@@ -192,6 +213,15 @@ def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
     if operator is Operator.LT or operator is Operator.LE:
         return [(Test(attribute, (), (bound,)),)]
     return [(Test(attribute, (bound,), ()),)]
+
+
+_shared_alternatives = lru_cache(SHARED)(_alternatives)
+
+
+def _asks_variables(predicate: Predicate) -> bool:
+    """Whether the structures of other filters may have this predicate too."""
+    operands = predicate.operands
+    return len(operands) <= 2 and all(operand.__class__ is Variable for operand in operands)
 
 
 def _equal(attribute: str, operand: Operand) -> Test:
@@ -284,7 +314,9 @@ class _Making:
                 return False
         else:
             test = self.tests.get(attribute)
-            joined = _joined(part if test is None else test, part, self.event_type.attributes[attribute])
+            joined: Test | None = part
+            if test is not None or not _is_open(part):
+                joined = _joined(test or part, part, self.event_type.attributes[attribute])
             if joined is None:
                 return False
             self.tests[attribute] = joined
@@ -312,13 +344,20 @@ class _Making:
 
     def done(self) -> Box:
         parts: list[Part] = []
-        for attribute in self.event_type.names:
+        for attribute in sorted({**self.tests, **self.texts, **self.absent}, key=self.event_type.index):
             if attribute in self.tests:
                 parts.append(self.tests[attribute])
             if attribute in self.absent:
                 parts.append(Absent(attribute))
             parts.extend(self.texts.get(attribute, ()))
         return tuple(parts)
+
+
+def _is_open(test: Test) -> bool:
+    """Whether nothing can be said of a test before its variables have values."""
+    if test.nan or len(test.lower) > 1 or len(test.upper) > 1:
+        return False
+    return not any(isinstance(bound.operand, Constant) for bound in (*test.lower, *test.upper))
 
 
 def _joined(a: Test, b: Test, kind: Kind) -> Test | None:

@@ -20,16 +20,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import EllipsisType
 
-from covey.matcher.boxes import Box, boxes_of
+from covey.matcher.boxes import SHARED, Box, boxes_of
 from covey.matcher.checking import Variables, check_expression
 from covey.matcher.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
 from covey.matcher.cutting import Getter, getter
 from covey.matcher.errors import VariableError
 from covey.matcher.evaluation import holds
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import And, Constant, Expression, Operand, Or, Predicate, Scalar, Variable
+from covey.matcher.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Scalar,
+    Variable,
+)
 from covey.matcher.values import FAMILY, Family, coerce, evaluate
 from covey.matcher.writing import write
 
@@ -287,13 +298,17 @@ def _lifted(
     expression: Expression, kinds: Mapping[str, Kind], steps: list[tuple[str, Operand, Kind]]
 ) -> Expression:
     if isinstance(expression, Predicate):
-        fresh: list[Operand] = []
-        for operand in expression.operands:
-            name = str(len(steps) + 1)
-            steps.append((name, operand, kinds[expression.attribute]))
-            fresh.append(Variable(name))
-        return Predicate(expression.attribute, expression.operator, tuple(fresh))
+        first = len(steps) + 1
+        for number, operand in enumerate(expression.operands, first):
+            steps.append((str(number), operand, kinds[expression.attribute]))
+        return _numbered(expression.attribute, expression.operator, first, len(steps))
     parts: list[Expression] = []
     for part in expression.parts:
         parts.append(_lifted(part, kinds, steps))  # noqa: PERF401 (saves stack)
     return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+
+
+@lru_cache(SHARED)
+def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
+    """A predicate of structures: its operands are variables with these numbers."""
+    return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))

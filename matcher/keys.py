@@ -149,18 +149,22 @@ def lower_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool) -> Key
         exact = [lower_key(kind, value, strict) for value in values.tolist()]
         return np.array(exact, dtype=np.int64)
     if kind is Kind.FLOAT64:
-        return float_keys(values.astype(np.float64)) + strict
+        keys = float_keys(values.astype(np.float64, copy=False))
+        return keys + 1 if strict else keys
     if kind is Kind.INT64 and values.dtype == np.float64:
         whole = np.floor(values) + 1 if strict else np.ceil(values)
         nothing, everything = whole >= _TWO_63, whole < -_TWO_63
         keys = np.where(nothing | everything, 0.0, whole).astype(np.int64)
         keys[everything] = FIRST
+    elif not strict:
+        integers = values.astype(np.int64, copy=False)
+        return np.minimum(np.maximum(integers, FIRST), LAST) if kind is Kind.INT64 else integers
     else:
         integers = values.astype(np.int64)
-        nothing = (integers == INT64_MAX) & strict
-        keys = integers + (strict & ~nothing)
+        nothing = integers == INT64_MAX
+        keys = integers + ~nothing
     if kind is Kind.INT64:
-        np.clip(keys, FIRST, LAST, out=keys)
+        keys = np.minimum(np.maximum(keys, FIRST), LAST)
         keys[nothing] = NOTHING
     return keys
 
@@ -171,18 +175,22 @@ def upper_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool) -> Key
         exact = [upper_key(kind, value, strict) for value in values.tolist()]
         return np.array(exact, dtype=np.int64)
     if kind is Kind.FLOAT64:
-        return float_keys(values.astype(np.float64)) - strict
+        keys = float_keys(values.astype(np.float64, copy=False))
+        return keys - 1 if strict else keys
     if kind is Kind.INT64 and values.dtype == np.float64:
         whole = np.ceil(values) - 1 if strict else np.floor(values)
         nothing, everything = whole < -_TWO_63, whole >= _TWO_63
         keys = np.where(nothing | everything, 0.0, whole).astype(np.int64)
         keys[everything] = LAST
+    elif not strict:
+        integers = values.astype(np.int64, copy=False)
+        return np.minimum(np.maximum(integers, FIRST), LAST) if kind is Kind.INT64 else integers
     else:
         integers = values.astype(np.int64)
-        nothing = (integers == INT64_MIN) & strict
-        keys = integers - (strict & ~nothing)
+        nothing = integers == INT64_MIN
+        keys = integers - ~nothing
     if kind is Kind.INT64:
-        np.clip(keys, FIRST, LAST, out=keys)
+        keys = np.minimum(np.maximum(keys, FIRST), LAST)
         keys[nothing] = MISSING
     return keys
 

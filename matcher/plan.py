@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 
-from covey.matcher.boxes import Absent, Bound, Box, Test, Text
+from covey.matcher.boxes import SHARED, Absent, Bound, Box, Test, Text
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Constant, Operand, Operator, Scalar, Variable
 from covey.matcher.filter import Filter
@@ -41,7 +42,7 @@ class TestPlan:
 
     @property
     def equality(self) -> bool:
-        return self.lower is not None and self.lower == self.upper
+        return self.lower is not None and (self.lower is self.upper or self.lower == self.upper)
 
     @property
     def shape(self) -> Shape:
@@ -136,7 +137,7 @@ def make_plan(filter: Filter) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
     boxes = structure.boxes()
     if boxes is None:
         return None
-    operands = _Operands({Variable(str(i + 1)): i for i in range(len(lifted))}, list(lifted))
+    operands = _Operands({Variable(str(i)): i - 1 for i in range(1, len(lifted) + 1)}, list(lifted))
     made = tuple([_box(filter.event_type, box, operands) for box in boxes])
     found = operands.operands
     variables = tuple([o if isinstance(o, Variable) else None for o in found])
@@ -197,22 +198,29 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxPlan:
     return BoxPlan(tuple(tests), tuple(texts))
 
 
+_side = lru_cache(SHARED)(Side)
+_test_plan = lru_cache(SHARED)(TestPlan)
+
+
 def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[TestPlan]:
     if test.nan:
-        return [TestPlan(column, kind, None, None, NAN_KEY, NAN_KEY)]
+        return [_test_plan(column, kind, None, None, NAN_KEY, NAN_KEY)]
     if not test.lower and not test.upper:
-        return [TestPlan(column, kind, None, None, FIRST, LAST)]
+        return [_test_plan(column, kind, None, None, FIRST, LAST)]
 
     def side(bound: Bound) -> Side:
-        return Side(operands.number(bound.operand, kind), bound.strict)
+        return _side(operands.number(bound.operand, kind), bound.strict)
 
+    high = largest_key(kind)
+    if test.lower == test.upper and len(test.lower) == 1 and not test.lower[0].strict:
+        only = side(test.lower[0])
+        return [_test_plan(column, kind, only, only, FIRST, high)]
     equal = [b for b in test.lower if b in test.upper and not b.strict]
     lowers = [side(b) for b in test.lower if b not in equal]
     uppers = [side(b) for b in test.upper if b not in equal]
-    high = largest_key(kind)
-    made = [TestPlan(column, kind, side(b), side(b), FIRST, high) for b in equal]
+    made = [_test_plan(column, kind, side(b), side(b), FIRST, high) for b in equal]
     for i in range(max(len(lowers), len(uppers))):
         low_side = lowers[i] if i < len(lowers) else None
         high_side = uppers[i] if i < len(uppers) else None
-        made.append(TestPlan(column, kind, low_side, high_side, FIRST, high))
+        made.append(_test_plan(column, kind, low_side, high_side, FIRST, high))
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from covey.matcher.event_type import Kind
 from covey.matcher.keys import Keys
 from covey.matcher.operands import Values, lower, upper
@@ -19,6 +21,14 @@ def low_bounds(test: TestPlan, side: Side, operands: Operands) -> int | Keys:
 
 def high_bounds(test: TestPlan, side: Side, operands: Operands) -> int | Keys:
     return upper(test.kind, operands[_operand(test, side)], side.strict)
+
+
+def is_equality(test: TestPlan, operands: Operands) -> bool:
+    """Whether both bounds are the same integers, which have the same keys at either end."""
+    if test.lower is None or test.lower != test.upper or test.lower.strict:
+        return False
+    values = operands[_operand(test, test.lower)]
+    return isinstance(values, np.ndarray) and values.dtype == np.int64 and test.kind is not Kind.FLOAT64
 
 
 def _operand(test: TestPlan, side: Side) -> int:

@@ -33,6 +33,7 @@ class Template:
 
 
 _Key = tuple[Schema, int, Head | None]
+_MOST_KEYS = 1 << 14
 
 
 @dataclass(slots=True)
@@ -50,10 +51,11 @@ class Configuration:
     templates: list[Template] = field(default_factory=lambda: [Template()])
     _numbers: dict[Template, int] = field(default_factory=lambda: {Template(): 0})
     _by_columns: dict[frozenset[int], Schema] = field(default_factory=dict)
+    _keys: dict[Structure, tuple[_Key, list[int]]] = field(default_factory=dict)
 
     def changed(self, schemas: Mapping[Schema, float]) -> Configuration:
         """The same with other schemas; templates keep their numbers, so that tables in use stay in use."""
-        return replace(self, schemas=schemas, _by_columns={})
+        return replace(self, schemas=schemas, _by_columns={}, _keys={})
 
     def schema_for(self, equal: frozenset[int]) -> Schema:
         """The schema that lets the fewest events through among those that these equalities satisfy; a
@@ -89,6 +91,14 @@ class Configuration:
         return number, access
 
     def _key(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[_Key, list[int]]:
+        found = self._keys.get((columns, shapes))
+        if found is None:
+            if len(self._keys) >= _MOST_KEYS:
+                self._keys.clear()
+            found = self._keys[columns, shapes] = self._new_key(columns, shapes)
+        return found
+
+    def _new_key(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[_Key, list[int]]:
         equal: dict[int, int] = {}
         for test, (column, shape) in enumerate(zip(columns, shapes, strict=True)):
             if shape == Shape.EQUAL:

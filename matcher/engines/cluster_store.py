@@ -44,7 +44,7 @@ _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
-_WORDS = {Shape.BOTH: 2}
+_WORDS = {int(Shape.BOTH): 2}
 
 
 class Worker:
@@ -152,13 +152,14 @@ class ClusterStore(RowStore):
             wider[: len(old), : old.shape[1]] = old
             self.store = self.store._replace(signatures=wider)
             self.scratch = np.zeros(k.HASHED + 2 * wider.shape[1], dtype=np.int64)
+        tests: list[int] = []
+        words = 0
+        for column, shape in zip(columns, shapes, strict=True):
+            tests += (column, int(shape), words)
+            words += _WORDS.get(shape, 1)
         line = self.store.signatures[signature]
         line[:] = 0
-        words = 0
-        for test, (column, shape) in enumerate(zip(columns, shapes, strict=True)):
-            at = a.SIGN_TESTS + a.TEST_FIELDS * test
-            line[at : at + a.TEST_FIELDS] = column, shape, words
-            words += _WORDS.get(Shape(shape), 1)
+        line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
         line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
         self._equal_parts[signature] = {
             1 + 2 * test: columns[test] for test, shape in enumerate(shapes) if shape == Shape.EQUAL

@@ -48,7 +48,7 @@ class Extremes:
                 for first in firsts.tolist():
                     self._bounds.setdefault(first, {})[place] = bound
             return
-        if not len(value) or FIRST < value.min() <= value.max() < LAST:
+        if is_inner(value):
             return
         outermost = (value <= FIRST) | (value >= LAST)
         for position in np.flatnonzero(outermost).tolist():
@@ -82,3 +82,10 @@ class Extremes:
                 if value < bound if is_lower else value > bound:
                     return False
         return True
+
+
+def is_inner(value: Values) -> bool:
+    """Whether bounds of these values part no two that share a key, plain to see."""
+    if isinstance(value, np.ndarray):
+        return not len(value) or bool(FIRST < value.min() <= value.max() < LAST)
+    return isinstance(value, int) and FIRST < value < LAST

@@ -27,8 +27,8 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.bounds import Operands, high_bounds, low_bounds
-from covey.matcher.engines.extremes import Extremes
+from covey.matcher.engines.bounds import Operands, high_bounds, is_equality, low_bounds
+from covey.matcher.engines.extremes import Extremes, is_inner
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.plans import Plans, moves
 from covey.matcher.engines.row_kernels import ROW_INTERFACE, ROW_PLAN, describe_rows
@@ -180,8 +180,12 @@ class RowEngine(Engine):
         highs = np.empty((plan.size, len(rows)), dtype=np.int64)
         self.columns.test(plan.columns)
         for t, test in enumerate(plan.tests):
-            lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
-            highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
+            low = test.low if test.lower is None else low_bounds(test, test.lower, operands)
+            lows[t] = low
+            if is_equality(test, operands):
+                highs[t] = low
+            else:
+                highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
         for t, text in enumerate(plan.texts, start=len(plan.tests)):
             lows[t] = highs[t] = text.expected
         for chosen, signature in self._signatures(plan, len(rows), operands):
@@ -232,13 +236,16 @@ class RowEngine(Engine):
     def _note_extremes(
         self, plan: BoxPlan, box: int, firsts: Numbers, operands: Operands, only: frozenset[int] | None
     ) -> None:
+        harmless: dict[int, bool] = {}
         for place, test in enumerate(plan.tests):
             if test.kind is Kind.INT64:
                 for side, is_lower in ((test.lower, True), (test.upper, False)):
                     if side is not None and (only is None or side.operand in only):
-                        self._extremes.note(
-                            firsts, (box, place, is_lower), operands[side.operand], side.strict
-                        )
+                        value = operands[side.operand]
+                        if side.operand not in harmless:
+                            harmless[side.operand] = not self._extremes and is_inner(value)
+                        if not harmless[side.operand]:
+                            self._extremes.note(firsts, (box, place, is_lower), value, side.strict)
 
     def _count_interfaces(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
         if len(interfaces) == 1 and interfaces[0] < len(self._interfaces):

@@ -227,3 +227,33 @@ def test_threads_share_a_batch_and_answer_alike(threads: int) -> None:
         engine.add_many(np.arange(500), parse("price < $x or volume == 3", QUOTE), {"x": np.arange(500) / 50})
     for ours, theirs in zip(one.match(batch), several.match(batch), strict=True):
         assert ours.tolist() == theirs.tolist()
+
+
+def test_maintenance_that_moves_most_rows_chooses_anew_what_comes_first() -> None:
+    trade = EventType("Trade", {"book": "int64", "side": "int64", "price": "float64"})
+    engine = ClusterEngine(trade, configuration="dynamic")
+    rng = np.random.default_rng(6)
+    values = {"b": rng.integers(0, 5, 5000), "s": rng.integers(0, 5, 5000), "p": rng.random(5000)}
+    engine.add_many(np.arange(5000), parse("book == $b and side == $s and price > $p", trade), values)
+    rows = [{"book": i % 5, "side": i // 5 % 5, "price": 0.01} for i in range(3000)]
+    batch = EventBatch.from_pylist(trade, rows)  # type: ignore[arg-type]
+    expected = engine.match(batch)[1].tolist()
+    assert not engine.store.configuration.schemas
+    for _ in range(4):
+        assert engine.match(batch)[1].tolist() == expected
+    assert "table (book, side) before price: 25 buckets, 5000 rows" in engine.render()
+
+
+def test_rows_that_are_left_when_many_have_gone_are_placed_together() -> None:
+    engine = ClusterEngine(QUOTE)
+    rng = np.random.default_rng(7)
+    firms = [f"f{i}" for i in rng.integers(0, 300, 30_000).tolist()]
+    engine.add_many(
+        np.arange(30_000), parse("firm == $f and price > $x", QUOTE), {"f": firms, "x": rng.random(30_000)}
+    )
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": firms[0], "price": 2.0}])
+    assert 0 in engine.match(batch)[1]
+    before = int(engine.store.store.state[UNIT_TOP])
+    engine.remove_many(1 + rng.permutation(29_999)[:25_000])
+    assert 0 in engine.match(batch)[1]
+    assert engine.store.store.state[UNIT_TOP] < before / 3
