@@ -443,6 +443,9 @@ class ClusterStore(RowStore):
             more[len(self.store.coding) :, a.CODE_TOP] = LAST
             self.store = self.store._replace(coding=more)
         m.code_events(self.store.coding, self.store.cuts, keys, codes)
+        width = max(self.configuration.leaves, default=-1) + 1
+        if width > codes.shape[1]:  # bitmaps of derived columns that nothing tests any more: all rows pass
+            codes = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
         return codes
 
     def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
@@ -545,7 +548,9 @@ class ClusterStore(RowStore):
         ]
         leaves = self.store.leaves.state
         if leaves[f.LEAF_ROWS]:
-            names = [columns.describe(column) for column in self.configuration.leaves]
+            pairs = zip(self.columns_of, self.signature_rows, strict=True)
+            live = {column for tested, count in pairs if count for column in tested}
+            names = [columns.describe(column) for column in self.configuration.leaves if column in live]
             used, rows = int(leaves[f.LEAVES_USED]), int(leaves[f.LEAF_ROWS])
             words = f"bitmaps ({', '.join(names)}) of {leaves[f.BINS]} bins"
             lines.append(f"{words}: {_some(used, 'leaf', 'leaves')}, {_some(rows, 'row')}")
