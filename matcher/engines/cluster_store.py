@@ -548,8 +548,8 @@ class ClusterStore(RowStore):
         ]
         leaves = self.store.leaves.state
         if leaves[f.LEAF_ROWS]:
-            pairs = zip(self.columns_of, self.signature_rows, strict=True)
-            live = {column for tested, count in pairs if count for column in tested}
+            used_by = zip(self.columns_of, self.signature_rows, strict=True)
+            live = {column for tested, count in used_by if count for column in tested}
             names = [columns.describe(column) for column in self.configuration.leaves if column in live]
             used, rows = int(leaves[f.LEAVES_USED]), int(leaves[f.LEAF_ROWS])
             words = f"bitmaps ({', '.join(names)}) of {leaves[f.BINS]} bins"
