@@ -26,9 +26,9 @@ _KEEPALIVE = (
 _SMALLEST_MESSAGE = 4 << 20
 
 
-def _message_sizes(max_frame_bytes: int) -> tuple[tuple[str, int], ...]:
+def _message_sizes(max_frame_bytes: int | None) -> tuple[tuple[str, int], ...]:
     # A frame holds one message at least, whatever its size; the slack leaves room for such a one.
-    largest = max(_SMALLEST_MESSAGE, 2 * max_frame_bytes)
+    largest = -1 if max_frame_bytes is None else max(_SMALLEST_MESSAGE, 2 * max_frame_bytes)
     return ("grpc.max_receive_message_length", largest), ("grpc.max_send_message_length", largest)
 
 
@@ -42,8 +42,11 @@ def server_options(max_frame_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
-def open_channel(address: str, max_frame_bytes: int = _SMALLEST_MESSAGE) -> grpc.aio.Channel:
-    """A channel to a broker; it connects when it is first used."""
+def open_channel(address: str, max_frame_bytes: int | None = None) -> grpc.aio.Channel:
+    """A channel to a broker; it connects when it is first used.
+
+    With None gRPC bounds no message: a client knows how large frames are once the broker has greeted it.
+    """
     return grpc.aio.insecure_channel(
         address,
         options=[

@@ -10,6 +10,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.matcher import EventType
 from covey.overlay import Client, RefusedError
 from covey.overlay.client.listeners import Listeners
+from covey.overlay.node.limits import Limits
 
 NOTE = EventType("Note", {"text": "string"})
 
@@ -85,3 +86,17 @@ async def test_events_of_mixed_sizes_are_cut_to_fit_frames(way: str) -> None:
             if got == 3_734:
                 break
         assert not broken
+
+
+@on_a_loop
+async def test_a_broker_with_large_frames_has_clients_with_large_frames() -> None:
+    async with Brokers(limits=Limits(max_frame_bytes=32 << 20)) as overlay:
+        at, broken = overlay.address("b1"), list[str]()
+        heard = {"on_state": lambda connected, why: broken.append(why), "window_bytes": 64 << 20}
+        async with Client(at, **heard) as feed, Client(at, **heard) as reader:
+            broken.clear()
+            await feed.advertise(NOTE)
+            mine = await reader.subscribe("Note")
+            await feed.publish_batch("Note", [{"text": "x" * 60_000}] * 250)
+            assert len(await anext(mine.batches())) == 250
+            assert not broken
