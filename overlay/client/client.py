@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -89,12 +90,12 @@ class Client:
         publisher = f"{self.name}/{secrets.token_hex(6)}"
         self._core = session or ClientSession(publisher, routing=routing, resubscribe=resubscribe)
         self._outbox = Outbox(self._core.publish)
-        self._types: dict[str, EventType] = {}
         self._advertised: dict[str, EventType] = {}
         self._contents: dict[str, Filter | None] = {}
         self._listeners: dict[str, Listeners] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._deliveries: Deliveries | None = None
+        self._messages = 0
         self._waiters = Waiters()
         self._ready = asyncio.Event()
         self._error: Exception | None = None
@@ -277,17 +278,16 @@ class Client:
         """Subscribe to the events of a type that a filter accepts; returns when the overlay has taken it up.
 
         `filter` is text, a `Filter`, or what the builder makes; the keyword arguments give its variables. A
-        type name is looked up at the broker: `RefusedError` (NOT_FOUND) if nobody has advertised it; an
-        `EventType` needs no one. Raises `FilterSyntaxError`, `FilterError` or `VariableError` before
-        anything is sent.
+        type name is looked up at the broker, unless this client subscribes to the type or advertises it:
+        `RefusedError` (NOT_FOUND) if nobody has advertised it. An `EventType` needs no one. Raises
+        `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent.
         """
         self._check_open()
         if isinstance(event_type, str):
-            event_type = self._types.get(event_type) or await self._describe(event_type)
+            event_type = self._core.event_type(event_type) or await self.event_type(event_type)
         compiled = _filter(filter, event_type)
         given = {**(values or {}), **variables}
         subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())
-        self._types[event_type.name] = event_type
         subscription = Subscription(self, subscription_id, compiled)
         subscription._values = self._core.values(subscription_id)
         self._subscriptions[subscription_id] = subscription
@@ -301,14 +301,21 @@ class Client:
         return subscription
 
     def deliveries(self) -> Deliveries:
-        """All that comes from now on in one stream, in place of the subscriptions' own iterators.
+        """All that waits and that comes in one stream, in place of the subscriptions' own iterators.
 
         For clients with many subscriptions: its cost does not grow with them. Each item has the attributes
         `batch`, `rows` and `ids`: the event `batch[rows[i]]` is for the subscription whose `id` is `ids[i]`.
         """
         self._check_open()
         if self._deliveries is None:
-            self._deliveries = Deliveries(self._evaluate)
+            self._deliveries = Deliveries()
+            waiting = [
+                (part, subscription)
+                for subscription in self._subscriptions.values()
+                for part in subscription._hand_over()
+            ]
+            for part, subscription in sorted(waiting, key=lambda each: each[0].claim.number):
+                self._deliveries._put(partial(subscription._matches, part), part.claim.done)
         return self._deliveries
 
     def _evaluate(self, message: Deliver) -> Matches | None:
@@ -321,12 +328,7 @@ class Client:
     async def event_type(self, name: str) -> EventType:
         """The event type of this name, as the broker knows it. `RefusedError` (NOT_FOUND) if it does not."""
         self._check_open()
-        return await self._describe(name)
-
-    async def _describe(self, name: str) -> EventType:
-        reply = await call_broker(self.address, DESCRIBE, encode_describe(name))
-        self._types[name] = event_type = decode_event_type(reply)
-        return event_type
+        return decode_event_type(await call_broker(self.address, DESCRIBE, encode_describe(name)))
 
     async def inspect(self) -> tuple[str, dict[str, Any]]:
         """The broker's state: as text for people, and as plain values."""
@@ -411,9 +413,10 @@ class Client:
     def _take(self, wire: WireMessage) -> None:
         assert self._session is not None
         try:
-            message = decode_message(wire, self._types.get)
+            message = decode_message(wire, self._core.event_type)
         except MessageError as error:
-            log.warning("client %s cannot read a message of its broker: %s", self.name, error)
+            if error.refuse.status != "NOT_FOUND":  # Events may come for what was cancelled meanwhile.
+                log.warning("client %s cannot read a message of its broker: %s", self.name, error)
             self._session.link.consume(event_bytes(wire))
             return
         if isinstance(message, Deliver):
@@ -433,26 +436,21 @@ class Client:
 
     def _deliver(self, message: Deliver) -> None:
         assert self._session is not None
-        session = self._session
-        size = size_of(message)
-
-        def release() -> None:
-            session.link.consume(size)
-            session.wake()
-
+        release = self._session.claim(size_of(message))
         if self._deliveries is not None:
-            self._deliveries._put(message, release)
+            self._deliveries._put(partial(self._evaluate, message), release)
             return
         shares = [action for action in self._core.receive(message) if isinstance(action, DeliverTo)]
         for share in shares:
             self._subscriptions[share.subscription_id].spurious += share.spurious
         parts = [share for share in shares if len(share.batch)]
         if not parts:
-            session.link.consume(size)
+            release()
             return
-        claim = Claim(len(parts), release)
+        self._messages += 1
+        claim = Claim(self._messages, len(parts), release)
         for share in parts:
-            self._subscriptions[share.subscription_id]._put(share.batch, claim)
+            self._subscriptions[share.subscription_id]._put(share, claim)
 
     def _refused(self, refused: Refused) -> None:
         error = RefusedError(refused.status, refused.reason)

@@ -1,7 +1,7 @@
 """All that a client gets, in one stream: for clients that hold thousands of subscriptions.
 
 A subscription's own iterator costs something per subscription and batch; this one costs something per batch.
-What it gives is as strict: a message is evaluated when it is handed out, on the values that are newest then
+What it gives is as strict: what came is evaluated when it is handed out, on the values that are newest then
 (STRICTNESS, Jayaram et al., Fig. 5), and what waits here counts against the credit that the client has
 granted its broker.
 """
@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Self
 
 from covey.overlay.core.client import Matches
-from covey.overlay.core.messages import Deliver
 
-Evaluate = Callable[[Deliver], Matches | None]
+Evaluate = Callable[[], Matches | None]
 Release = Callable[[], None]
 
 
@@ -26,9 +25,8 @@ class Deliveries(AsyncIterator[Matches]):
     Made by `Client.deliveries`; iteration ends with the client.
     """
 
-    def __init__(self, evaluate: Evaluate) -> None:
-        self._evaluate = evaluate
-        self._waiting: deque[tuple[Deliver, Release]] = deque()
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Evaluate, Release]] = deque()
         self._arrived = asyncio.Event()
         self._error: BaseException | None = None
         self._ended = False
@@ -45,14 +43,15 @@ class Deliveries(AsyncIterator[Matches]):
                     raise StopAsyncIteration
                 self._arrived.clear()
                 await self._arrived.wait()
-            message, release = self._waiting.popleft()
+            evaluate, release = self._waiting.popleft()
             release()
-            matches = self._evaluate(message)
+            matches = evaluate()
             if matches is not None and len(matches.rows):
                 return matches
 
-    def _put(self, message: Deliver, release: Release) -> None:
-        self._waiting.append((message, release))
+    def _put(self, evaluate: Evaluate, release: Release) -> None:
+        """Something came; `evaluate` is called when it is handed out."""
+        self._waiting.append((evaluate, release))
         self._arrived.set()
 
     def _end(self, error: BaseException | None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -79,6 +80,7 @@ class Session:
         self._pump: Pump | None = None
         self._call: Any = None
         self._closing = asyncio.Event()
+        self._life = 0
 
     @property
     def connected(self) -> bool:
@@ -87,6 +89,18 @@ class Session:
     def wake(self) -> None:
         if self._pump is not None:
             self._pump.wake()
+
+    def claim(self, size: int) -> Callable[[], None]:
+        """What gives back so many bytes of credit. Without effect once the link has started afresh: then the
+        broker was granted a whole window anew."""
+        life = self._life
+
+        def release() -> None:
+            if life == self._life:
+                self.link.consume(size)
+                self.wake()
+
+        return release
 
     async def run(self) -> None:
         backoff = Backoff()
@@ -155,6 +169,8 @@ class Session:
         self.broker = greeting.id
         self.link.max_frame_bytes = greeting.limits.max_frame_bytes
         resumed = self.link.resume(greeting.hello)
+        if not resumed:
+            self._life += 1
         handlers = self._handlers
         self._pump = Pump(
             self.link,

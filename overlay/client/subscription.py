@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.expression import Scalar
 from covey.overlay.client.event import Event, events_of
+from covey.overlay.core.client import DeliverTo, Matches
 from covey.overlay.core.motion import moves, still
 
 if TYPE_CHECKING:
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 
 
 class Claim:
-    """Bytes of credit that are given back once all who got a part of a message are done with it."""
+    """Bytes of credit that are given back once all who got a part of a message are done with it; messages
+    are numbered as they come."""
 
-    __slots__ = ("_left", "_release")
+    __slots__ = ("_left", "_release", "number")
 
-    def __init__(self, parts: int, release: Callable[[], None]) -> None:
+    def __init__(self, number: int, parts: int, release: Callable[[], None]) -> None:
+        self.number = number
         self._left = parts
         self._release = release
 
@@ -38,6 +42,16 @@ class Claim:
         self._left -= 1
         if self._left == 0:
             self._release()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a subscription got of a message, right for the values that it had at `version`."""
+
+    batch: EventBatch
+    version: int
+    claim: Claim
+    replayed: bool
 
 
 class Subscription:
@@ -55,10 +69,9 @@ class Subscription:
         self.spurious = 0
         self._version = 0
         self._values: Mapping[str, Scalar] = {}
-        self._waiting: deque[tuple[EventBatch, int, Claim]] = deque()
+        self._waiting: deque[Part] = deque()
         self._events: deque[Event] = deque()
-        self._events_version = 0
-        self._events_claim: Claim | None = None
+        self._events_of: Part | None = None
         self._arrived = asyncio.Event()
         self._error: BaseException | None = None
         self._ended = False
@@ -125,35 +138,36 @@ class Subscription:
 
     async def __anext__(self) -> Event:
         while True:
-            while self._events:
-                event = self._events.popleft()
-                stale = self._events_version != self._version
-                if not self._events and self._events_claim is not None:
-                    self._events_claim.done()
-                    self._events_claim = None
-                if stale and not self.filter.matches(event, still(self._values, event.ingress_ns)):
+            while self._events_of is not None:
+                event, part = self._events.popleft(), self._events_of
+                if not self._events:
+                    part.claim.done()
+                    self._events_of = None
+                if part.version != self._version and not self.filter.matches(
+                    event, still(self._values, event.ingress_ns)
+                ):
                     self.spurious += 1
                     continue
                 self.delivered += 1
                 return event
-            batch, self._events_version, self._events_claim = await self._next()
-            self._events.extend(events_of(batch))
+            part = await self._next()
+            self._events.extend(events_of(part.batch))
+            self._events_of = part
 
     async def batches(self) -> AsyncIterator[EventBatch]:
         """The events batch by batch, as they came."""
         while True:
             try:
-                batch, version, claim = await self._next()
+                part = await self._next()
             except StopAsyncIteration:
                 return
-            claim.done()
-            if version != self._version:
-                batch = self._strict(batch)
+            part.claim.done()
+            batch = self._strict(part)
             if len(batch):
                 self.delivered += len(batch)
                 yield batch
 
-    async def _next(self) -> tuple[EventBatch, int, Claim]:
+    async def _next(self) -> Part:
         while not self._waiting:
             if self._error is not None:
                 raise self._error
@@ -163,8 +177,11 @@ class Subscription:
             await self._arrived.wait()
         return self._waiting.popleft()
 
-    def _strict(self, batch: EventBatch) -> EventBatch:
+    def _strict(self, part: Part) -> EventBatch:
         """The events that match the newest values."""
+        batch = part.batch
+        if part.version == self._version:
+            return batch
         if self._engine is None:
             self._engine = create_engine("cluster", self.event_type)
             self._engine.add(1, self.filter, still(self._values, batch.ingress_ns))
@@ -178,12 +195,31 @@ class Subscription:
 
     # --- what the client does with it -------------------------------------------------------------
 
-    def _put(self, batch: EventBatch, claim: Claim) -> None:
+    def _put(self, share: DeliverTo, claim: Claim) -> None:
         if self._ended:
             claim.done()
             return
-        self._waiting.append((batch, self._version, claim))
+        self._waiting.append(Part(share.batch, self._version, claim, share.replayed))
         self._arrived.set()
+
+    def _hand_over(self) -> list[Part]:
+        """What waits, in order: somebody else is to read it."""
+        parts = [*self._waiting]
+        if self._events_of is not None:
+            batch = self._events_of.batch
+            parts.insert(0, replace(self._events_of, batch=batch.slice(len(batch) - len(self._events))))
+        self._waiting.clear()
+        self._events.clear()
+        self._events_of = None
+        return parts
+
+    def _matches(self, part: Part) -> Matches | None:
+        """What such a reader hands out of it: None after the subscription was cancelled."""
+        if self.id not in self._client._subscriptions:
+            return None
+        batch = self._strict(part)
+        ids = np.full(len(batch), self.id, dtype=np.int64)
+        return Matches(batch, np.arange(len(batch)), ids, {}, part.replayed)
 
     def _end(self, error: BaseException | None) -> None:
         """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
@@ -193,12 +229,8 @@ class Subscription:
 
     def _discard(self) -> None:
         """Drop what waits."""
-        while self._waiting:
-            self._waiting.popleft()[2].done()
-        self._events.clear()
-        if self._events_claim is not None:
-            self._events_claim.done()
-            self._events_claim = None
+        for part in self._hand_over():
+            part.claim.done()
 
     def __repr__(self) -> str:
         values: dict[str, Any] = dict(self._values)

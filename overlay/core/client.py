@@ -308,6 +308,13 @@ class ClientSession:
         self._forget(subscription)
         return [message]
 
+    def event_type(self, name: str) -> EventType | None:
+        """The event type of this name, as a subscription or an advertisement here has it."""
+        view, advertised = self._views.get(name), self._advertised.get(name)
+        if view is not None:
+            return view.event_type
+        return None if advertised is None else advertised[0]
+
     def values(self, subscription_id: int) -> dict[str, Scalar]:
         """The newest values of a subscription's variables."""
         return dict(self._known(subscription_id).values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from running import Brokers, on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ClosedError
@@ -45,3 +46,74 @@ async def deliver_many() -> None:
 
 def test_one_stream_gives_what_all_subscriptions_would() -> None:
     asyncio.run(deliver_many())
+
+
+NOTE = EventType("Note", {"number": "int64", "text": "string"})
+
+
+@on_a_loop
+async def test_what_waited_before_comes_first_and_gives_its_credit_back() -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b1")) as me,
+    ):
+        await feed.advertise(NOTE)
+        low = await me.subscribe("Note", "number < $limit", limit=20)
+        high = await me.subscribe("Note", "number >= 10")
+        gone = await me.subscribe("Note", "number >= 0")
+        for number in range(40):
+            await feed.publish_batch("Note", [{"number": number, "text": "x" * 60_000}] * 2)
+        await until(lambda: len(low._waiting) + len(high._waiting) > 8)
+        assert (await anext(low))["number"] == 0
+        deliveries = me.deliveries()
+        await gone.unsubscribe()
+        await low.update(limit=5)
+        got: list[tuple[int, int]] = []
+        async with asyncio.timeout(10):
+            while (39, high.id) not in got:
+                matches = await anext(deliveries)
+                numbers = matches.batch.record_batch.column("number").to_pylist()
+                got += [(numbers[row], i) for row, i in zip(matches.rows, matches.ids.tolist(), strict=True)]
+        assert got[0] == (0, low.id), "the second event of a batch that was begun"
+        assert [pair for pair in got if pair[1] == low.id] == [
+            (number, low.id) for number in (0, *(n for n in range(1, 5) for _ in "ab"))
+        ]
+        assert [pair for pair in got if pair[1] == high.id] == [
+            (number, high.id) for number in range(10, 40) for _ in "ab"
+        ]
+        assert gone.id not in {i for _, i in got}
+
+
+@on_a_loop
+async def test_several_subscriptions_hand_over_in_the_order_of_arrival() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(NOTE)
+        odd = await me.subscribe("Note", "number in (1, 3, 5)")
+        even = await me.subscribe("Note", "number in (0, 2, 4)")
+        for number in range(6):
+            await me.publish("Note", number=number)
+        await until(lambda: len(odd._waiting) + len(even._waiting) == 6)
+        deliveries = me.deliveries()
+        assert [(await anext(deliveries)).batch.to_pylist()[0]["number"] for _ in range(6)] == [*range(6)]
+
+
+@on_a_loop
+async def test_what_came_over_a_former_link_is_no_credit_on_a_new_one() -> None:
+    window = 100_000
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me", window_bytes=window) as me:
+        await me.advertise(NOTE)
+        mine = await me.subscribe("Note")
+        for number in range(10):
+            await me.publish("Note", number=number, text="x" * 6_000)
+        await until(lambda: len(mine._waiting) == 10)
+        await overlay.crash("b1")
+        await overlay.start("b1")
+        await until(lambda: me.connected)
+        await me.settled()
+        outlet = overlay.nodes["b1"].outlets["client/me"]
+        assert [(await anext(mine))["number"] for _ in range(10)] == [*range(10)]
+        await me.publish("Note", number=10)
+        assert (await anext(mine))["number"] == 10
+        await until(lambda: outlet.link.idle)
+        assert outlet.link._credit - outlet.link._sent_bytes <= window

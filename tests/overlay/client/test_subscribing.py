@@ -1,0 +1,43 @@
+"""How a client subscribes: what it takes a type's name for, and what is left where it did not work."""
+
+from __future__ import annotations
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop
+
+from covey.matcher import EventType
+from covey.overlay import Client, RefusedError
+
+
+@on_a_loop
+async def test_a_refused_event_type_leaves_nothing_behind() -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b1")) as me,
+    ):
+        await feed.advertise(QUOTE)
+        with pytest.raises(RefusedError, match="attribute wrong is not known"):
+            await me.subscribe(EventType("Quote", {"wrong": "int64"}), "wrong > 1")
+        mine = await me.subscribe("Quote", "price < 3")
+        await feed.publish("Quote", price=2.0)
+        assert (await anext(mine))["price"] == 2.0
+
+
+@on_a_loop
+async def test_a_name_means_what_it_means_now() -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b1")) as me,
+    ):
+        await feed.advertise(QUOTE)
+        first = await me.subscribe("Quote", "price < 3")
+        await first.unsubscribe()
+        await feed.unadvertise("Quote")
+        later = EventType("Quote", {"cost": "int64"})
+        await feed.advertise(later)
+        second = await me.subscribe("Quote", "cost < 3")
+        assert second.event_type == later
+        await feed.publish("Quote", cost=2)
+        assert (await anext(second))["cost"] == 2
