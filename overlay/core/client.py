@@ -172,6 +172,10 @@ class ClientSession:
         self._views: dict[str, TypeView] = {}
         self._recent: dict[int, Recent] = {}
         """What those subscriptions have had that were updated without gaps."""
+        self._reaching: dict[int, tuple[int, int]] = {}
+        """Updates without gaps that have not settled: of each subscription the epoch of the last and the time
+        of the first, in order of epochs.
+        """
 
     # --- publishing -----------------------------------------------------------------------------------------
 
@@ -278,10 +282,19 @@ class ClientSession:
                 messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
         else:
             messages = [Update(self._next_epoch(), subscription_id, changed, since_ns)]
-        if since_ns and subscription_id not in self._recent:
-            self._recent[subscription_id] = Recent()
+        if since_ns:
+            self._reach_back(subscription, view, since_ns)
         view.newest = self.epoch
         return messages
+
+    def _reach_back(self, subscription: Held, view: TypeView, since_ns: int) -> None:
+        """What was said last is an update without gaps."""
+        uid = subscription.uid
+        if uid not in self._recent:
+            # To a broker a re-subscription is another subscription, which has had nothing yet.
+            self._recent[uid] = Recent(view.watermarks if self.routing == "static" else None)
+        _, first_ns = self._reaching.pop(uid, (0, since_ns))
+        self._reaching[uid] = self.epoch, min(first_ns, since_ns)
 
     def _resubscription(self, subscription: Held) -> list[Message]:
         """The static mode's update: one subscription for another, in either order (section 4.2)."""
@@ -335,6 +348,7 @@ class ClientSession:
     def _forget(self, subscription: Held) -> None:
         del self._subscriptions[subscription.uid], self._by_wire[subscription.wire_id]
         self._recent.pop(subscription.uid, None)
+        self._reaching.pop(subscription.uid, None)
         self._publics = None
         for wire in [w for w in self._retired if self._by_wire[w] == subscription.uid]:
             del self._retired[wire], self._by_wire[wire]
@@ -351,7 +365,7 @@ class ClientSession:
         """Everything that holds, for a broker that does not know this session or has lost it.
 
         To be sent on every connection that does not resume an earlier one. What was not settled yet settles
-        with it.
+        with it; updates without gaps reach back to their calls again.
         """
         messages: list[Message] = [SyncBegin()]
         for name, (event_type, _) in self._advertised.items():
@@ -360,6 +374,9 @@ class ClientSession:
             messages.append(Advertise(epoch, event_type, *self._contents[name]))
         for subscription in self._subscriptions.values():
             messages.append(self._subscribe_message(subscription))
+            if subscription.uid in self._reaching:
+                _, since_ns = self._reaching[subscription.uid]
+                messages.append(Update(self._next_epoch(), subscription.wire_id, {}, since_ns))
             self._views[subscription.filter.event_type.name].newest = self.epoch
         self._resynchronised = self._next_epoch()
         messages.append(SyncEnd(self._resynchronised))
@@ -375,6 +392,11 @@ class ClientSession:
             # An epoch from before a resynchronisation has taken effect once all was said again, not earlier.
             if self.settled < message.epoch <= self.epoch and message.epoch >= self._resynchronised:
                 self.settled = message.epoch
+                while self._reaching:
+                    uid, (epoch, _) = next(iter(self._reaching.items()))
+                    if epoch > self.settled:
+                        break
+                    del self._reaching[uid]
                 for wire in [w for w, epoch in self._retired.items() if epoch <= self.settled]:
                     del self._retired[wire], self._by_wire[wire]
                     self._publics = None

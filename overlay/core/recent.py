@@ -7,6 +7,8 @@ remembered at least; memory is bounded by twice that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,9 +18,14 @@ KEPT = 65_536
 
 
 class Recent:
-    """The recent events of one subscription."""
+    """The recent events of one subscription.
 
-    def __init__(self) -> None:
+    `seen` are the highest sequence numbers by publisher of what it, or another subscription of its client,
+    has had before: nothing up to them is fresh.
+    """
+
+    def __init__(self, seen: Mapping[str, int] | None = None) -> None:
+        self._seen = dict(seen or {})
         self._new: dict[str, list[Int64s]] = {}
         self._old: dict[str, list[Int64s]] = {}
         self._count = 0
@@ -27,7 +34,7 @@ class Recent:
         """Which of these events were not there before; remembers them. One pass over what is kept of this
         publisher.
         """
-        fresh = np.ones(len(sequences), np.bool_)
+        fresh = sequences > self._seen.get(publisher, -1)
         for kept in (self._new, self._old):
             chunks = kept.get(publisher)
             if chunks:

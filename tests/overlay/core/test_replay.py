@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.broker import Broker
@@ -13,10 +14,13 @@ from covey.overlay.core.messages import (
     Advertise,
     Connect,
     Deliver,
+    Disconnect,
     Message,
     Publish,
     Send,
     Subscribe,
+    SyncBegin,
+    SyncEnd,
     Update,
 )
 from covey.overlay.core.recent import KEPT, Recent
@@ -34,8 +38,8 @@ def batch(first: int, *xs: int, at_s: int) -> EventBatch:
 class Bench:
     """A broker with a publisher `client/p`, a subscriber `client/s`, and a neighbour `broker/n`."""
 
-    def __init__(self, replay_events: int = 1000) -> None:
-        self.broker = Broker("b", engine="naive", replay_events=replay_events)
+    def __init__(self, replay_events: int = 1000, routing: str = "parametric") -> None:
+        self.broker = Broker("b", engine="naive", replay_events=replay_events, routing=routing)
         for source in ("client/p", "client/s", "broker/n"):
             self.broker.handle(Connect(), source, 0.0)
         self.say("client/p", Advertise(1, TICK))
@@ -120,6 +124,64 @@ def test_a_client_hands_out_once_what_comes_both_ways() -> None:
     assert deliver(3, 1, 2, 3, 4, ids=[one, other], replayed=True) == [(one, [3, 4])]
     assert deliver(3, 1, 2, ids=[one, other], replayed=True) == []
     assert deliver(7, 1, ids=[one]) == [(one, [7])]
+
+
+class Served:
+    """A client of a broker, both of one routing; `got` is what it handed out, by sequence numbers."""
+
+    def __init__(self, bench: Bench, session: ClientSession) -> None:
+        self.bench = bench
+        self.session = session
+        self.got: list[int] = []
+
+    def take(self, sends: list[Send]) -> None:
+        for send in sends:
+            if send.interface == "client/me":
+                for action in self.session.receive(send.message):
+                    if isinstance(action, DeliverTo):
+                        self.got += action.batch.sequences().tolist()
+
+    def say(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.take(self.bench.say("client/me", message))
+
+    def publish(self, events: EventBatch) -> None:
+        self.take(self.bench.say("client/p", Publish(events)))
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_what_was_delivered_just_before_the_call_is_not_handed_out_again(routing: str) -> None:
+    me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
+    me.say([Connect()])
+    _, messages = me.session.subscribe(BELOW, {"limit": 5})
+    me.say(messages)
+    me.publish(batch(1, 2, 8, at_s=10))
+    me.publish(batch(3, 4, at_s=11))
+    assert me.got == [1, 3]
+    me.say(me.session.update(1, {"limit": 9}, since_ns=11 * SECOND + INGRESS_SPAN_NS // 2))
+    assert me.got == [1, 3]
+    since_ns = 20 * SECOND
+    late = me.session.update(1, {"limit": 20}, since_ns=since_ns)
+    me.publish(batch(4, 8, 15, 30, at_s=21))
+    me.say(late)
+    assert me.got == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_an_update_without_gaps_reaches_back_also_where_the_session_starts_afresh(routing: str) -> None:
+    me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
+    me.say([Connect()])
+    _, messages = me.session.subscribe(BELOW, {"limit": 5})
+    me.say(messages)
+    me.bench.say("client/me", Disconnect())
+    for seconds in (10, 12):
+        me.session.update(1, {"limit": seconds}, since_ns=seconds * SECOND)
+    me.publish(batch(1, 9, at_s=9))
+    me.publish(batch(2, 9, 15, at_s=11))
+    me.say([Connect(), *me.session.sync()])
+    assert me.got == [2]
+    assert me.session.settled == me.session.epoch
+    assert [type(message) for message in me.session.sync()] == [SyncBegin, Subscribe, SyncEnd], "settled"
 
 
 def test_what_a_subscription_remembers_is_bounded() -> None:
