@@ -130,7 +130,7 @@ def match(
         ),
     ] = None,
     events: Annotated[int, typer.Option(min=1, help="Events to match.")] = 10_000,
-    batch: Annotated[int, typer.Option(min=1, help="Events per batch.")] = 1_000,
+    batch: Annotated[int, typer.Option(min=1, help="Events per batch, unless event_batch is set.")] = 1_000,
     repetitions: Annotated[int, typer.Option(min=1, help="Measurements of which the median is taken.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.01, help="How long one measurement takes.")] = 0.5,
     load_limit: Annotated[

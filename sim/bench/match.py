@@ -2,7 +2,8 @@
 
 Every engine holds the same subscriptions and matches the same events. What is measured:
 
-- *load*: `add_many`, group by group, in chunks, and whatever the first match still has to arrange;
+- *load*: `add_many`, group by group, in chunks, and whatever the first match still has to arrange; where the
+  workload's subscriptions come in batches, batch by batch, with a match after each;
 - *events/s*: `match` over batches, repetitions interleaved between engines, so that a slow moment of the
   machine meets all of them. A slow engine gets fewer events per repetition, the first of the same events;
 - *one update*, *updates at once*: `update` and `update_many` of the variables that move in this workload,
@@ -20,7 +21,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -147,7 +148,10 @@ def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progre
     differ.
     """
     progress("drawing subscriptions", 0.0)
+    if workload.event_batch is not None:
+        plan = replace(plan, batch=workload.event_batch)
     groups = workload.subscriptions(subscriptions, seed=plan.seed)
+    arrivals = workload.arrivals(groups)
     events = workload.events(plan.events, seed=plan.seed)
     contenders: list[_Contender] = []
     results: list[Result] = []
@@ -156,7 +160,7 @@ def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progre
         result = Result(workload.name, subscriptions, name)
         results.append(result)
         engine = make_engine(name, workload, plan.threads)
-        _load(engine, groups, events, result, plan)
+        _load(engine, arrivals, events, result, plan)
         if result.complete:
             contenders.append(_Contender(engine, result))
     progress("comparing answers", 0.5)
@@ -191,15 +195,20 @@ def _chunks(groups: Iterable[SubscriptionGroup]) -> Iterator[SubscriptionGroup]:
 
 
 def _load(
-    engine: Engine, groups: list[SubscriptionGroup], events: EventBatch, result: Result, plan: Plan
+    engine: Engine,
+    arrivals: list[list[SubscriptionGroup]],
+    events: EventBatch,
+    result: Result,
+    plan: Plan,
 ) -> None:
     start = plan.clock()
-    for chunk in _chunks(groups):
-        engine.add_many(chunk.ids, chunk.filter, dict(chunk.values))
-        result.loaded += len(chunk)
-        if plan.clock() - start > plan.load_limit_s and result.loaded < result.subscriptions:
-            return
-    engine.match(events.slice(0, 1))
+    for groups in arrivals:
+        for chunk in _chunks(groups):
+            engine.add_many(chunk.ids, chunk.filter, dict(chunk.values))
+            result.loaded += len(chunk)
+            if plan.clock() - start > plan.load_limit_s and result.loaded < result.subscriptions:
+                return
+        engine.match(events.slice(0, 1))
     result.load_s = plan.clock() - start
     result.memory = engine.memory_bytes()
     result.bytes_per_subscription = sum(result.memory.values()) / max(result.subscriptions, 1)

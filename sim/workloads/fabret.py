@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -84,16 +85,19 @@ class Fabret(Workload):
     """Domain of event values (l_A, u_A); as `domain` by default."""
     event_domains: Mapping[int, Domain] = field(default_factory=dict)
     """Domains of event values of single attributes."""
-    subscription_batch: int = 10_000
-    """Subscriptions per batch (n_Sb)."""
-    event_batch: int = 1_000
-    """Events per batch (n_Eb)."""
+    subscription_batch: int | None = None
+    """Subscriptions per batch (n_Sb), in the order of their ids; all at once by default."""
+    event_batch: int | None = None
+    """Events per batch (n_Eb); left to who matches them by default."""
     first_attribute: int = 0
     """Free and fixed attributes start here: schemas change by shifting the focus (section 6.4)."""
     focus: int | None = None
     """How many attributes, from `first_attribute` on, subscriptions draw from; all of the rest by default."""
 
     def __post_init__(self) -> None:
+        for what, size in (("subscription", self.subscription_batch), ("event", self.event_batch)):
+            if size is not None and size < 1:
+                raise ValueError(f"{what} batch {size}: expected at least 1")
         fixed = sum(self.fixed.values())
         for operator in (*self.fixed, *self.operators):
             if operator not in OPERATORS:
@@ -126,17 +130,19 @@ class Fabret(Workload):
         """The same generator with some parameters changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def subscription_batches(self, count: int, *, seed: int = 0) -> Iterator[list[SubscriptionGroup]]:
-        """`count` subscriptions in batches of `subscription_batch` by id (n_Sb), each grouped by filter."""
-        groups = self.subscriptions(count, seed=seed)
-        for start in range(0, count, self.subscription_batch):
-            stop = start + self.subscription_batch
-            parts = [g.slice(*np.searchsorted(g.ids, (start, stop))) for g in groups]
-            yield [part for part in parts if len(part)]
-
-    def events_in_batches(self, count: int, *, seed: int = 0) -> Iterator[EventBatch]:
-        """`count` events in batches of `event_batch` (n_Eb)."""
-        return self.event_batches(count, self.event_batch, seed=seed)
+    def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:
+        """The groups cut into batches of `subscription_batch` (n_Sb) by id."""
+        if self.subscription_batch is None or not groups:
+            return [groups]
+        count = 1 + max(int(group.ids[-1]) for group in groups)
+        bounds = np.arange(0, count + self.subscription_batch, self.subscription_batch)
+        batches: list[list[SubscriptionGroup]] = [[] for _ in bounds[1:]]
+        for group in groups:
+            cuts = np.searchsorted(group.ids, bounds).tolist()
+            for batch, (start, stop) in zip(batches, pairwise(cuts), strict=True):
+                if start < stop:
+                    batch.append(group.slice(start, stop))
+        return batches
 
     def _groups(self, count: int, rng: np.random.Generator) -> Iterator[SubscriptionGroup]:
         fixed_operators = [OPERATORS.index(o) for o, times in self.fixed.items() for _ in range(times)]

@@ -52,6 +52,8 @@ class Workload(ABC):
     name: str
     description: str
     event_type: EventType
+    event_batch: int | None = None
+    """Events that are matched together; None leaves it to who matches them."""
 
     def subscriptions(self, count: int, *, seed: int = 0) -> list[SubscriptionGroup]:
         """`count` subscriptions with the ids 0 .. count - 1, grouped by filter."""
@@ -61,11 +63,11 @@ class Workload(ABC):
         """One batch of `count` events."""
         return self._events(count, np.random.default_rng([seed, _EVENTS]))
 
-    def event_batches(self, count: int, batch_size: int, *, seed: int = 0) -> Iterator[EventBatch]:
-        """The same events as `events(count)`, cut into batches of `batch_size`; the last may be shorter."""
-        whole = self.events(count, seed=seed)
-        for start in range(0, count, batch_size):
-            yield whole.slice(start, batch_size)
+    def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:
+        """The subscriptions of these groups in the batches in which they come: all at once, unless a workload
+        says otherwise.
+        """
+        return [groups]
 
     def moves(self, group: SubscriptionGroup, *, seed: int = 0) -> dict[str, Column]:
         """New values, one per member of the group, for the variables that move in this workload."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,8 @@ from covey.matcher.engine import engine_names
 from covey.matcher.engines.naive import NaiveEngine
 from covey.sim.bench import match as bench
 from covey.sim.bench.match import DisagreementError, Plan, make_engine, measure
-from covey.sim.workloads import WORKLOADS
+from covey.sim.workloads import WORKLOADS, Fabret
+from covey.sim.workloads.options import find_workload
 
 QUICK = Plan(engines=("scan",), events=60, batch=20, repetitions=2, repetition_s=0.005, sample=30)
 KEYS = [
@@ -73,6 +76,36 @@ def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None
         DisagreementError, match="of AT at 2,000: forgetful gives other subscriptions than scan"
     ):
         measure(WORKLOADS["AT"], 2000, plan, quietly)
+
+
+class Recording(NaiveEngine):
+    """Notes how many subscriptions it was given between two matches, and how many events at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.given: list[int] = [0]
+        self.matched: list[int] = []
+
+    def add_many(self, ids: npt.ArrayLike, *others: Any) -> None:
+        self.given[-1] += np.size(ids)
+        super().add_many(ids, *others)
+
+    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        self.given.append(0)
+        self.matched.append(len(batch))
+        return super().match(batch)
+
+
+def test_subscriptions_and_events_come_in_the_batches_of_the_generator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = find_workload("fabret", {"fabret": Fabret()}, ["subscription_batch=40", "event_batch=7"])
+    engine = Recording(workload.event_type)
+    monkeypatch.setattr(bench, "make_engine", lambda *arguments: engine)
+    plan = replace(QUICK, events=20, repetition_s=0.5, sample=0, updates=False)
+    assert measure(workload, 100, plan, quietly)[0].complete
+    assert (engine.given[:4], sum(engine.given[4:])) == ([40, 40, 20, 0], 0)
+    assert (engine.matched[:3], engine.matched[-3:]) == ([1, 1, 1], [7, 7, 6])
 
 
 def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,6 @@ class TestEvery:
         assert all(len(c) == len(g) for g in groups for c in g.values.values())
         assert len({str(g.filter) for g in groups}) == len(groups)
 
-    def test_batches_are_the_events_cut(self, name: str) -> None:
-        batches = list(WORKLOADS[name].event_batches(25, 10))
-        assert [len(batch) for batch in batches] == [10, 10, 5]
-        assert [row for b in batches for row in b] == WORKLOADS[name].events(25).to_pylist()
-
     def test_moves_fit_the_subscriptions(self, name: str) -> None:
         workload = WORKLOADS[name]
         engine = create_engine("naive", workload.event_type)
@@ -147,12 +142,15 @@ class TestFabret:
         names = {term.split()[0] for g in groups for term in str(g.filter).split(" and ")}
         assert names == {f"a{i}" for i in range(10, 18)}
 
-    def test_batches_of_subscriptions_and_events(self) -> None:
-        workload = Fabret(subscription_batch=400, event_batch=30)
-        batches = list(workload.subscription_batches(1000))
-        assert [sum(map(len, batch)) for batch in batches] == [400, 400, 200]
-        assert all(400 <= i < 800 for group in batches[1] for i in group.ids)
-        assert [len(batch) for batch in workload.events_in_batches(70)] == [30, 30, 10]
+    @pytest.mark.parametrize("count", [1000, 1200, 0])
+    def test_batches_of_subscriptions(self, count: int) -> None:
+        groups = Fabret().subscriptions(count)
+        assert Fabret().arrivals(groups) == [groups]
+        batches = Fabret(subscription_batch=400).arrivals(groups)
+        sizes = {1000: [400, 400, 200], 1200: [400, 400, 400], 0: [0]}
+        assert [sum(map(len, batch)) for batch in batches] == sizes[count]
+        for at, batch in enumerate(batches):
+            assert all(400 * at <= i < 400 * (at + 1) for group in batch for i in group.ids)
 
     @pytest.mark.parametrize(
         ("parameters", "told"),
@@ -164,6 +162,8 @@ class TestFabret:
             ({"first_attribute": 32}, "first attribute 32: expected 0..31"),
             ({"event_attributes": 33}, "33 attributes per event: expected 0..32"),
             ({"operators": ()}, "operators: expected at least one"),
+            ({"subscription_batch": 0}, "subscription batch 0: expected at least 1"),
+            ({"event_batch": 0}, "event batch 0: expected at least 1"),
         ],
     )
     def test_parameters_that_contradict(self, parameters: dict[str, object], told: str) -> None:
