@@ -74,6 +74,8 @@ async def _follow(broker: str, type_name: str, publisher: str, sequence: int, js
 
 
 def _words(step: dict[str, Any]) -> str:
+    if "error" in step:
+        return f"{step['broker']}: {step['error']}"
     if not step["seen"]:
         return f"{step['broker']}: has not seen it, or not any more"
     links = ", ".join(step["links"]) or "no other broker"

@@ -84,19 +84,26 @@ async def follow(
     """What each broker did with an event, as it gets there: broker by broker from the one at `address`.
 
     A broker that the event was sent to is asked until it has it, `seconds` at the most; then the step says
-    that it has not been `seen`.
+    that it has not been `seen`. Of a broker that does not answer it says why, as `error`; where that is the
+    first, `ConnectError` or `RefusedError` is raised.
     """
     request = encode_follow(type_name, publisher, sequence)
     loop = asyncio.get_running_loop()
-    todo = [address]
+    todo = [("", address)]
     while todo:
-        where = todo.pop(0)
+        name, where = todo.pop(0)
         deadline = loop.time() + seconds
         while True:
-            step: Step = json.loads(decode_explanation(await call_broker(where, FOLLOW, request)))
+            try:
+                step: Step = json.loads(decode_explanation(await call_broker(where, FOLLOW, request)))
+            except (ConnectError, RefusedError) as error:
+                if not name:
+                    raise
+                step = {"broker": name, "seen": False, "error": str(error)}
+                break
             if step["seen"] or loop.time() > deadline:
                 break
             await asyncio.sleep(0.02)
         yield step
         if step["seen"]:
-            todo += [step["neighbours"][name]["address"] for name in step["links"]]
+            todo += [(name, step["neighbours"][name]["address"]) for name in step["links"]]

@@ -10,7 +10,7 @@ from running import QUOTE, Brokers, on_a_loop
 from covey.cli.explain import attributes
 from covey.cli.trace import _words
 from covey.matcher.errors import EventError
-from covey.overlay import Client, RefusedError
+from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.tracing import explain, follow
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
@@ -84,6 +84,31 @@ async def test_trace_follows_an_event_from_broker_to_broker() -> None:
         assert [(step["broker"], step["links"]) for step in steps] == [("b3", ["b2"]), ("b2", [])]
         (step,) = [s async for s in follow(overlay.address("b3"), "Quote", "nobody", 2, seconds=0.0)]
         assert not step["seen"]
+
+
+@on_a_loop
+async def test_a_broker_that_does_not_answer_ends_its_branch_of_a_trace_alone() -> None:
+    async with (
+        Brokers([("b1", "b2"), ("b1", "b3")]) as overlay,
+        Client(overlay.address("b1"), "feed") as feed,
+        Client(overlay.address("b2")) as lost,
+        Client(overlay.address("b3"), "near") as near,
+    ):
+        await feed.advertise(QUOTE)
+        await lost.subscribe("Quote")
+        mine = await near.subscribe("Quote")
+        await feed.publish("Quote", volume=1)
+        assert (await anext(mine))["volume"] == 1
+        await overlay.crash("b2")
+        steps = [step async for step in follow(overlay.address("b1"), "Quote", feed.publisher, 1)]
+        assert [(step["broker"], step["seen"]) for step in steps] == [
+            ("b1", True),
+            ("b2", False),
+            ("b3", True),
+        ]
+        assert _words(steps[1]) == f"b2: no broker answers at {overlay.address('b2')}"
+        with pytest.raises(ConnectError, match="no broker answers"):
+            await anext(follow(overlay.address("b2"), "Quote", feed.publisher, 1))
 
 
 def test_attributes_are_json_or_words() -> None:
