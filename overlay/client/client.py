@@ -280,7 +280,8 @@ class Client:
         `filter` is text, a `Filter`, or what the builder makes; the keyword arguments give its variables. A
         type name is looked up at the broker, unless this client subscribes to the type or advertises it:
         `RefusedError` (NOT_FOUND) if nobody has advertised it. An `EventType` needs no one. Raises
-        `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent.
+        `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent, and `NotSettledError`
+        after `timeout` seconds: then the subscription is taken back.
         """
         self._check_open()
         if isinstance(event_type, str):

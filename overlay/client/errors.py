@@ -27,4 +27,5 @@ class ClosedError(CoveyError):
 
 
 class NotSettledError(CoveyError, TimeoutError):
-    """A change has not taken effect everywhere within the time given. It stands, and will take effect."""
+    """A change has not taken effect everywhere within the time given. It stands, and will take effect; only a
+    new subscription is taken back, as nobody would hold it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from running import QUOTE, Brokers, on_a_loop
+from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventType
-from covey.overlay import Client, RefusedError
+from covey.overlay import Client, NotSettledError, RefusedError
 
 
 @on_a_loop
@@ -41,3 +41,29 @@ async def test_a_name_means_what_it_means_now() -> None:
         assert second.event_type == later
         await feed.publish("Quote", cost=2)
         assert (await anext(second))["cost"] == 2
+
+
+@on_a_loop
+async def test_a_subscription_that_has_not_settled_in_time_is_taken_back_other_changes_stand() -> None:
+    link = ("b1", "b2")
+    async with (
+        Brokers([link], proxied=[link]) as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b2"), "me") as me,
+    ):
+        await feed.advertise(QUOTE)
+        first = await me.subscribe("Quote", "price < $limit", limit=1)
+        proxy = overlay.proxies[link]
+        proxy.refusing = True
+        proxy.cut()
+        await until(lambda: not overlay.nodes["b2"].outlets["broker/b1"].connected)
+        with pytest.raises(NotSettledError):
+            await me.subscribe("Quote", "price > 100", timeout=0.1)
+        with pytest.raises(NotSettledError):
+            await first.update(limit=2, timeout=0.1)
+        proxy.refusing = False
+        await me.settled()
+        held = overlay.nodes["b2"].core.peers["client/me"].subscriptions
+        assert [(i, str(interest.filter), interest.values) for i, interest in held.items()] == [
+            (first.id, "price < $limit", {"limit": 2.0})
+        ]
