@@ -24,12 +24,24 @@ HELD = 1 << 62
 """In place of an epoch: wait for a neighbour that a starting broker has not heard yet (`release`)."""
 
 
+_SINGLY = 1000
+"""Up to how many messages of a source wait each by itself. What comes on top waits in runs, each as long as
+all before it: a neighbour that is out of reach for an hour costs some more entries, not millions.
+"""
+
+
 @dataclass(slots=True)
 class _Pending:
+    """One control message of a source; or, where many wait, a run of them from epoch `first` to `epoch`, with
+    the newest epoch that each neighbour is yet to acknowledge.
+    """
+
     source: Interface
     epoch: int
     missing: int = 0
     void: bool = False
+    first: int = 0
+    newest: dict[Interface, int] | None = None
 
 
 class Acks:
@@ -61,6 +73,9 @@ class Acks:
         epoch.
         """
         queue = self._queues.get(source)
+        if queue is not None and len(queue) >= _SINGLY:
+            self._prolong(queue, source, epoch, waits)
+            return
         pending: _Pending | None = None
         for neighbour, wanted in waits.items():
             if wanted > self._acknowledged.get(neighbour, 0):
@@ -78,6 +93,22 @@ class Acks:
             pending.epoch = queue[-1].epoch  # an Unadvertise that was overtaken
         queue.append(pending)
 
+    def _prolong(
+        self, queue: deque[_Pending], source: Interface, epoch: int, waits: Mapping[Interface, int]
+    ) -> None:
+        """As `open`, in the last run of the queue, or in a new one where that is as long as all before it."""
+        run = queue[-1]
+        if run.newest is None or epoch - run.first > run.first - queue[0].epoch:
+            run = _Pending(source, max(epoch, run.epoch), first=epoch, newest={})
+            queue.append(run)
+        assert run.newest is not None
+        run.epoch = max(epoch, run.epoch)
+        for neighbour, wanted in waits.items():
+            if self.outstanding(neighbour, wanted):
+                if neighbour not in run.newest:
+                    self._await(neighbour, wanted, run)
+                run.newest[neighbour] = max(wanted, run.newest.get(neighbour, 0))
+
     def _await(self, neighbour: Interface, epoch: int, pending: _Pending) -> None:
         self._serial += 1
         pending.missing += 1
@@ -94,7 +125,7 @@ class Acks:
             self._acknowledged[neighbour] = epoch
             heap = self._awaited.get(neighbour, [])
             while heap and heap[0][0] <= epoch:
-                self._arrived(heapq.heappop(heap)[2])
+                self._reached(neighbour, heapq.heappop(heap)[2])
         return True
 
     def defer(self, neighbour: Interface, epoch: int) -> None:
@@ -110,14 +141,18 @@ class Acks:
         heap = self._awaited.pop(neighbour, [])
         for wanted, serial, pending in sorted(heap):
             wanted = epoch if wanted == HELD else wanted
+            if pending.newest is not None and pending.newest[neighbour] == HELD:
+                pending.newest[neighbour] = epoch
             if self.outstanding(neighbour, wanted):
                 heapq.heappush(self._awaited.setdefault(neighbour, []), (wanted, serial, pending))
             else:
-                self._arrived(pending)
+                self._reached(neighbour, pending)
 
     def forget_neighbour(self, neighbour: Interface) -> None:
         """A neighbour is gone for good: nothing waits for it any longer."""
         for _, _, pending in sorted(self._awaited.pop(neighbour, [])):
+            if pending.newest is not None:
+                del pending.newest[neighbour]
             self._arrived(pending)
         self._sent.pop(neighbour, None)
         self._acknowledged.pop(neighbour, None)
@@ -127,6 +162,17 @@ class Acks:
         for pending in self._queues.pop(source, ()):
             pending.void = True
         self.ready.pop(source, None)
+
+    def _reached(self, neighbour: Interface, pending: _Pending) -> None:
+        """A neighbour has acknowledged an epoch that was awaited; of a run perhaps not yet the newest."""
+        if pending.newest is not None:
+            newest = pending.newest.pop(neighbour)
+            if self.outstanding(neighbour, newest):
+                pending.missing -= 1
+                self._await(neighbour, newest, pending)
+                pending.newest[neighbour] = newest
+                return
+        self._arrived(pending)
 
     def _arrived(self, pending: _Pending) -> None:
         pending.missing -= 1

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from unittest.mock import patch
 
-from covey.overlay.core.acks import Acks
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.overlay.core import acks as acks_module
+from covey.overlay.core.acks import HELD, Acks
 
 A, B, C = "broker/a", "broker/b", "client/c"
 
@@ -106,3 +112,74 @@ def test_sources_are_answered_in_order_of_completion(acks: Acks) -> None:
     acks.open(B, 6, {A: 2})
     acks.acknowledged(A, 3)
     assert acks.drain() == [(B, 6), (C, 1)]
+
+
+def test_what_waits_for_a_neighbour_out_of_reach_stays_small(acks: Acks) -> None:
+    for epoch in range(1, 100_001):
+        acks.sent(A, epoch)
+        acks.open(C, epoch, {A: epoch})
+    acks.check()
+    assert len(acks.pending()[C]) < 1100
+    assert len(acks.awaited()[A]) < 1100
+    acks.acknowledged(A, 99_999)
+    assert acks.drain()[0][1] < 100_000
+    acks.acknowledged(A, 100_000)
+    assert acks.drain() == [(C, 100_000)]
+    assert (acks.pending(), acks.awaited()) == ({}, {})
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("open"), st.sampled_from([C, "client/d"]), st.sets(st.sampled_from([A, B]))),
+        st.tuples(st.just("held"), st.just(C), st.just({A})),
+        st.tuples(st.sampled_from(["some", "all"]), st.sampled_from([A, B]), st.just(set[str]())),
+        st.tuples(
+            st.sampled_from(["defer", "release", "forget"]), st.sampled_from([A, B]), st.just(set[str]())
+        ),
+        st.tuples(st.just("gone"), st.just(C), st.just(set[str]())),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_runs_acknowledge_nothing_early_and_in_the_end_the_same(
+    steps: list[tuple[str, str, set[str]]],
+) -> None:
+    exact, short = Acks(), Acks()
+    sent = {A: 0, B: 0}
+    epochs = {C: 0, "client/d": 0}
+    heard: list[dict[str, int]] = [{}, {}]
+
+    def both(act: Callable[[Acks], object]) -> None:
+        for acks, said in zip((exact, short), heard, strict=True):
+            with patch.object(acks_module, "_SINGLY", 1000 if acks is exact else 2):
+                act(acks)
+            acks.check()
+            said.update(acks.drain())
+        assert all(epoch <= heard[0].get(source, 0) for source, epoch in heard[1].items())
+
+    for step, name, neighbours in [*steps, ("release", A, set()), ("all", A, set()), ("all", B, set())]:
+        if step in ("open", "held"):
+            waits = {}
+            for neighbour in sorted(neighbours):
+                sent[neighbour] += 1
+                both(lambda acks, n=neighbour: acks.sent(n, sent[n]))  # type: ignore[misc]
+                waits[neighbour] = HELD if step == "held" else sent[neighbour]
+            epochs[name] += 1
+            both(lambda acks: acks.open(name, epochs[name], waits))  # noqa: B023
+        elif step in ("some", "all"):
+            both(lambda acks: acks.acknowledged(name, sent[name] if step == "all" else sent[name] // 2))  # noqa: B023
+        elif step in ("defer", "release"):
+            sent[name] += 1
+            both(lambda acks: acks.sent(name, sent[name]))  # noqa: B023
+            both(lambda acks: getattr(acks, step)(name, sent[name]))  # noqa: B023
+        elif step == "forget":
+            both(lambda acks: acks.forget_neighbour(name))  # noqa: B023
+            sent[name] = 0
+        else:
+            both(lambda acks: acks.forget_source(name))  # noqa: B023
+            for said in heard:
+                said.pop(name, None)
+    assert heard[0] == heard[1]
+    assert exact.pending() == short.pending() == {}
