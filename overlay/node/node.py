@@ -23,6 +23,7 @@ from covey.overlay.core.explaining import explain, follow
 from covey.overlay.core.joining import join
 from covey.overlay.core.link import Link
 from covey.overlay.core.messages import (
+    Acknowledge,
     Connect,
     Disconnect,
     Drop,
@@ -33,6 +34,7 @@ from covey.overlay.core.messages import (
     Send,
     Tick,
     Unsubscribe,
+    Update,
 )
 from covey.overlay.core.size import events_in, size_of
 from covey.overlay.node.codec import Greeting, MessageError, Role, WireMessage, decode_message, event_bytes
@@ -43,6 +45,7 @@ from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
 log = logging.getLogger("covey.broker")
 
 _FLOOD = 50_000
+_TOGETHER = (Publish, Update, Acknowledge)
 
 
 class Node:
@@ -205,19 +208,23 @@ class Node:
     # --- messages ---------------------------------------------------------------------------------
 
     def take(self, outlet: Outlet, messages: tuple[WireMessage, ...]) -> None:
-        """Handle the messages of one frame from an interface; events that follow each other go together."""
-        events: list[Message] = []
+        """Handle the messages of one frame from an interface; events that follow each other go together, and
+        so do updates and acknowledgements, of which none says how to read the next.
+        """
+        together: list[Message] = []
         for wire in messages:
             message = self._understand(outlet, wire)
-            if isinstance(message, Publish):
-                events.append(message)
-            elif message is not None:
-                if events:
-                    self._feed_events(outlet, events)
-                    events = []
-                self._feed(outlet, message)
-        if events:
-            self._feed_events(outlet, events)
+            if message is None:
+                continue
+            if together and isinstance(message, Publish) is not isinstance(together[0], Publish):
+                self._feed(outlet, together)
+                together = []
+            together.append(message)
+            if not isinstance(message, _TOGETHER):
+                self._feed(outlet, together)
+                together = []
+        if together:
+            self._feed(outlet, together)
 
     def _understand(self, outlet: Outlet, wire: WireMessage) -> Message | None:
         """The message, or what was admitted of it; None if it was refused."""
@@ -227,9 +234,10 @@ class Node:
             outlet.link.consume(event_bytes(wire))
             if outlet.is_broker and error.refuse.count:
                 self._count_drop("malformed or of unknown type", error.refuse.count)
-            else:
-                self._refuse(outlet, error.refuse)
-            return None
+                return None
+            self._refuse(outlet, error.refuse)
+            # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
+            return Unsubscribe(error.refuse.epoch, 0) if error.refuse.epoch else None
         if not isinstance(message, Publish):
             return message
         outlet.link.consume(size_of(message))
@@ -240,13 +248,12 @@ class Node:
             self._refuse(outlet, refusal)
         return None if batch is None else Publish(batch)
 
-    def _feed_events(self, outlet: Outlet, events: list[Message]) -> None:
-        limits = self.overlay.limits
-        for message in join(events, limits.max_batch_events, limits.max_frame_bytes // 2):
-            self._feed(outlet, message)
-
-    def _feed(self, outlet: Outlet, message: Message) -> None:
-        self._perform(self.core.handle(message, outlet.interface, time.time()), outlet)
+    def _feed(self, outlet: Outlet, messages: list[Message]) -> None:
+        """Messages that may be handled together: events only, or no events."""
+        if isinstance(messages[0], Publish):
+            limits = self.overlay.limits
+            messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
+        self._perform(self.core.handle_all(messages, outlet.interface, time.time()), outlet)
 
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
@@ -254,9 +261,6 @@ class Node:
         self._refused += 1
         log.warning("refused to %s: %s", outlet.interface, refusal.reason.partition("\n")[0])
         outlet.send(refusal)
-        if refusal.epoch:
-            # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
-            self._feed(outlet, Unsubscribe(refusal.epoch, 0))
 
     def _perform(self, actions: list[Any], source: Outlet | None = None) -> None:
         for action in actions:
