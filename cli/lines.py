@@ -62,6 +62,6 @@ async def output_lines(output: asyncio.StreamReader, longest: int = _LONGEST_BYT
         yield _shown(line, length)
 
 
-def _shown(line: bytes, length: int) -> str:
+def _shown(line: bytes | bytearray, length: int) -> str:
     text = line.decode(errors="replace").rstrip()
     return text if length == len(line) else f"{text} ... ({length - len(line):,} more bytes)"

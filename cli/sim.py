@@ -114,11 +114,11 @@ def run(
     chosen = Scenario() if scenario is None else load_scenario(scenario)
     if system is not None:
         chosen = find_system(system).applied_to(chosen)
-    given = {name: context.params[name] for name in Scenario.__dataclass_fields__ if name in context.params}
-    given = {name: value for name, value in given.items() if value is not None}
+    options = {name: context.params.get(name) for name in Scenario.__dataclass_fields__}
+    changes = {name: value for name, value in options.items() if value is not None}
     if resubscribe is not None:
-        given["resubscribe"] = resubscribe.replace("-", "_")
-    chosen = chosen.having(**given)
+        changes["resubscribe"] = resubscribe.replace("-", "_")
+    chosen = chosen.having(**changes)
     if overlay is not None and topology is not None:
         raise typer.BadParameter("the overlay file has its own links", param_hint="--topology")
     if overlay is not None and brokers is not None:
