@@ -151,6 +151,9 @@ class Subscription:
                 self.delivered += 1
                 return event
             part = await self._next()
+            if self._events_of is not None:  # Another task reads, too, and has begun one meanwhile.
+                self._waiting.appendleft(part)
+                continue
             self._events.extend(events_of(part.batch))
             self._events_of = part
 

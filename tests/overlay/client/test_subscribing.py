@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventType
+from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, NotSettledError, RefusedError
+from covey.overlay.client.subscription import Claim
+from covey.overlay.core.client import DeliverTo
 
 
 @on_a_loop
@@ -67,3 +72,18 @@ async def test_a_subscription_that_has_not_settled_in_time_is_taken_back_other_c
         assert [(i, str(interest.filter), interest.values) for i, interest in held.items()] == [
             (first.id, "price < $limit", {"limit": 2.0})
         ]
+
+
+@on_a_loop
+async def test_several_tasks_may_read_one_subscription() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        mine = await me.subscribe(QUOTE)
+        released: list[int] = []
+        readers = [asyncio.create_task(anext(mine)) for _ in range(2)]
+        await asyncio.sleep(0)
+        for number in (1, 2):
+            batch = EventBatch.from_pylist(QUOTE, [{"volume": 3 * number + i} for i in range(3)])
+            mine._put(DeliverTo(mine.id, batch, 0), Claim(number, 1, partial(released.append, number)))
+        events = [*await asyncio.gather(*readers), *[await anext(mine) for _ in range(4)]]
+        assert [event["volume"] for event in events] == [3, 4, 5, 6, 7, 8]
+        assert released == [1, 2]
