@@ -5,7 +5,7 @@ then, later changes notwithstanding: where a subscription changes faster than th
 answers to many changes are on their way at once, and to count only those that arrive before the next change
 would count only the fast ones.
 
-Invariant: kept are the values of every open change, those before it, and the newest two; at most `OPEN`
+Invariant: kept are the values of every open change, those before it, and the newest; at most `OPEN`
 changes are open, and the oldest is given up for a new one.
 """
 
@@ -48,22 +48,21 @@ class Changes:
         self._let_go()
         return self.newest
 
-    def deliver(self, event: Mapping[str, Any], at_ns: int = 0) -> tuple[bool, list[int]]:
-        """An event that entered the overlay at this time has been delivered: whether the newest change wants
-        it and the values before it do not, and the changes that it answers, which are closed by it. Cost: one
-        columnwise evaluation; where values move by themselves, one for each open change."""
-        if not self.newest:
-            return False, []
+    def deliver(self, event: Mapping[str, Any], at_ns: int = 0) -> list[int]:
+        """An event that entered the overlay at this time has been delivered: the changes that it answers, and
+        so closes. Cost: one columnwise evaluation; where values move by themselves, one for each open change.
+        """
+        if not self._open:
+            return []
         wanting = set(self._columns.wanting(event, lambda number: still(self._values[number], at_ns)))
-        only_new = self.newest in wanting and self.newest - 1 not in wanting
         answered = [number for number in self._open if number in wanting and number - 1 not in wanting]
         if answered:
             self._open = [number for number in self._open if number not in answered]
             self._let_go()
-        return only_new, answered
+        return answered
 
     def _let_go(self) -> None:
-        needed = {self.newest, self.newest - 1, *self._open, *(number - 1 for number in self._open)}
+        needed = {self.newest, *self._open, *(number - 1 for number in self._open)}
         for number in self._rows.keys() - needed:
             self._columns.discard(self._rows.pop(number))
             del self._values[number]

@@ -24,7 +24,6 @@ them depends on the machine. A trace without `ended` is that of a run that broke
                   subscribed, updated, answered: the number of the change (`sim/changes.py`);
                   settled: the epoch;
                   worked: how long the broker has been busy, in nanoseconds since the start
-    only_new      delivered: whether the event matches the newest values and not those before them
     values        as JSON; published: the event; subscribed, updated: all values of the subscription,
                   of which those that move are objects of value, rate (per second) and since_ns
     text          the filter of a subscription, the reason of a refusal; begun: the scenario as JSON
@@ -69,7 +68,6 @@ SCHEMA = pa.schema(
         ("sequence", pa.int64()),
         ("subscription", pa.int64()),
         ("count", pa.int64()),
-        ("only_new", pa.bool_()),
         ("values", pa.string()),
         ("text", _WORD),
     ]
@@ -156,7 +154,6 @@ class Trace(Watcher):
         sequence: int | None = None,
         subscription: int | None = None,
         count: int | None = None,
-        only_new: bool | None = None,
         values: str | None = None,
         text: str | None = None,
     ) -> None:
@@ -172,7 +169,6 @@ class Trace(Watcher):
                 sequence,
                 subscription,
                 count,
-                only_new,
                 values,
                 text,
             )
@@ -314,9 +310,9 @@ class Trace(Watcher):
         changes = self._changes.get((client.name, subscription_id))
         events = [{}] * len(batch) if changes is None else batch.to_pylist()
         for event, sequence in zip(events, batch.sequences().tolist(), strict=True):
-            only_new, answered = (False, []) if changes is None else changes.deliver(event, batch.ingress_ns)
+            answered = [] if changes is None else changes.deliver(event, batch.ingress_ns)
             which = client.name, client.broker, name, batch.publisher, sequence, subscription_id
-            self._row("delivered", *which, only_new=only_new)
+            self._row("delivered", *which)
             for number in answered:
                 self._row("answered", *which, count=number)
 

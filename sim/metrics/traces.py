@@ -27,7 +27,7 @@ from covey.sim.trace import SCHEMA, part_name, parts_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEEDED = [name for name in SCHEMA.names if name not in ("only_new", "values")]
+_NEEDED = [name for name in SCHEMA.names if name != "values"]
 
 
 class RunsError(CoveyError, ValueError):

@@ -13,29 +13,29 @@ BELOW = parse("price < $limit", TYPE)
 
 def test_nothing_is_answered_before_the_first_change() -> None:
     changes = Changes(BELOW, {"limit": 10})
-    assert changes.deliver({"price": 5}) == (False, [])
+    assert changes.deliver({"price": 5}) == []
 
 
 def test_the_first_event_that_only_the_new_values_want_answers_a_change_and_no_later_one_does() -> None:
     changes = Changes(BELOW, {"limit": 10})
     assert changes.change({"limit": 20}) == 1
-    assert changes.deliver({"price": 5}) == (False, [])
-    assert changes.deliver({"price": 15}) == (True, [1])
-    assert changes.deliver({"price": 15}) == (True, [])
+    assert changes.deliver({"price": 5}) == []
+    assert changes.deliver({"price": 15}) == [1]
+    assert changes.deliver({"price": 15}) == []
 
 
 def test_a_change_stays_open_over_later_changes() -> None:
     changes = Changes(BELOW, {"limit": 10})
     assert [changes.change({"limit": limit}) for limit in (20, 5, 30)] == [1, 2, 3]
-    assert changes.deliver({"price": 15}) == (True, [1, 3])
-    assert changes.deliver({"price": 7}) == (True, [])
+    assert changes.deliver({"price": 15}) == [1, 3]
+    assert changes.deliver({"price": 7}) == []
 
 
 def test_the_oldest_open_change_is_given_up_for_a_new_one() -> None:
     changes = Changes(BELOW, {"limit": 0})
     for step in range(OPEN + 5):
         changes.change({"limit": 10 if step % 2 == 0 else 0})
-    _, answered = changes.deliver({"price": 5})
+    answered = changes.deliver({"price": 5})
     assert answered == [number for number in range(6, OPEN + 6) if number % 2]
     assert len(changes._rows) <= OPEN + 2
 
@@ -52,6 +52,5 @@ def test_random_changes_agree_with_the_definition() -> None:
             continue
         price = draw.randrange(100)
         expected = [n for n in sorted(opened)[-OPEN:] if limits[n - 1] <= price < limits[n]]
-        only_new = len(limits) > 1 and limits[-2] <= price < limits[-1]
-        assert changes.deliver({"price": price}) == (only_new, expected)
+        assert changes.deliver({"price": price}) == expected
         opened -= set(expected)

@@ -73,7 +73,7 @@ CLOCK_STEPS = [
     row("phase", 1_000, name="running"),
     row("updated", 1_100, **MINE, count=1),
     row("published", 1_200, node="client/p", **EVENT),
-    row("delivered", 300, **MINE, **EVENT, only_new=True),
+    row("delivered", 300, **MINE, **EVENT),
     row("answered", 400, **MINE, **EVENT, count=1),
     row("updated", 1_500, **MINE, count=2),
     row("published", 1_600, node="client/p", publisher="p", sequence=2),

@@ -131,12 +131,12 @@ def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
     published = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "published"}
     got = [row for row in rows if row["kind"] == "delivered"]
     assert {(row["publisher"], row["sequence"]) for row in got} <= published
-    assert {row["only_new"] for row in got} == {True, False}
+    assert 0 < kinds.count("answered") <= kinds.count("updated")
     assert {row["name"] for row in rows if row["kind"] == "control"} >= {"Advertise", "Subscribe", "Update"}
     assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
 
 
-def test_a_delivery_that_only_the_newest_values_want_is_marked(tmp_path: Path) -> None:
+def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path: Path) -> None:
     run = Run(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
     load = run.load
     from covey.matcher import EventBatch
@@ -159,8 +159,12 @@ def test_a_delivery_that_only_the_newest_values_want_is_marked(tmp_path: Path) -
         publisher.publish(EventBatch.from_pylist(event_type, [{"price": 5}, {"price": 15}, {"price": 25}]))
         simulation.run()
     rows = pq.read_table(tmp_path / "t").to_pylist()
-    marks = [(row["sequence"], row["only_new"]) for row in rows if row["kind"] == "delivered"]
-    assert marks == [(1, False), (2, True)]
+    told = [row for row in rows if row["kind"] in ("delivered", "answered")]
+    assert [(row["kind"], row["sequence"]) for row in told] == [
+        ("delivered", 1),
+        ("delivered", 2),
+        ("answered", 2),
+    ]
 
 
 def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
