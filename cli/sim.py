@@ -167,13 +167,7 @@ def _say(report: Report) -> None:
         print(f"  the busiest broker worked {report.busiest_share:.1%} of the time")
     if report.trace_rows:
         print(f"  {report.trace_rows:,} rows of trace")
-    verdict = "no violation"
-    if report.counts:
-        verdict = ", ".join(f"{count} of {what}" for what, count in report.counts.items())
-    print(
-        f"  checkers: {verdict} ({report.owed:,} deliveries were owed; {report.links_checked} of "
-        f"{max(report.brokers - 1, 0):,} links compared)"
-    )
+    print(f"  checkers: {report.verdict}")
     for finding in report.findings[:_SHOWN]:
         print(f"    {finding}")
 

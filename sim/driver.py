@@ -49,6 +49,11 @@ class Report:
     published: int = 0
     delivered: int = 0
     owed: int = 0
+    """Deliveries that were owed, whether they came or not."""
+    lost: int = 0
+    """Those of them that met a change and did not come, where a change may lose them."""
+    excused: int = 0
+    """Events published while nothing was owed: before an advertisement had taken effect, or after a crash."""
     updates: int = 0
     crossings: int = 0
     """Events that crossed a link between brokers, once for each link."""
@@ -59,6 +64,26 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     """How often each property was found not to hold."""
     findings: list[str] = field(default_factory=list)
+
+    def judged(self, judge: Judge, findings: Findings) -> None:
+        """Take over what the judge has counted, and what all checkers have found."""
+        self.delivered, self.owed = judge.delivered_events, judge.owed_events
+        self.lost, self.excused = judge.lost_events, judge.excused_events
+        self.counts = dict(findings.counts)
+        self.findings = [str(finding) for finding in findings.first]
+
+    @property
+    def verdict(self) -> str:
+        """In words, what the checkers found and how much they judged."""
+        found = ", ".join(f"{count} of {what}" for what, count in self.counts.items()) or "no violation"
+        parts = [f"{self.owed:,} deliveries were owed"]
+        if self.lost:
+            parts.append(f"{self.lost:,} of them were lost to changes")
+        if self.excused:
+            parts.append(f"{self.excused:,} events were published while nothing was owed")
+        if self.links_checked:
+            parts.append(f"{self.links_checked} of {self.brokers - 1:,} links compared")
+        return f"{found} ({'; '.join(parts)})"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -243,12 +268,9 @@ class Run:
         report.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
             1 if sys.platform == "darwin" else 1024
         )
-        report.delivered = self.judge.delivered_events
-        report.owed = self.judge.owed_events
         report.crossings = self.traffic.events
         report.links_checked = checked
-        report.counts = dict(self.findings.counts)
-        report.findings = [str(finding) for finding in self.findings.first]
+        report.judged(self.judge, self.findings)
 
 
 def busiest_share(before: Mapping[str, int], after: Mapping[str, int], took_ns: int) -> float:

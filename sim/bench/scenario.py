@@ -116,7 +116,8 @@ class RealRun:
             self.judge.quiet()
             self.report.real_s = round(time.perf_counter() - started, 3)
             await asyncio.gather(*(subscriber.end() for subscriber in subscribers))
-        return self._sum_up()
+        self.report.judged(self.judge, self.findings)
+        return self.report
 
     def _begins(self, phase: str) -> None:
         if self._trace is not None:
@@ -239,14 +240,6 @@ class RealRun:
                     self.report.crossings += events
                 if self._trace is not None:
                     self._trace.counted(interface, f"broker/{broker}", received, events)
-
-    def _sum_up(self) -> Report:
-        report = self.report
-        report.delivered = self.judge.delivered_events
-        report.owed = self.judge.owed_events
-        report.counts = dict(self.findings.counts)
-        report.findings = [str(finding) for finding in self.findings.first]
-        return report
 
 
 def new_of(counters: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[dict[str, int], int]:

@@ -8,15 +8,27 @@ beside them. Runs are simulated (`jayaram_runs.py`), their metrics computed by S
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from covey.sim.reproduce.jayaram_findings import best, figures, table_1, work
 from covey.sim.reproduce.jayaram_runs import experiments, play_experiments
+from covey.sim.reproduce.points import Played
 from covey.sim.reproduce.report import Plan, Report, Say
 
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"
 )
+
+
+def judged(played: Sequence[Played]) -> str:
+    """A sentence on what the checkers found in all runs."""
+    violations = sum(each.violations for each in played)
+    found = "no violation"
+    if violations:
+        first = next(finding for each in played for finding in each.findings)
+        found = f"violations, {violations:,} in all, such as: {first}"
+    return f"The checkers judged {len(played)} runs and found {found}."
 
 
 def run(plan: Plan, say: Say) -> Report:
@@ -28,7 +40,6 @@ def run(plan: Plan, say: Say) -> Report:
         findings += [*figures(result), work(result)]
     findings.append(best(results))
     played = [each for result in results for each in result.played.values()]
-    wrong = [finding for each in played for finding in each.findings]
     notes = [
         "All systems share links, sessions and process and differ in what matches, in how the poset is "
         "kept and in how a subscription changes. Re-subscription is subscribe first, then unsubscribe; the "
@@ -36,7 +47,6 @@ def run(plan: Plan, say: Say) -> Report:
         "Time is virtual. A broker is charged the processor time that the real routing core took, times a "
         "factor that stands for rates too high to simulate: slowed k times at a rate f it is as busy as "
         "one at full speed at k times f. Links add 10 ms, as in the paper.",
-        f"The checkers judged {len(played)} runs and found "
-        + ("no violation." if not wrong else f"violations, such as: {wrong[0]}."),
+        judged(played),
     ]
     return Report("jayaram", CITATION, plan.size, findings, notes)

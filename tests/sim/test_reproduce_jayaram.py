@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from covey.sim.reproduce import Plan
+from covey.sim.reproduce.jayaram import judged
 from covey.sim.reproduce.jayaram_findings import best, figures, table_1, work
 from covey.sim.reproduce.jayaram_runs import compare, experiments, play_experiments
+from covey.sim.reproduce.points import Played
 from covey.sim.systems import SYSTEMS
 
 
@@ -34,6 +36,15 @@ def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
         assert finding.rows
         assert len({tuple(row) for row in finding.rows}) == 1
         assert finding.verdict.endswith(".")
+
+
+def test_what_the_checkers_found_is_told_with_its_number() -> None:
+    good, bad = Played("a", (), 0, ()), Played("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",))
+    assert judged([good, good]) == "The checkers judged 2 runs and found no violation."
+    assert judged([good, bad]) == (
+        "The checkers judged 2 runs and found violations, 1,203 in all, such as: "
+        "drop at 1.0 s: b1 dropped 2 events."
+    )
 
 
 def test_every_figure_of_the_paper_is_planned_at_every_size() -> None:

@@ -136,6 +136,27 @@ def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
     assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
 
 
+def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    lossy = SMALL.having(routing="static", resubscribe="old_first", event_rate=80.0, jitter_ms=30.0)
+    run = Run(lossy)
+    run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
+    report = run.play(trace)
+    keys: dict[str, set[tuple[object, ...]]] = {"owed": set(), "excused": set(), "delivered": set()}
+    for row in pq.read_table(trace).to_pylist():
+        if row["kind"] in keys:
+            which = row["node"], row["subscription"], row["publisher"], row["sequence"]
+            keys[row["kind"]].add(which)
+    assert report.lost == len(keys["owed"] - keys["excused"] - keys["delivered"]) > 0
+    assert report.excused == 0
+    assert f"owed; {report.lost:,} of them were lost to changes; 11 of 11 links" in report.verdict
+    crashed = Run(SMALL.having(crashes=1)).play()
+    assert (crashed.lost, crashed.published > crashed.excused > 0) == (0, True)
+    assert f"{crashed.excused:,} events were published while nothing was owed; 11 of 11" in crashed.verdict
+    plain = Run(SMALL).play()
+    assert plain.verdict == f"no violation ({plain.owed:,} deliveries were owed; 11 of 11 links compared)"
+
+
 def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path: Path) -> None:
     run = Run(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
     load = run.load
