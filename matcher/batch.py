@@ -2,7 +2,7 @@
 
 Invariants: the columns are exactly `event_type.arrow_schema`, their contents are valid (UTF-8 included), and
 event i has the identity (publisher, sequences()[i]). A batch never changes; passing one on re-uses the bytes
-it arrived in. DESIGN section 2 ("Events travel and are matched in batches") and section 5 (event identity).
+it arrived in.
 """
 
 from __future__ import annotations

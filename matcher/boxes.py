@@ -7,7 +7,7 @@ filter matches an event exactly when all parts of one of its boxes hold.
 Boxes that no event can enter whatever the variables' values are left out; `()` says the filter matches
 nothing, `((),)` that it matches everything. A box whose bounds are variables may still be empty for some
 values. The form is capped, for it can be exponentially longer than the filter: over the cap there are no
-boxes and the tree itself is to be matched (DESIGN section 2; Bittner and Hinze 2005).
+boxes and the tree itself is to be matched (Bittner and Hinze 2005).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one
 subscription; a call that raises has changed nothing; each event is answered as `Filter.matches` answers
-it, with every id once. DESIGN section 3 fixes the interface, so that engines can be exchanged without
+it, with every id once. The interface is fixed, so that engines can be exchanged without
 touching callers.
 """
 

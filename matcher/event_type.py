@@ -1,7 +1,7 @@
 """Event types: a name and ordered, typed, nullable attributes.
 
 The schema of a type is its attribute list. Two types are the same when their names and attribute lists, order
-included, are the same. DESIGN: an advertisement declares a type; a second schema under one name is an error.
+included, are the same. An advertisement declares a type; a second schema under one name is an error.
 """
 
 from __future__ import annotations

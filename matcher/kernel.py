@@ -3,7 +3,7 @@ the GIL.
 
 Invariant: importing a kernel module compiles nothing. A kernel is compiled, or loaded from the cache, by
 `compile_kernels` (`compiling.py`), which engines call when they are created; it never compiles a second
-signature (DESIGN section 3). A cached kernel is used only while the source it was compiled from is unchanged:
+signature. A cached kernel is used only while the source it was compiled from is unchanged:
 its own module and those it imports helpers and constants from.
 """
 

@@ -15,7 +15,7 @@
 
 Invariant: apart from those, `lower_key(v) <= key(x)` exactly when `x >= v`, for every kind of v that x
 compares with (int64 with 10.5, float64 with 2**53 + 1). A bound beyond all values is NOTHING (lower) or
-MISSING (upper), which no value's key meets. DESIGN section 2, "One representation for speed".
+MISSING (upper), which no value's key meets.
 """
 
 from __future__ import annotations

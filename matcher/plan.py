@@ -3,7 +3,7 @@
 Filters that differ in constants alone, or in the values of their variables, share a plan. It says per box
 which columns are tested and which operand gives each bound; the operands' values then make the rows. A test
 of a plan has at most one bound on a side: `price > $a and price > 5` is two tests of one column, so that a
-new value of `$a` is one word to write (DESIGN section 3: UPD is a write in place).
+new value of `$a` is one word to write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The brute-force oracle: every event against every filter, one by one, in plain Python.
 
 Invariant: an answer is what `Filter.matches` says, nothing cleverer. It shares no code with the engines,
-which are tested against it under churn (DESIGN section 3).
+which are tested against it under churn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The client library: publish events, subscribe to what matters, and move subscriptions while events flow.
 
 The protocol is the sans-IO `ClientSession`'s; this module lends it a connection and a clock. All calls
-belong on one event loop. DESIGN sections 4, 5 and 8.
+belong on one event loop.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariants: events leave in the order in which they were published; a call to publish returns once the broker
 has taken its events, and raises if it has not. An idle link takes what there is at once; while frames are in
 flight, events gather, so batches form by themselves; none has more bytes than a frame takes, unless it is a
-single event. DESIGN sections 2 and 8.
+single event.
 """
 
 from __future__ import annotations

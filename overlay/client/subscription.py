@@ -3,7 +3,6 @@
 Invariant (STRICTNESS, Jayaram et al., Fig. 5): what is handed out matches the filter under the newest
 values, also where it was waiting here when they changed. What waits here counts against the credit that the
 client has granted its broker: a user who does not read holds back the broker, not this process's memory.
-DESIGN sections 4 and 8.
 """
 
 from __future__ import annotations

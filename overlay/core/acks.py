@@ -1,5 +1,4 @@
-"""Which control messages have taken effect here and beyond: the bookkeeping behind UPD-ACK (DESIGN section
-4).
+"""Which control messages have taken effect here and beyond: the bookkeeping behind UPD-ACK.
 
 A control message of a source is *complete* when every neighbour that it waits for has acknowledged the epoch
 that it waits for there. Acknowledgements are cumulative: a source hears of an epoch once it and all before it

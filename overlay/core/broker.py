@@ -1,5 +1,4 @@
-"""The broker of Jayaram et al. (Figs. 3 and 6, with the mends of DESIGN section 4), as a function of its
-messages.
+"""The broker of Jayaram et al. (Figs. 3 and 6, with what the listings lack), as a function of its messages.
 
 All routing state (`tables.py`) changes through `Broker.handle` alone (and `handle_all`, for messages that
 arrived together): a message and the interface it came from go in, a list of actions comes out. Same input,

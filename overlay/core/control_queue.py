@@ -5,7 +5,7 @@ An Update that waits takes up the values of later Updates of the same subscripti
 place; the newest epoch then still follows, on an Update without values if need be, so that the peer
 acknowledges an epoch only when values at least as new have taken effect. Only a run of Updates is merged:
 what creates, replaces or removes a subscription is never passed. Of Acknowledges, which are cumulative, the
-newest one stands for all. DESIGN section 4 ("latest wins").
+newest one stands for all.
 
 So an Update may pass others, and one that gives something up may come before one that takes it over. The peer
 must then see nothing in between: what lies between the two places leaves in one frame, whose messages take

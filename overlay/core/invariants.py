@@ -1,6 +1,6 @@
 """What holds of a broker between any two messages, each stated once, as a check.
 
-Written from DESIGN section 4 and not from the code that keeps it: everything is computed anew by scanning.
+Written from what is to hold, not from the code that keeps it: everything is computed anew by scanning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Puts messages with events together that would otherwise travel, and be matched, one by one.
 
 Where a link is busy events gather; what gathered leaves as one batch. Invariant: the same events, in the
-same order, for the same subscriptions. DESIGN section 2 ("batches form by themselves").
+same order, for the same subscriptions.
 """
 
 from __future__ import annotations

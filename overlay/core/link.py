@@ -9,7 +9,7 @@ the peer has said that it arrived. A frame that arrives twice is dropped, a gap 
 only while their bytes are within the credit that the peer granted. Control needs no credit and overtakes
 events; Unadvertise needs none either but keeps its place behind the events before it. While
 `frames_in_flight` frames are unacknowledged no events leave, and with `CONTROL_IN_FLIGHT` no control, so that
-messages gather while the link is busy. DESIGN section 5.
+messages gather while the link is busy.
 """
 
 from __future__ import annotations

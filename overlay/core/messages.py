@@ -6,7 +6,7 @@ that begins with its sort, `broker/b2` or `client/trader-1`, so that a client ca
 Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe,
 Unsubscribe, Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1.
 `Acknowledge(epoch)` answers that everything up to that epoch has been applied by the answering broker and
-by every broker beyond it that had to know (the UPD-ACK of DESIGN section 4). Epochs say what has taken
+by every broker beyond it that had to know (UPD-ACK). Epochs say what has taken
 effect; the frames below say what has arrived.
 
 Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one

@@ -1,7 +1,7 @@
 """How large a message is on a link.
 
 Invariant: for messages that carry events the size follows from what both ends see, so that the bytes that
-one end counts against its credit are the bytes that the other end grants again. DESIGN section 5 (credit).
+one end counts against its credit are the bytes that the other end grants again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Interfaces that come, come back without their memory, and go; resynchronisation (DESIGN section 5).
+"""Interfaces that come, come back without their memory, and go; resynchronisation.
 
 A neighbour that comes is told everything between SyncBegin and SyncEnd, in ordinary messages. What it said
 before stays until its own SyncEnd, and what it has not repeated by then is void.

@@ -4,7 +4,6 @@ Bytes become a `Greeting` or a `Frame` whose messages are still in wire form (`d
 core messages one by one (`decode_message`), since what a message means may depend on the schema that the one
 before it declared. Invariants: decoding what was encoded gives an equal message; bytes from a peer raise
 `MalformedPacketError` or `MessageError`, never anything else; the bytes of a batch pass through unchanged.
-DESIGN section 1, STYLE "Shape of the code".
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Invariant: what `load_overlay` returns is sound: names and addresses are unique, links join known brokers,
 and the links form a tree, since the routing of Jayaram et al. (section 3) holds for acyclic overlays. Every
 mistake is a `ConfigError` of one sentence that names the file, the field, the value and what was expected.
-DESIGN section 7.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Invariant: every event of a batch from a client is either handed on, stamped with the time it entered the
 overlay, or refused by a sentence that names its size and the limit; a refused event takes no other with it.
-DESIGN section 5.
 """
 
 from __future__ import annotations

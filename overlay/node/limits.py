@@ -1,7 +1,7 @@
 """What a broker accepts and keeps: sizes of events and frames, lives and queues of sessions, slow consumers.
 
 Invariant: whatever a publisher or a slow consumer does, what a broker holds for it is bounded, and what is
-given up is counted. DESIGN section 5.
+given up is counted.
 """
 
 from __future__ import annotations

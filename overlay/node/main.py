@@ -2,8 +2,7 @@
 
 SIGTERM and SIGINT drain it: new connections are turned away, what was accepted reaches the next stop (for at
 most `DRAIN_S` seconds), peers are told, and the process exits with 0. What is wrong with the configuration
-is one clear line and exit status 2; an address that cannot be had is one line and exit status 1. DESIGN
-section 7.
+is one clear line and exit status 2; an address that cannot be had is one line and exit status 1.
 """
 
 from __future__ import annotations

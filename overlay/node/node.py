@@ -3,8 +3,7 @@
 It decides nothing about routing: messages go into `Broker.handle` in the order in which they arrived, and
 actions are carried out in the order in which they come back. What it does decide is who may send how much
 (credit), how long the session of a client outlives its connection (lease), and what a full queue means
-(`outlets.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock. DESIGN
-sections 1 and 5.
+(`outlets.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariant: the events that wait for an interface are bounded. While the interface is there, or was a moment
 ago, a full queue holds back the sources of events (no credit is granted), except where a client chose to
 lose events or its session instead; once it has been away for longer, the oldest events give way. Every event
-given up is counted. DESIGN section 5 (credit, sessions, slow consumers).
+given up is counted.
 """
 
 from __future__ import annotations

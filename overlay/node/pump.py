@@ -2,7 +2,7 @@
 
 Two loops, one that reads and one that writes, and a timer for acknowledgements that found no frame to ride
 on. Nothing polls: an idle connection costs nothing. The pump ends when the connection does; the link
-outlives it. DESIGN section 5.
+outlives it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulator: the overlay's own broker, client and link logic in virtual time (DESIGN section 6)."""
+"""The simulator: the overlay's own broker, client and link logic in virtual time."""
 
 from covey.sim.simulator.costs import Calibrated, Costs, Free, Measured
 from covey.sim.simulator.simulation import Simulation

@@ -1,4 +1,4 @@
-"""Random histories of a whole overlay, and the checkers that judge them (DESIGN section 6).
+"""Random histories of a whole overlay, and the checkers that judge them.
 
 A history is drawn from one seed: brokers in a random tree, clients that come, go, advertise, publish,
 subscribe, update and cancel, brokers that crash; in between messages arrive in an order that reliable links

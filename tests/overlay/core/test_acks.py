@@ -1,4 +1,4 @@
-"""Acknowledgements: cumulative, in order, never in a ring (DESIGN section 4, updates that can be awaited)."""
+"""Acknowledgements: cumulative, in order, never in a ring (updates that can be awaited)."""
 
 from __future__ import annotations
 

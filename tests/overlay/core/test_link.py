@@ -1,4 +1,4 @@
-"""A link end by itself, and two of them over a connection that breaks anywhere (DESIGN section 5)."""
+"""A link end by itself, and two of them over a connection that breaks anywhere."""
 
 from __future__ import annotations
 

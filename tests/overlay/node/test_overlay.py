@@ -1,4 +1,4 @@
-"""Brokers and clients over real connections: what arrives, and what survives (DESIGN sections 4, 5)."""
+"""Brokers and clients over real connections: what arrives, and what survives."""
 
 from __future__ import annotations
 
