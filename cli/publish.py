@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli.options import Json
+from covey.cli.waiting import Waiting, run_until_signal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ def publish(
     if file != "-" and not Path(file).is_file():
         raise CoveyError(f"{file}: no such file")
     declared = schema_of(type_name, schema) if schema is not None else None
-    published, bad, seconds = asyncio.run(_publish(type_name, declared, file, broker, rate, name))
+    published, bad, seconds = run_until_signal(_publish(type_name, declared, file, broker, rate, name))
     if json_output:
         print(json.dumps({"published": published, "refused": bad, "seconds": round(seconds, 3)}))
     else:
@@ -102,7 +103,7 @@ async def _publish(
 
     async with Client(broker, name=name, connect_timeout=_CONNECT_S) as client:
         event_type = declared or await known_type(client, type_name)
-        await client.advertise(event_type)
+        await Waiting(client).settle(client.advertise(event_type))
         start = time.perf_counter()
         pace = _Pace(rate)
         if file == "-":

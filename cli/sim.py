@@ -95,11 +95,11 @@ def run(
     Example: covey sim --brokers 1000 --subscribers 100000 --publishers 100 --seed 7
     """
     if context.invoked_subcommand is not None:
-        given = [option.opts[0] for option in context.command.params if _is_given(context, option.name)]
-        if given:
+        early = [option.opts[0] for option in context.command.params if _is_given(context, option.name)]
+        if early:
             raise typer.BadParameter(
                 f"expected behind {context.invoked_subcommand}, which has options of its own",
-                param_hint=", ".join(given),
+                param_hint=", ".join(early),
             )
         return
     from covey.cli.progress import progress

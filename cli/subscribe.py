@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from covey.cli.waiting import Waiting, run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from covey.overlay import Subscription
 
 _CONNECT_S = 5.0
+_UNDER_WAY = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 
@@ -56,10 +59,7 @@ def subscribe(
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
     words = [word for given in set_values or [] for word in given.split() if word]
-    status = asyncio.run(
-        _subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless)
-    )
-    raise typer.Exit(status)
+    run_until_signal(_subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless))
 
 
 async def _subscribe(
@@ -72,7 +72,7 @@ async def _subscribe(
     name: str | None,
     json_output: bool,
     gapless: bool,
-) -> int:
+) -> None:
     from covey.cli.publish import known_type, schema_of
     from covey.matcher import parse
     from covey.overlay import Client
@@ -85,29 +85,20 @@ async def _subscribe(
         seen.append(connected)
 
     seen: list[bool] = []
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(broker, name=name, connect_timeout=_CONNECT_S, on_state=on_state) as client:
         event_type: EventType = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)
         )
         parsed = parse(filter, event_type)
         values = read_values(words, parsed)
-        subscription = await client.subscribe(event_type, parsed, values=values)
+        waiting = Waiting(client)
+        subscription = await waiting.settle(client.subscribe(event_type, parsed, values=values))
         print(f"subscribed to {type_name}: {filter or 'every event'}", file=sys.stderr)
-        tasks = {
-            asyncio.create_task(_print_events(subscription, count, json_output)),
-            asyncio.create_task(stop.wait()),
-        }
-        moves = asyncio.create_task(_move(subscription, gapless))
-        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*pending, moves):
-            task.cancel()
-        await asyncio.gather(*pending, moves, return_exceptions=True)
-        for task in done:
-            task.result()
-    return 0
+        moves = asyncio.create_task(_move(subscription, gapless, waiting))
+        with suppress(asyncio.CancelledError):  # a signal is how this ends
+            await _print_events(subscription, count, json_output)
+        moves.cancel()
+        await asyncio.wait({moves})
 
 
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
@@ -137,22 +128,30 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
     return values
 
 
-async def _move(subscription: Subscription, gapless: bool) -> None:
-    """Give variables new values as they are typed in."""
+async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
+    """Give variables new values as they are typed in, without waiting for those before."""
     from covey.cli.lines import stdin_lines
+
+    room = asyncio.Semaphore(_UNDER_WAY)
+    async with asyncio.TaskGroup() as moves:
+        async for line in stdin_lines():
+            if line.strip():
+                await room.acquire()
+                move = moves.create_task(_apply(subscription, line.strip(), gapless, waiting))
+                move.add_done_callback(lambda _: room.release())
+
+
+async def _apply(subscription: Subscription, line: str, gapless: bool, waiting: Waiting) -> None:
     from covey.matcher.errors import CoveyError
 
-    async for line in stdin_lines():
-        if not line.strip():
-            continue
-        try:
-            values = read_values(line.split(), subscription.filter)
-            start = time.perf_counter()
-            await subscription.update(values=values, gapless=gapless)
-            took_ms = (time.perf_counter() - start) * 1e3
-            print(f"{line.strip()}: applied in {took_ms:.1f} ms", file=sys.stderr, flush=True)
-        except CoveyError as error:
-            print(f"covey: {error}", file=sys.stderr, flush=True)
+    try:
+        values = read_values(line.split(), subscription.filter)
+        start = time.perf_counter()
+        await waiting.settle(subscription.update(values=values, gapless=gapless))
+        took_ms = (time.perf_counter() - start) * 1e3
+        print(f"{line}: applied in {took_ms:.1f} ms", file=sys.stderr, flush=True)
+    except CoveyError as error:
+        print(f"covey: {error}", file=sys.stderr, flush=True)
 
 
 async def _print_events(subscription: Subscription, count: int | None, json_output: bool) -> None:

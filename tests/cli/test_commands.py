@@ -120,12 +120,12 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
             line_with(reader, "Quote firm=IBM price=95.0 volume=1")
             line_with(reader, "Quote firm=IBM price=85.0 volume=2")
             assert reader.stdin is not None
-            reader.stdin.write("limit=90\nlimit=cheap\nceiling=1\nlimit\n")
+            reader.stdin.write("limit=cheap\nceiling=1\nlimit\nlimit=90\n")
             reader.stdin.flush()
-            line_with(reader, "limit=90: applied in ")
             line_with(reader, "variable $limit: value 'cheap', expected a number")
             line_with(reader, "variable $ceiling is unknown")
             line_with(reader, "'limit': expected name=value")
+            line_with(reader, "limit=90: applied in ")
             typed = (
                 '{"firm": "IBM", "price": 95}\nnonsense\n{"firm": "IBM", "price": 89.5}\n[1]\n{"cost": 1}\n'
             )
@@ -192,6 +192,53 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
             line_with(reader, "connection lost: broker b1 is shutting down; trying again")
         line_with(broker, "stopped")
         assert broker.wait(10) == 0
+
+
+def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+    told = ["Quote", "--schema", SCHEMA, "--broker", addresses["b1"]]
+    with started("broker", "--config", path, "--name", "b1") as broker:
+        line_with(broker, "serving at")
+        with started("publish", *told) as feed, started("subscribe", *told, "--name", "reader") as reader:
+            line_with(feed, "b2, next to b1, is out of reach; still waiting")
+            line_with(
+                reader, "what client reader has said has not taken effect everywhere within 3 s: broker b2"
+            )
+            feed.send_signal(signal.SIGINT)
+            reader.send_signal(signal.SIGTERM)
+            assert (feed.wait(4), reader.wait(4)) == (130, 143)
+
+
+def test_new_values_are_sent_while_those_before_wait(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+
+    with started("broker", "--config", path, "--name", "b1") as near:
+        line_with(near, "serving at")
+        with started("broker", "--config", path, "--name", "b2") as far:
+            line_with(far, "broker/b1 is here")
+            told = ["Quote", "--schema", SCHEMA, "--broker"]
+            with (
+                started("publish", *told, addresses["b2"]),
+                started("subscribe", *told, addresses["b1"], "price < $limit", "--set", "limit=1") as reader,
+            ):
+                line_with(reader, "subscribed")
+                far.send_signal(signal.SIGTERM)
+                assert far.wait(20) == 0
+                assert reader.stdin is not None
+                reader.stdin.write("limit=2\n")
+                line_with(reader, "is out of reach; still waiting")
+                reader.stdin.write("limit=3\nlimit\n")
+                line_with(reader, "'limit': expected name=value")
+                deadline = time.monotonic() + 10
+                while inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] < 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+                with started("broker", "--config", path, "--name", "b2") as again:
+                    line_with(again, "broker/b1 is here")
+                    line_with(reader, "limit=2: applied in ")
+                    line_with(reader, "limit=3: applied in ")
+                    reader.send_signal(signal.SIGINT)
+                    assert reader.wait(10) == 0
 
 
 async def be_refused_at_length(address: str, times: int) -> None:
