@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import secrets
 import sys
 import time
 from pathlib import Path
@@ -17,11 +19,15 @@ from covey.cli.waiting import Waiting, run_until_signal
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from covey.cli.counting import CountingSession
     from covey.matcher import EventType
-    from covey.overlay import Client
+    from covey.overlay import Client, RefusedError
 
 _BATCH_EVENTS = 1_024
 _CONNECT_S = 5.0
+_UNDER_WAY = 8
+_SHOWN = 5
+_EVENT = re.compile(r"^event (\d+) of ")
 
 
 def publish(
@@ -47,6 +53,7 @@ def publish(
     """Publish events to an overlay.
 
     A line of JSON that is no event is reported with its number, and the rest goes on; the status is then 1.
+    So it is with a row of a file that is refused; a file that cannot be read on ends the command.
 
     Example: covey publish --broker localhost:7005 Quote quotes.csv --schema
     firm:string,price:float64,volume:int64
@@ -99,9 +106,12 @@ def schema_of(type_name: str, text: str) -> EventType:
 async def _publish(
     type_name: str, declared: EventType | None, file: str, broker: str, rate: float | None, name: str | None
 ) -> tuple[int, int, float]:
+    from covey.cli.counting import CountingSession
     from covey.overlay import Client
 
-    async with Client(broker, name=name, connect_timeout=_CONNECT_S) as client:
+    name = name or f"client-{secrets.token_hex(6)}"
+    session = CountingSession(f"{name}/{secrets.token_hex(6)}")
+    async with Client(broker, name=name, connect_timeout=_CONNECT_S, session=session) as client:
         event_type = declared or await known_type(client, type_name)
         await Waiting(client).settle(client.advertise(event_type))
         start = time.perf_counter()
@@ -109,7 +119,8 @@ async def _publish(
         if file == "-":
             published, bad = await _publish_lines(client, event_type, pace)
         else:
-            published, bad = await _publish_csv(client, event_type, file, pace), 0
+            rows = await _publish_csv(client, session, event_type, file, pace)
+            published, bad = session.published, rows - session.published
         return published, bad, time.perf_counter() - start
 
 
@@ -133,7 +144,10 @@ class _Pace:
         self._gone += events
 
 
-async def _publish_csv(client: Client, event_type: EventType, file: str, pace: _Pace) -> int:
+async def _publish_csv(
+    client: Client, session: CountingSession, event_type: EventType, file: str, pace: _Pace
+) -> int:
+    """How many rows the file has; what is refused of them takes no others with it, and is said."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -145,7 +159,8 @@ async def _publish_csv(client: Client, event_type: EventType, file: str, pace: _
         attribute: pa.string() if kind is Kind.TIMESTAMP else kind.arrow
         for attribute, kind in event_type.attributes.items()
     }
-    published = 0
+    rows = 0
+    refusals: list[RefusedError] = []
     waiting: set[asyncio.Task[None]] = set()
     try:
         reader = csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=types))
@@ -154,18 +169,46 @@ async def _publish_csv(client: Client, event_type: EventType, file: str, pace: _
             for start in range(0, records.num_rows, pace.batch):
                 part = records.slice(start, pace.batch)
                 await pace.go(part.num_rows)
-                waiting.add(asyncio.create_task(client.publish_batch(event_type.name, part)))
-                if len(waiting) >= 8:
-                    done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                publishing = _publish_rows(client, event_type.name, part, rows, file, refusals)
+                waiting.add(asyncio.create_task(publishing))
+                rows += part.num_rows
+                if len(waiting) >= _UNDER_WAY:
+                    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                published += part.num_rows
+                        waiting.remove(task)
         await asyncio.gather(*waiting)
-    except pa.ArrowException as error:
-        raise EventError(f"{file}: {' '.join(str(error).split())}") from None
+    except (pa.ArrowException, EventError) as error:
+        await asyncio.gather(*waiting, return_exceptions=True)
+        before = f"; {session.published:,} events were published" if session.published else ""
+        raise EventError(f"{file}: {' '.join(str(error).split())}{before}") from None
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    if len(refusals) > _SHOWN:
+        print(f"covey: {file}: and more in {len(refusals) - _SHOWN:,} other places", file=sys.stderr)
+    return rows
+
+
+async def _publish_rows(
+    client: Client, type_name: str, part: pa.RecordBatch, before: int, file: str, refusals: list[RefusedError]
+) -> None:
+    """Publish a part of a file that has so many rows before it."""
+    from covey.matcher.errors import EventError
+    from covey.overlay import RefusedError
+
+    def by_row(error: Exception) -> str:
+        return _EVENT.sub(lambda found: f"row {before + int(found[1]) + 1:,} of ", str(error))
+
+    try:
+        await client.publish_batch(type_name, part)
     except EventError as error:
-        raise EventError(f"{file}: {error}") from None
-    return published
+        raise EventError(by_row(error)) from None
+    except RefusedError as error:
+        refusals.append(error)
+        if len(refusals) <= _SHOWN:
+            print(f"covey: {file}: {by_row(error)}", file=sys.stderr)
 
 
 def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:

@@ -194,6 +194,28 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
         assert broker.wait(10) == 0
 
 
+def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [])
+    texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
+    notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
+    notes.write_text("\n".join(["text", *texts]) + "\n")
+    broken.write_text("\n".join(["text,size", *["a,1"] * 500_000, "b,no"]) + "\n")
+    with started("broker", "--config", path, "--name", "b1") as broker:
+        line_with(broker, "serving at")
+        feed = ["publish", "--broker", addresses["b1"], "Note"]
+        done = run(*feed, str(notes), "--schema", "text:string", "--json")
+        assert done.returncode == 1
+        counts = json.loads(done.stdout)
+        assert (counts["published"], counts["refused"]) == (8_000 - 16, 16)
+        lines = done.stderr.splitlines()
+        assert lines[0].startswith(f"covey: {notes}: row 6 of Note has 70")
+        assert lines[1].startswith(f"covey: {notes}: row 1,030 of Note has 70")
+        assert lines[5:] == [f"covey: {notes}: and more in 3 other places"]
+        cut = run(*feed, str(broken), "--schema", "text:string,size:int64")
+        assert (cut.returncode, cut.stdout, cut.stderr.count("\n")) == (1, "", 1)
+        assert cut.stderr.endswith(" events were published\n")
+
+
 def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     told = ["Quote", "--schema", SCHEMA, "--broker", addresses["b1"]]

@@ -1,0 +1,23 @@
+"""A client's protocol that counts the events which left, less those that its broker refused."""
+
+from __future__ import annotations
+
+from covey.matcher import EventBatch
+from covey.overlay.core.client import ClientAction, ClientSession, Refused
+from covey.overlay.core.messages import Message, Publish
+
+
+class CountingSession(ClientSession):
+    """`published` is what it says once all that was published has settled."""
+
+    published = 0
+
+    def publish(self, batch: EventBatch) -> Publish:
+        sent = super().publish(batch)
+        self.published += len(batch)
+        return sent
+
+    def receive(self, message: Message) -> list[ClientAction]:
+        actions = super().receive(message)
+        self.published -= sum(action.count for action in actions if isinstance(action, Refused))
+        return actions
