@@ -216,6 +216,14 @@ def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path) -
         assert cut.stderr.endswith(" events were published\n")
 
 
+def until_published(address: str) -> None:
+    """Wait until a broker has heard of a publisher of Quote."""
+    deadline = time.monotonic() + 20
+    while not inspect(address)["core"]["types"].get("Quote", {}).get("publishers"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     told = ["Quote", "--schema", SCHEMA, "--broker", addresses["b1"]]
@@ -244,6 +252,7 @@ def test_new_values_are_sent_while_those_before_wait(tmp_path: Path) -> None:
                 started("subscribe", *told, addresses["b1"], "price < $limit", "--set", "limit=1") as reader,
             ):
                 line_with(reader, "subscribed")
+                until_published(addresses["b1"])
                 far.send_signal(signal.SIGTERM)
                 assert far.wait(20) == 0
                 assert reader.stdin is not None
