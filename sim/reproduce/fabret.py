@@ -65,7 +65,7 @@ def run(plan: Plan, say: Say) -> Report:
         "makes fewer kinds of subscriptions to load).",
         "The paper's times contain its processes' communication; these are of matching alone.",
         "Fig. 4: the hours of the paper are steps, at each of which a part of the subscriptions "
-        "is replaced; throughput is that of matching between two replacements, after a pass in "
+        "is replaced; throughput is that of matching between two replacements, after two passes in "
         "which an engine may adapt.",
     ]
     return Report("fabret", CITATION, plan.size, findings, notes)
