@@ -34,5 +34,5 @@ def compile_once() -> None:
     from covey.matcher import compile_kernels, kernels_cached
 
     if not kernels_cached():
-        print("compiling the matcher's kernels (once; about half a minute)", file=sys.stderr, flush=True)
+        print("compiling the matcher's kernels (once; it takes a minute or two)", file=sys.stderr, flush=True)
         compile_kernels()

@@ -37,7 +37,7 @@ def up(
         print(f"covey: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     if not kernels_cached():
-        print("compiling the matching kernels, once; this takes about half a minute", flush=True)
+        print("compiling the matching kernels, once; this takes a minute or two", flush=True)
         compile_kernels()
     raise typer.Exit(asyncio.run(Up(overlay, file).run()))
 

@@ -63,7 +63,7 @@ def _compile() -> None:
     from covey.matcher import compile_kernels, kernels_cached
 
     if not kernels_cached():
-        log.info("compiling the matching kernels, once; this takes about half a minute")
+        log.info("compiling the matching kernels, once; this takes a minute or two")
     compile_kernels()
 
 
