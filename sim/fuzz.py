@@ -303,15 +303,14 @@ class History:
             contents = (
                 [None, *(parse(text, event_type) for text in CONTENTS)] if self.options.content else [None]
             )
-            if (
-                event_type.name not in client.advertised_types
-            ):  # events under way were published under its promise
+            # events under way were published under its promise
+            if event_type.name not in client.session.advertised:
                 client.advertise(event_type, self._random.choice(contents))
 
     def _unadvertise(self) -> None:
         client = self._someone()
-        if client is not None and client.advertised_types:
-            client.unadvertise(self._random.choice(list(client.advertised_types)))
+        if client is not None and client.session.advertised:
+            client.unadvertise(self._random.choice(list(client.session.advertised)))
 
     def _values(self, filter: Filter) -> dict[str, object]:
         draw = self._random
@@ -351,12 +350,12 @@ class History:
             chosen[0].unsubscribe(chosen[1])
 
     def _publish(self) -> None:
-        publishers = [client for client in self.simulation.clients.values() if client.advertised_types]
+        publishers = [client for client in self.simulation.clients.values() if client.session.advertised]
         if publishers:
             client = self._random.choice(publishers)
-            event_type = self._random.choice(list(client.advertised_types.values()))
+            said = self._random.choice(list(client.session.advertised.values()))
+            event_type, content = said.event_type, said.filter
             rows = [self._event(event_type) for _ in range(self._random.randint(1, 4))]
-            content = client.contents[event_type.name]
             rows = [row for row in rows if content is None or content.matches(row)]
             client.publish(EventBatch.from_pylist(event_type, rows))
 

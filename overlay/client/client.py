@@ -90,8 +90,6 @@ class Client:
         publisher = f"{self.name}/{secrets.token_hex(6)}"
         self._core = session or ClientSession(publisher, routing=routing, resubscribe=resubscribe)
         self._outbox = Outbox(self._core.publish)
-        self._advertised: dict[str, EventType] = {}
-        self._contents: dict[str, Filter | None] = {}
         self._listeners: dict[str, Listeners] = {}
         self._subscriptions: dict[int, Subscription] = {}
         self._deliveries: Deliveries | None = None
@@ -188,8 +186,6 @@ class Client:
         self._check_open()
         content = _filter(filter, event_type) if filter != "" else None
         messages = self._core.advertise(event_type, content, watch=event_type.name in self._listeners)
-        self._advertised[event_type.name] = event_type
-        self._contents[event_type.name] = content
         self._transmit(messages)
         await self._settled(timeout, f"the advertisement of {event_type.name}")
 
@@ -202,7 +198,8 @@ class Client:
         found = self._listeners.get(type_name)
         if found is None:
             found = self._listeners[type_name] = Listeners(type_name)
-            self._transmit(self._core.advertise(event_type, self._contents[type_name], watch=True))
+            content = self._core.advertised[type_name].filter
+            self._transmit(self._core.advertise(event_type, content, watch=True))
         await self._settled(timeout, f"the question who listens to {type_name}")
         return found
 
@@ -212,13 +209,11 @@ class Client:
         assert self._session is not None
         self._outbox.drain(self._session.link)
         messages = self._core.unadvertise(type_name)
-        self._end_advertisement(type_name, None)
+        self._end_listeners(type_name, None)
         self._transmit(messages)
         await self._settled(timeout, f"the end of the advertisement of {type_name}")
 
-    def _end_advertisement(self, type_name: str, error: RefusedError | None) -> None:
-        self._advertised.pop(type_name, None)
-        self._contents.pop(type_name, None)
+    def _end_listeners(self, type_name: str, error: RefusedError | None) -> None:
         listeners = self._listeners.pop(type_name, None)
         if listeners is not None:
             listeners._end(error)
@@ -254,14 +249,14 @@ class Client:
 
     def _publishable(self, type_name: str) -> EventType:
         self._check_open()
-        event_type = self._advertised.get(type_name)
-        if event_type is None:
-            known = ", ".join(self._advertised) or "nothing yet"
+        advertised = self._core.advertised
+        if type_name not in advertised:
+            known = ", ".join(advertised) or "nothing yet"
             raise RefusedError(
                 "FAILED_PRECONDITION",
                 f"event type {type_name!r} is not advertised by this client: it advertises {known}",
             )
-        return event_type
+        return advertised[type_name].event_type
 
     # --- subscribing ------------------------------------------------------------------------------
 
@@ -459,8 +454,8 @@ class Client:
             self._outbox.refused(refused)
             return
         self._waiters.fail(refused.epoch, error)
-        if refused.type_name in self._advertised and not self._core.advertises(refused.type_name):
-            self._end_advertisement(refused.type_name, error)
+        if refused.type_name not in self._core.advertised:
+            self._end_listeners(refused.type_name, error)
         subscription = self._subscriptions.get(refused.subscription_id)
         if subscription is not None and not self._holds(refused.subscription_id):
             del self._subscriptions[refused.subscription_id]

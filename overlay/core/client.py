@@ -23,7 +23,7 @@ underneath change.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -158,9 +158,7 @@ class ClientSession:
         self._resynchronised = 0
         self._next_id = 1
         self._next_sequence = 1
-        self._advertised: dict[str, tuple[EventType, int]] = {}
-        self._contents: dict[str, tuple[Filter | None, bool]] = {}
-        """By type: what of it is advertised, and whether to be told who listens."""
+        self._advertised: dict[str, Advertise] = {}
         self._subscriptions: dict[int, Held] = {}
         self._by_wire: dict[int, int] = {}
         self._publics: Int64s | None = None
@@ -189,20 +187,17 @@ class ClientSession:
         """
         if filter is not None and filter.variables:
             raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
-        content = (filter, watch)
         known = self._advertised.get(event_type.name)
         if known is not None:
-            if known[0] != event_type:
+            if known.event_type != event_type:
                 raise EventTypeError(
-                    f"event type {event_type.name}: advertised as {known[0]!r}, now as {event_type!r}; "
-                    "expected the same attributes"
+                    f"event type {event_type.name}: advertised as {known.event_type!r}, now as "
+                    f"{event_type!r}; expected the same attributes"
                 )
-            if self._contents[event_type.name] == content:
+            if (known.filter, known.watch) == (filter, watch):
                 return []
-        epoch = self._next_epoch()
-        self._advertised[event_type.name] = (event_type, epoch)
-        self._contents[event_type.name] = content
-        return [Advertise(epoch, event_type, *content)]
+        message = self._advertised[event_type.name] = Advertise(self._next_epoch(), event_type, filter, watch)
+        return [message]
 
     def unadvertise(self, type_name: str) -> list[Message]:
         """Take an advertisement back; `EventTypeError` if there is none."""
@@ -210,19 +205,20 @@ class ClientSession:
             raise EventTypeError(
                 f"event type {type_name!r} is not advertised here; {self._list_advertised()}"
             )
-        del self._advertised[type_name], self._contents[type_name]
+        del self._advertised[type_name]
         return [Unadvertise(self._next_epoch(), type_name)]
 
-    def advertises(self, type_name: str) -> bool:
-        """Whether there is an advertisement of this type that was not refused or taken back."""
-        return type_name in self._advertised
+    @property
+    def advertised(self) -> Mapping[str, Advertise]:
+        """By type, the newest advertisement that was not refused or taken back."""
+        return self._advertised
 
     def publish(self, batch: EventBatch) -> Publish:
         """The batch under this publisher's name, numbered on from the last; `EventError` if its type is not
         advertised.
         """
         known = self._advertised.get(batch.event_type.name)
-        if known is None or known[0] != batch.event_type:
+        if known is None or known.event_type != batch.event_type:
             raise EventError(
                 f"event type {batch.event_type.name!r} is not advertised with these attributes; "
                 f"{self._list_advertised()}"
@@ -326,7 +322,7 @@ class ClientSession:
         view, advertised = self._views.get(name), self._advertised.get(name)
         if view is not None:
             return view.event_type
-        return None if advertised is None else advertised[0]
+        return None if advertised is None else advertised.event_type
 
     def values(self, subscription_id: int) -> dict[str, Scalar]:
         """The newest values of a subscription's variables."""
@@ -368,10 +364,9 @@ class ClientSession:
         with it; updates without gaps reach back to their calls again.
         """
         messages: list[Message] = [SyncBegin()]
-        for name, (event_type, _) in self._advertised.items():
-            epoch = self._next_epoch()
-            self._advertised[name] = (event_type, epoch)
-            messages.append(Advertise(epoch, event_type, *self._contents[name]))
+        for name, said in self._advertised.items():
+            again = self._advertised[name] = replace(said, epoch=self._next_epoch())
+            messages.append(again)
         for subscription in self._subscriptions.values():
             messages.append(self._subscribe_message(subscription))
             if subscription.uid in self._reaching:
@@ -427,7 +422,7 @@ class ClientSession:
                 self._forget(subscription)
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
-            if known is not None and known[1] == message.epoch:
+            if known is not None and known.epoch == message.epoch:
                 # Brokers that accepted it before another refused it are to forget it, too.
                 actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
         return actions

@@ -59,9 +59,9 @@ def check_routes(
     for client in simulation.clients.values():
         for name, wish in _wishes(client, simulation.clock.now_ns, simulation.damping > 0):
             wishes.setdefault(name, []).append((client.broker, wish))
-        for name in client.advertised_types:
+        for name, said in client.session.advertised.items():
             adverts.setdefault(name, set()).add(client.broker)
-            contents.setdefault(name, []).append((client.broker, client.contents[name]))
+            contents.setdefault(name, []).append((client.broker, said.filter))
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:

@@ -42,8 +42,6 @@ class ClientProcess:
         self.there = True
         self.moving = False
         self._watchers = watchers
-        self._advertised: dict[str, EventType] = {}
-        self._contents: dict[str, Filter | None] = {}
         self._filters: dict[int, Filter] = {}
 
     def rebind(self, broker: str, link: Link, publisher: str) -> None:
@@ -55,16 +53,6 @@ class ClientProcess:
     # --- what its user does ---------------------------------------------------------------------------------
 
     @property
-    def advertised_types(self) -> Mapping[str, EventType]:
-        """The event types that it advertises, by name."""
-        return self._advertised
-
-    @property
-    def contents(self) -> Mapping[str, Filter | None]:
-        """What it advertises of each type, None for everything. Keeps what was taken back."""
-        return self._contents
-
-    @property
     def subscriptions(self) -> Mapping[int, Filter]:
         """Its subscriptions: id and filter; `session.values` has the values."""
         return self._filters
@@ -72,15 +60,12 @@ class ClientProcess:
     def advertise(self, event_type: EventType, filter: Filter | None = None) -> None:
         messages = self.session.advertise(event_type, filter)
         if messages:
-            self._advertised[event_type.name] = event_type
-            self._contents[event_type.name] = filter
             for watcher in self._watchers:
                 watcher.advertised(self, event_type)
         self.send(messages)
 
     def unadvertise(self, type_name: str) -> None:
         messages = self.session.unadvertise(type_name)
-        del self._advertised[type_name]
         for watcher in self._watchers:
             watcher.unadvertised(self, type_name)
         self.send(messages)
@@ -156,14 +141,9 @@ class ClientProcess:
                 for watcher in self._watchers:
                     watcher.settled(self, action.epoch)
             elif isinstance(action, Refused):
-                self._forget_refused(action)
+                if action.subscription_id:
+                    self._filters.pop(action.subscription_id, None)
                 for watcher in self._watchers:
                     watcher.refused(self, action)
             elif isinstance(action, Transmit):
                 self.send([action.message])
-
-    def _forget_refused(self, action: Refused) -> None:
-        if action.subscription_id:
-            self._filters.pop(action.subscription_id, None)
-        elif action.epoch:
-            self._advertised.pop(action.type_name, None)
