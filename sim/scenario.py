@@ -15,7 +15,7 @@ from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.poset_matching import POSET
 from covey.overlay.core.tables import POSETS
-from covey.sim.documents import read_document
+from covey.overlay.node.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
 from covey.matcher.event_type import EventType
 from covey.overlay.core.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.poset_matching import POSET
 from covey.overlay.core.tables import POSETS
+from covey.overlay.node.documents import read_document
 from covey.overlay.node.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
@@ -83,41 +82,10 @@ class Overlay:
         return found
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that does not let a second key of one name take the place of the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                what = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
-                raise yaml.MarkedYAMLError(
-                    problem=f"a key is a {what}: expected text", problem_mark=key.start_mark
-                )
-            if key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"{key.value} is there twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def load_overlay(path: str | Path, environment: Mapping[str, str] | None = None) -> Overlay:
     """The overlay that a file describes, COVEY_ROUTING taken into account. `ConfigError` for any mistake."""
     environment = os.environ if environment is None else environment
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    try:
-        document = yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{path}: no YAML{place}: {getattr(error, 'problem', None) or error}") from None
-    overlay = _Reader(str(path)).overlay(document)
+    overlay = _Reader(str(path)).overlay(read_document(path, ConfigError))
     routing = environment.get("COVEY_ROUTING")
     if routing:
         if routing not in ROUTINGS:

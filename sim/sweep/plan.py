@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.matcher.errors import CoveyError
-from covey.sim.documents import read_document
+from covey.overlay.node.documents import read_document
 from covey.sim.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000

@@ -250,6 +250,7 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
         ("speed: 3", "speed is unknown; expected one of name, seed"),
         ("- 3", "expected a mapping"),
         ("a: [", "no YAML"),
+        ("brokers: 3\nbrokers: 4", "no YAML at line 2, column 1: brokers is there twice"),
     ],
 )
 def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_the_example_is_a_sweep() -> None:
         ("runs: 3", "runs is unknown; expected one of scenario, vary, seeds"),
         ("- 1", "expected a mapping with scenario"),
         ("a: [", "no YAML"),
+        ("vary:\n  loss: [0]\n  loss: [0.1]", "no YAML at line 3, column 3: loss is there twice"),
     ],
 )
 def test_a_wrong_sweep_file_is_refused_before_anything_runs(

@@ -97,6 +97,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
             "no YAML at line 3, column 1: overlay is there twice",
         ),
         (("overlay: two", "overlay: [two"), "no YAML at line "),
+        (("overlay: two", "overlay: 2001-13-45"), "no YAML: month must be in 1..12"),
         ((TWO, "- 1"), r"the document is \[1\]: expected a mapping"),
         ((TWO, "overlay: x\nbrokers: {}"), "brokers is empty"),
         (("b1: {", "1: {"), "brokers has the key 1: expected text"),
