@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.lines import output_lines
+from covey.cli.progress import compile_once
 
 if TYPE_CHECKING:
     from covey.overlay.node.config import Overlay
@@ -28,7 +29,6 @@ def up(
 
     Example: covey up examples/five.yaml
     """
-    from covey.matcher import compile_kernels, kernels_cached
     from covey.overlay.node.config import ConfigError, load_overlay
 
     try:
@@ -36,9 +36,7 @@ def up(
     except ConfigError as error:
         print(f"covey: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    if not kernels_cached():
-        print("compiling the matching kernels, once; this takes a minute or two", flush=True)
-        compile_kernels()
+    compile_once()
     raise typer.Exit(asyncio.run(Up(overlay, file).run()))
 
 
