@@ -43,25 +43,29 @@ def explain(
 
 
 def attributes(text: str) -> dict[str, Any]:
-    """The attributes of an event: a JSON object, or name=value words whose values are JSON or else text."""
+    """The attributes of an event: a JSON object, or name=value words whose values are JSON or else text.
+
+    `EventError` for what is neither, or has none.
+    """
     from covey.matcher.errors import EventError
 
+    found: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         try:
-            event = json.loads(text)
+            found = json.loads(text)
         except ValueError as error:
             raise EventError(f"no JSON: {error}") from None
-        assert isinstance(event, dict)
-        return event
-    found: dict[str, Any] = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise EventError(f"{word!r}: expected name=value, such as price=9.5")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
+    else:
+        for word in text.split():
+            name, equals, value = word.partition("=")
+            if not equals or not name:
+                raise EventError(f"{word!r}: expected name=value, such as price=9.5")
+            try:
+                found[name] = json.loads(value)
+            except ValueError:
+                found[name] = value
+    if not found:
+        raise EventError(f"event {text!r}: expected at least one attribute, such as price=9.5")
     return found
 
 

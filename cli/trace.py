@@ -37,12 +37,13 @@ def trace(
 
     Example: covey trace --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
+    from covey.cli.explain import attributes
     from covey.matcher.errors import EventError
 
     if (event is None) == (identity is None):
         raise typer.BadParameter("expected an event to publish, or --event with one that was, not both")
     if event is not None:
-        asyncio.run(_publish(broker, type_name, event, json_output))
+        asyncio.run(_publish(broker, type_name, attributes(event), json_output))
         return
     publisher, mark, sequence = (identity or "").rpartition(":")
     if not mark or not publisher or not sequence.isdecimal():
@@ -50,15 +51,14 @@ def trace(
     asyncio.run(_follow(broker, type_name, publisher, int(sequence), json_output))
 
 
-async def _publish(broker: str, type_name: str, text: str, json_output: bool) -> None:
-    from covey.cli.explain import attributes
+async def _publish(broker: str, type_name: str, values: dict[str, Any], json_output: bool) -> None:
     from covey.cli.publish import known_type
     from covey.matcher import EventBatch
     from covey.overlay import Client
 
     async with Client(broker, connect_timeout=5.0) as client:
         event_type = await known_type(client, type_name)
-        batch = EventBatch.from_pylist(event_type, [attributes(text)])
+        batch = EventBatch.from_pylist(event_type, [values])
         await client.advertise(event_type)
         await client.publish_batch(type_name, batch)
         await _follow(broker, type_name, client.publisher, 1, json_output)

@@ -348,6 +348,9 @@ def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: 
         (["subscribe"], 2, "covey: Missing argument 'TYPE'. (see covey subscribe --help)\n"),
         (["trace", "Quote"], 2, "covey: Invalid value: expected an event to publish, or --event with one"),
         (["trace", "Quote", "price=1", "--event", "feed:1"], 2, "expected an event to publish, or --event"),
+        (["trace", "Quote", ""], 1, "covey: event '': expected at least one attribute, such as price=9.5\n"),
+        (["trace", "Quote", "{}"], 1, "covey: event '{}': expected at least one attribute"),
+        (["explain", " ", "buyer#1"], 1, "covey: event ' ': expected at least one attribute"),
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
     ],
 )
