@@ -11,6 +11,7 @@ import gc
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -56,17 +57,17 @@ class Role(Protocol):
     async def stop(self) -> None: ...
 
 
-class Publisher:
-    """Publishes batches as fast as they are taken, or single events at a rate."""
+class Publisher(ABC):
+    """Publishes batches as fast as they are taken, or single events at a rate; by which way is open."""
 
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return await (self._publish(**arguments) if command == "publish" else self._trickle(**arguments))
 
-    async def send(self, batch: pa.RecordBatch) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def send(self, batch: pa.RecordBatch) -> None: ...
 
-    async def send_event(self, event: dict[str, Any]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def send_event(self, event: dict[str, Any]) -> None: ...
 
     async def _publish(self, events: int, batch: int) -> dict[str, Any]:
         prepared = ticks(events)
