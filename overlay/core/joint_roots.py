@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.roots import HeldRoots, ScannedRoots
+from covey.overlay.core.roots import Roots, ScannedRoots
 
 if TYPE_CHECKING:
     from covey.overlay.core.poset import Forest
 
 
-class JointRoots(HeldRoots):
-    """`Roots` over the forests of all groups but one. A question costs one of each of the other groups."""
+class JointRoots(Roots):
+    """Roots over the forests of all groups but one. A question costs one of each of the other groups."""
 
     def __init__(self, groups: Mapping[str, Forest], but: str) -> None:
         super().__init__()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Protocol
 
 from covey.matcher.covering import Region, covers_region
 from covey.matcher.region_index import RegionIndex
@@ -20,38 +19,10 @@ Covers = Callable[[Region, Region], bool]
 """covers(wider, narrower)"""
 
 
-class Roots(Protocol):
-    """What a forest asks of the container of its roots."""
-
-    def add(self, node: Interest) -> None: ...
-
-    def discard(self, node: Interest) -> None: ...
-
-    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        """A root has another region now, and is among the roots still: one that covers it, if it lost
-        something, or else those that it covers, if it gained something.
-        """
-        ...
-
-    def find_cover(self, node: Interest) -> Interest | None:
-        """A root, other than the node itself, that covers it."""
-        ...
-
-    def covered_by(self, node: Interest) -> list[Interest]:
-        """The roots, other than the node itself, that it covers, in order of their entry."""
-        ...
-
-    def __contains__(self, uid: int) -> bool: ...
-
-    def __iter__(self) -> Iterator[Interest]:
-        """In order of their entry."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-class HeldRoots(ABC):
-    """The container itself, and the numbers by which an answer is put in order; how to answer is open."""
+class Roots(ABC):
+    """What a forest asks of the container of its roots: the container itself, and the numbers by which an
+    answer is put in order. How the two questions are answered is open.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
@@ -67,14 +38,19 @@ class HeldRoots(ABC):
         del self._nodes[node.uid], self._entry[node.uid]
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        """A root has another region now, and is among the roots still: one that covers it, if it lost
+        something, or else those that it covers, if it gained something.
+        """
         cover = self.find_cover(node) if node.loses else None
         return cover, self.covered_by(node) if node.gains and cover is None else []
 
     @abstractmethod
-    def find_cover(self, node: Interest) -> Interest | None: ...
+    def find_cover(self, node: Interest) -> Interest | None:
+        """A root, other than the node itself, that covers it."""
 
     @abstractmethod
-    def covered_by(self, node: Interest) -> list[Interest]: ...
+    def covered_by(self, node: Interest) -> list[Interest]:
+        """The roots, other than the node itself, that it covers, in order of their entry."""
 
     def _in_order(self, found: list[Interest]) -> list[Interest]:
         if len(found) > 1:
@@ -85,13 +61,14 @@ class HeldRoots(ABC):
         return uid in self._nodes
 
     def __iter__(self) -> Iterator[Interest]:
+        """In order of their entry."""
         return iter(self._nodes.values())
 
     def __len__(self) -> int:
         return len(self._nodes)
 
 
-class ScannedRoots(HeldRoots):
+class ScannedRoots(Roots):
     """Both questions look at each of the roots; `among` leaves only those of some uids in the answer."""
 
     def __init__(self, covers: Covers = covers_region) -> None:
