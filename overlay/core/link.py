@@ -278,11 +278,11 @@ class Link:
             again = self._resend.popleft()
             return self._frame(again.sequence, again.messages)
         in_flight = len(self._retained)
-        open_for_control = in_flight < self._control_in_flight or self._control.urgent
-        open_for_events = in_flight < self._frames_in_flight
-        if (self._control.waiting and open_for_control) or (self._events and open_for_events):
+        room_for_control = in_flight < self._control_in_flight or self._control.urgent
+        room_for_events = in_flight < self._frames_in_flight
+        if (self._control.waiting and room_for_control) or (self._events and room_for_events):
             messages, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
-            event_bytes, events = self._take_events(messages, size) if open_for_events else (0, 0)
+            event_bytes, events = self._take_events(messages, size) if room_for_events else (0, 0)
             if messages:
                 self.sent += 1
                 frame = self._frame(self.sent, tuple(messages))
