@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from core_driven import Driven, sent
 
 from covey.matcher.batch import EventBatch
 from covey.matcher.errors import EventTypeError
@@ -14,13 +13,11 @@ from covey.matcher.language import parse
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.messages import (
     Acknowledge,
-    Action,
     Advertise,
     Connect,
     Deliver,
     Disconnect,
     Drop,
-    Message,
     Publish,
     Refuse,
     Send,
@@ -43,36 +40,15 @@ def below(limit: float) -> Filter:
     return parse(f"price < {limit}", QUOTE)
 
 
-class Driven:
-    """A broker to which each message is handed in turn, and which is checked after each."""
-
-    def __init__(self, routing: str = "parametric") -> None:
-        self.broker = Broker("x", routing=routing, engine="naive")
-
-    def __call__(self, source: str, *messages: Message) -> list[Action]:
-        actions: list[Action] = []
-        for message in messages:
-            actions += self.broker.handle(message, source, 0.0)
-            self.broker.validate()
-        return actions
-
-
 @pytest.fixture
 def x() -> Driven:
     """A broker with two neighbours and two clients."""
-    driven = Driven()
-    for name in (A, B, C, D):
-        driven(name, Connect())
-    return driven
+    return Driven(A, B, C, D)
 
 
 def batch(*prices: float, publisher: str = "p") -> EventBatch:
     rows = [{"firm": "IBM", "price": price} for price in prices]
     return EventBatch.from_pylist(QUOTE, rows, publisher=publisher, first_sequence=1)
-
-
-def sent(actions: list[Action], sort: type[Message]) -> list[tuple[str, Message]]:
-    return [(a.interface, a.message) for a in actions if isinstance(a, Send) and isinstance(a.message, sort)]
 
 
 # --- messages that arrive together --------------------------------------------------------------------------
@@ -469,11 +445,10 @@ def test_a_type_that_nobody_uses_is_forgotten(x: Driven) -> None:
 
 
 def test_a_type_from_the_configuration_stays() -> None:
-    broker = Broker("x", engine="naive", event_types=[QUOTE])
-    broker.handle(Connect(), C, 0.0)
-    broker.handle(Subscribe(1, 1, below(10), {}), C, 0.0)
-    broker.handle(Disconnect(), C, 0.0)
-    assert broker.known_types() == ("Quote",)
+    x = Driven(C, event_types=[QUOTE])
+    x(C, Subscribe(1, 1, below(10), {}))
+    x(C, Disconnect())
+    assert x.broker.known_types() == ("Quote",)
 
 
 def test_a_neighbour_that_is_removed_is_waited_for_no_longer(x: Driven) -> None:
@@ -519,9 +494,7 @@ def test_a_client_that_meets_a_restarted_broker_says_all_again(x: Driven) -> Non
 
 
 def test_static_a_change_is_subscribe_then_unsubscribe() -> None:
-    x = Driven("static")
-    for name in (A, C):
-        x(name, Connect())
+    x = Driven(A, C, routing="static")
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}))
     assert sent(x(C, Subscribe(2, 2, below(30), {}), Unsubscribe(3, 1)), Subscribe) == [
@@ -531,9 +504,7 @@ def test_static_a_change_is_subscribe_then_unsubscribe() -> None:
 
 
 def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:
-    x = Driven("static")
-    for name in (A, C):
-        x(name, Connect())
+    x = Driven(A, C, routing="static")
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
     assert x(C, Update(2, 1, {"limit": 5})) == [
@@ -543,57 +514,7 @@ def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:
     assert x(C, Update(3, 1, {"limit": 5})) == []
 
 
-# --- for people and tools -----------------------------------------------------------------------------------
-
-
-def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
-    x(A, Advertise(1, QUOTE))
-    x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
-    x(D, Subscribe(1, 1, below(5), {}))
-    assert x.broker.render() == "\n".join(
-        [
-            "broker x, routing parametric, engine naive",
-            "  broker/a: 0 subscriptions, epoch 1, not yet answered: 1",
-            "  broker/b: 0 subscriptions, epoch 0",
-            "  client/c: 1 subscriptions, epoch 1, not yet answered: 1",
-            "  client/d: 1 subscriptions, epoch 1, not yet answered: 1",
-            "type Quote (firm string, price float64)",
-            "  publishers: broker/a",
-            "  interest of clients:",
-            "    price < 10.0 <- client/c#1",
-            "      price < 5.0 <- client/d#1",
-            "  asked of broker/a:",
-            "    slot 1: price < 10.0 <- client/c#1 (not yet acknowledged)",
-        ]
-    )
-    seen = json.loads(json.dumps(x.broker.inspect()))
-    assert seen["types"]["Quote"] == {
-        "attributes": {"firm": "string", "price": "float64"},
-        "publishers": [A],
-        "advertised_to": [B],
-        "contents": {},
-        "replay": {},
-        "interests": 2,
-        "interest": {C: {"1": "price < 10.0"}, D: {"1": "price < 5.0"}},
-        "slots_in_use": {A: 1},
-        "slots": {A: {"1": "price < 10.0"}},
-    }
-    assert seen["interfaces"][A]["sent"] == {"SyncBegin": 1, "SyncEnd": 1, "Subscribe": 1}
-    assert seen["totals"]["control_received"] == 3
-
-
-@pytest.mark.parametrize("listed", [0, 1, 3, 4, 5])
-def test_no_more_is_listed_than_is_asked_for_and_the_rest_is_counted(x: Driven, listed: int) -> None:
-    x(A, Advertise(1, QUOTE))
-    for i in range(1, 5):
-        x(C, Subscribe(i, i, parse(f'firm == "F{i}"', QUOTE), {}))
-    lines = x.broker.render(listed).splitlines()
-    assert sum(line.startswith("    firm") for line in lines) == min(4, listed)
-    assert sum(line.startswith("    slot") for line in lines) == min(4, listed)
-    assert lines.count(f"    and {4 - listed} more") == (2 if listed < 4 else 0)
-    seen = x.broker.inspect(listed)["types"]["Quote"]
-    assert (seen["interests"], seen["slots_in_use"]) == (4, {A: 4})
-    assert sum(map(len, seen["interest"].values())) == len(seen["slots"][A]) == min(4, listed)
+# --- options ------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_routing_or_poset_is_an_error() -> None:

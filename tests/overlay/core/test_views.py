@@ -1,0 +1,71 @@
+"""The broker's state for people and tools: what `render` draws and what `inspect` tells."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from core_driven import Driven
+
+from covey.matcher import EventType, parse
+from covey.overlay.core.messages import Advertise, Subscribe
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+A, B, C, D = "broker/a", "broker/b", "client/c", "client/d"
+BELOW = parse("price < $limit", QUOTE)
+
+
+@pytest.fixture
+def x() -> Driven:
+    """A broker with two neighbours and two clients."""
+    return Driven(A, B, C, D)
+
+
+def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
+    x(D, Subscribe(1, 1, parse("price < 5", QUOTE), {}))
+    assert x.broker.render() == "\n".join(
+        [
+            "broker x, routing parametric, engine naive",
+            "  broker/a: 0 subscriptions, epoch 1, not yet answered: 1",
+            "  broker/b: 0 subscriptions, epoch 0",
+            "  client/c: 1 subscriptions, epoch 1, not yet answered: 1",
+            "  client/d: 1 subscriptions, epoch 1, not yet answered: 1",
+            "type Quote (firm string, price float64)",
+            "  publishers: broker/a",
+            "  interest of clients:",
+            "    price < 10.0 <- client/c#1",
+            "      price < 5.0 <- client/d#1",
+            "  asked of broker/a:",
+            "    slot 1: price < 10.0 <- client/c#1 (not yet acknowledged)",
+        ]
+    )
+    seen = json.loads(json.dumps(x.broker.inspect()))
+    assert seen["types"]["Quote"] == {
+        "attributes": {"firm": "string", "price": "float64"},
+        "publishers": [A],
+        "advertised_to": [B],
+        "contents": {},
+        "replay": {},
+        "interests": 2,
+        "interest": {C: {"1": "price < 10.0"}, D: {"1": "price < 5.0"}},
+        "slots_in_use": {A: 1},
+        "slots": {A: {"1": "price < 10.0"}},
+    }
+    assert seen["interfaces"][A]["sent"] == {"SyncBegin": 1, "SyncEnd": 1, "Subscribe": 1}
+    assert seen["totals"]["control_received"] == 3
+
+
+@pytest.mark.parametrize("listed", [0, 1, 3, 4, 5])
+def test_no_more_is_listed_than_is_asked_for_and_the_rest_is_counted(x: Driven, listed: int) -> None:
+    x(A, Advertise(1, QUOTE))
+    for i in range(1, 5):
+        x(C, Subscribe(i, i, parse(f'firm == "F{i}"', QUOTE), {}))
+    lines = x.broker.render(listed).splitlines()
+    assert sum(line.startswith("    firm") for line in lines) == min(4, listed)
+    assert sum(line.startswith("    slot") for line in lines) == min(4, listed)
+    assert lines.count(f"    and {4 - listed} more") == (2 if listed < 4 else 0)
+    seen = x.broker.inspect(listed)["types"]["Quote"]
+    assert (seen["interests"], seen["slots_in_use"]) == (4, {A: 4})
+    assert sum(map(len, seen["interest"].values())) == len(seen["slots"][A]) == min(4, listed)
