@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from core_driven import Driven, sent
+
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.overlay.core.advertising import MAX_PARTS, covers, union
-from covey.overlay.core.broker import Broker
 from covey.overlay.core.messages import (
     Advertise,
     Connect,
@@ -14,7 +16,6 @@ from covey.overlay.core.messages import (
     Message,
     Publish,
     Refuse,
-    Send,
     Subscribe,
     Tick,
     Unadvertise,
@@ -32,51 +33,39 @@ def content(text: str) -> Filter:
     return parse(text, TICK)
 
 
-class Driven:
+@pytest.fixture
+def x() -> Driven:
     """A broker with two neighbours and two clients."""
+    return Driven("broker/m", "broker/n", "client/p", "client/s")
 
-    def __init__(self) -> None:
-        self.broker = Broker("b", engine="naive")
-        for source in ("broker/m", "broker/n", "client/p", "client/s"):
-            self.broker.handle(Connect(), source, 0.0)
 
-    def __call__(self, source: str, message: Message) -> list[tuple[str, Message]]:
-        done = self.broker.handle(message, source, 0.0)
-        self.broker.validate()
-        return [(a.interface, a.message) for a in done if isinstance(a, Send)]
-
-    def asked(self, source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
+def test_interest_flows_only_towards_advertisers_whose_content_it_intersects(x: Driven) -> None:
+    def asked(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
         """The control messages about subscriptions that it makes."""
         return [
             (to, type(m), dict(getattr(m, "values", {})))
-            for to, m in self(source, message)
-            if isinstance(m, Subscribe | Update | Unsubscribe)
+            for to, m in sent(x(source, message), Subscribe, Update, Unsubscribe)
         ]
 
-
-def test_interest_flows_only_towards_advertisers_whose_content_it_intersects() -> None:
-    x = Driven()
     x("broker/m", Advertise(1, TICK, content("x < 10")))
     x("broker/n", Advertise(1, TICK, content("x >= 10")))
-    assert x.asked("client/s", Subscribe(1, 1, BELOW, {"limit": 5})) == [("broker/m", Subscribe, {"1": 5})]
-    assert x.asked("client/s", Update(2, 1, {"limit": 20})) == [
+    assert asked("client/s", Subscribe(1, 1, BELOW, {"limit": 5})) == [("broker/m", Subscribe, {"1": 5})]
+    assert asked("client/s", Update(2, 1, {"limit": 20})) == [
         ("broker/m", Update, {"1": 20}),
         ("broker/n", Subscribe, {"1": 20}),
     ]
-    assert x.asked("client/s", Update(3, 1, {"limit": 4})) == [
+    assert asked("client/s", Update(3, 1, {"limit": 4})) == [
         ("broker/m", Update, {"1": 4}),
         ("broker/n", Unsubscribe, {}),
     ]
-    assert x.asked("client/s", Subscribe(4, 2, ABOVE, {"limit": 50})) == [("broker/n", Subscribe, {"1": 50})]
-    assert x.asked("broker/m", Advertise(2, TICK, content("x < 100"))) == [("broker/m", Subscribe, {"1": 50})]
-    assert x.asked("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
+    assert asked("client/s", Subscribe(4, 2, ABOVE, {"limit": 50})) == [("broker/n", Subscribe, {"1": 50})]
+    assert asked("broker/m", Advertise(2, TICK, content("x < 100"))) == [("broker/m", Subscribe, {"1": 50})]
+    assert asked("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
 
 
-def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens() -> None:
-    x = Driven()
-
+def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens(x: Driven) -> None:
     def told(source: str, message: Message) -> list[tuple[str, str]]:
-        return [(to, str(m.filter)) for to, m in x(source, message) if isinstance(m, Advertise)]
+        return [(to, str(m.filter)) for to, m in sent(x(source, message), Advertise)]
 
     assert told("client/p", Advertise(1, TICK, content("x < 10"))) == [
         ("broker/m", "x < 10"),
@@ -88,13 +77,12 @@ def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens() -> N
     assert told("client/s", Advertise(2, TICK)) == [("broker/m", "None"), ("broker/n", "None")]
 
 
-def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on() -> None:
-    x = Driven()
+def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(x: Driven) -> None:
     x("client/p", Advertise(1, TICK, content("x < 10")))
     x("client/s", Subscribe(1, 1, BELOW, {"limit": 100}))
     batch = EventBatch.from_pylist(TICK, [{"x": v} for v in (50, 60, 1, 70, 2)])
     done = x("client/p", Publish(batch.stamped(publisher="p", first_sequence=10)))
-    refusals = [m for _, m in done if isinstance(m, Refuse)]
+    refusals = [m for _, m in sent(done, Refuse)]
     assert [(r.status, r.first_sequence, r.count) for r in refusals] == [
         ("FAILED_PRECONDITION", 10, 2),
         ("FAILED_PRECONDITION", 13, 1),
@@ -102,30 +90,27 @@ def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(
     assert refusals[0].reason == (
         "2 events of Tick from number 10 on not accepted: outside of what client/p advertised, x < 10"
     )
-    assert [m.batch.sequences().tolist() for _, m in done if isinstance(m, Deliver)] == [[12, 14]]
+    assert [m.batch.sequences().tolist() for _, m in sent(done, Deliver)] == [[12, 14]]
 
 
-def test_what_a_neighbour_was_promised_goes_with_it() -> None:
-    x = Driven()
+def test_what_a_neighbour_was_promised_goes_with_it(x: Driven) -> None:
     x("client/p", Advertise(1, TICK, content("x < 10")))
     x("broker/n", Disconnect())
     x("client/p", Unadvertise(2, "Tick"))
     x("broker/n", Connect())
-    said = [m for to, m in x("client/p", Advertise(3, TICK, content("x > 50"))) if to == "broker/n"]
-    assert [str(m.filter) for m in said if isinstance(m, Advertise)] == ["x > 50"]
+    said = sent(x("client/p", Advertise(3, TICK, content("x > 50"))), Advertise)
+    assert [str(m.filter) for to, m in said if to == "broker/n"] == ["x > 50"]
 
 
-def test_variables_have_no_place_in_an_advertisement() -> None:
-    (_, refusal), *_ = Driven()("client/p", Advertise(1, TICK, BELOW))
+def test_variables_have_no_place_in_an_advertisement(x: Driven) -> None:
+    (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, BELOW)))
     assert isinstance(refusal, Refuse)
     assert "expected no variables" in refusal.reason
 
 
-def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes() -> None:
-    x = Driven()
-
+def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes(x: Driven) -> None:
     def told(source: str, message: Message) -> list[bool]:
-        return [m.listening for to, m in x(source, message) if to == "client/p" and isinstance(m, Listeners)]
+        return [m.listening for to, m in sent(x(source, message), Listeners) if to == "client/p"]
 
     assert told("client/p", Advertise(1, TICK, content("x < 10"), True)) == [False]
     assert told("client/s", Subscribe(1, 1, ABOVE, {"limit": 50})) == []
@@ -140,15 +125,12 @@ def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes() -
 
 def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_advertised() -> None:
     """By itself, without any message."""
-    broker = Broker("b", engine="naive")
+    x = Driven("client/p", "client/s")
     start = 1_000_000_000.0
 
     def told(source: str, message: Message, now: float) -> list[bool]:
-        done = broker.handle(message, source, now)
-        return [a.message.listening for a in done if isinstance(a, Send) and isinstance(a.message, Listeners)]
+        return [m.listening for _, m in sent(x(source, message, now=now), Listeners)]
 
-    for source in ("client/p", "client/s"):
-        told(source, Connect(), start)
     assert told("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
     moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})
     assert told("client/s", moving, start) == []

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering import covers_region
@@ -14,12 +15,10 @@ from covey.overlay.core.announcing import HORIZON_NS, LATE_NS, MARGIN_NS, SECOND
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession, DeliverTo
 from covey.overlay.core.messages import (
-    Action,
     Advertise,
-    Connect,
     Deliver,
+    Message,
     Refuse,
-    Send,
     Subscribe,
     Tick,
     Update,
@@ -101,28 +100,18 @@ def test_values_that_move_are_checked() -> None:
         check_values(BELOW, {"limi": Motion(1.0, 1.0)})
 
 
-class Bench:
+class Bench(Driven):
     """A broker with a client, and a neighbour that publishes."""
 
-    def __init__(self, **options: float) -> None:
-        self.broker = Broker("b", engine="naive", **options)  # type: ignore[arg-type]
-        for source in ("client/s", "broker/n"):
-            self.broker.handle(Connect(), source, 0.0)
-        self.broker.handle(Advertise(1, CAR), "broker/n", 0.0)
+    def __init__(self, **options: object) -> None:
+        super().__init__("client/s", "broker/n", **options)
+        self("broker/n", Advertise(1, CAR))
 
-    def say(self, message: object, now_s: float) -> list[Action]:
-        source = "" if isinstance(message, Tick) else "client/s"
-        done = self.broker.handle(message, source, now_s)  # type: ignore[arg-type]
-        self.broker.validate()
-        return done
-
-    def asked(self, message: object, now_s: float) -> list[dict[str, object]]:
+    def asked(self, message: Message, now_s: float) -> list[dict[str, object]]:
         """The values of the SUBs and UPDs that go to the neighbour."""
-        return [
-            dict(action.message.values)
-            for action in self.say(message, now_s)
-            if isinstance(action, Send) and isinstance(action.message, Subscribe | Update)
-        ]
+        source = "" if isinstance(message, Tick) else "client/s"
+        said = sent(self(source, message, now=now_s), Subscribe, Update)
+        return [dict(request.values) for _, request in said]  # type: ignore[union-attr]
 
 
 def test_what_moves_is_announced_for_a_while_and_again_before_that_is_over() -> None:
@@ -145,7 +134,7 @@ def test_what_moves_is_announced_for_a_while_and_again_before_that_is_over() -> 
 
 def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
     bench = Bench(damping=4.0)
-    bench.say(Subscribe(1, 1, BELOW, {"limit": 100.0}), 0.0)
+    bench("client/s", Subscribe(1, 1, BELOW, {"limit": 100.0}))
     assert bench.asked(Update(2, 1, {"limit": 110.0}), 0.0) == [{"1": 150.0}]
     for epoch, limit in enumerate((100.0, 110.0, 95.0, 120.0), start=3):
         assert bench.asked(Update(epoch, 1, {"limit": limit}), 0.0) == []
@@ -155,10 +144,9 @@ def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
 
 @pytest.mark.parametrize("options", [{"routing": "static"}, {"engine": "poset", "poset": "diagram"}])
 def test_motion_is_refused_where_it_cannot_be(options: dict[str, str]) -> None:
-    broker = Broker("b", **options)  # type: ignore[arg-type]
-    broker.handle(Connect(), "client/s", 0.0)
-    done = broker.handle(Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}), "client/s", 0.0)  # type: ignore[dict-item]
-    refusals = [a.message for a in done if isinstance(a, Send) and isinstance(a.message, Refuse)]
+    x = Driven("client/s", **options)
+    done = x("client/s", Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}))  # type: ignore[dict-item]
+    refusals = [refusal for _, refusal in sent(done, Refuse)]
     assert len(refusals) == 1
     assert "moves by itself: expected a number" in refusals[0].reason
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from core_driven import Driven, sent
 
 from covey.matcher import EventType, parse
 from covey.matcher.errors import SubscriptionError, VariableError
-from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession, Refused
 from covey.overlay.core.messages import (
     Acknowledge,
+    Action,
     Advertise,
-    Connect,
     Message,
     Refuse,
     Send,
@@ -41,25 +41,18 @@ WRONG = {
 }
 
 
-class Bench:
-    """A broker between a subscribing client and a publishing neighbour; `before` is what it knew at rest."""
+class Bench(Driven):
+    """A broker between a subscribing client and a publishing neighbour, at rest."""
 
     def __init__(self, routing: str = "parametric") -> None:
-        self.broker = Broker("b", engine="naive", routing=routing)
-        for source in ("client/s", "broker/n"):
-            self.broker.handle(Connect(), source, 0.0)
-        self.say("broker/n", Advertise(1, TICK))
-        self.say("client/s", Subscribe(1, 1, PAIR, {"limit": 5, "name": "a"}))
+        super().__init__("client/s", "broker/n", routing=routing)
+        self("broker/n", Advertise(1, TICK))
+        self("client/s", Subscribe(1, 1, PAIR, {"limit": 5, "name": "a"}))
         self.rest()
 
-    def rest(self) -> list[Send]:
+    def rest(self) -> list[Action]:
         """The neighbour acknowledges all that it was told."""
-        return self.say("broker/n", Acknowledge(self.broker.peers["broker/n"].epoch))
-
-    def say(self, source: str, message: Message) -> list[Send]:
-        done = [action for action in self.broker.handle(message, source, 0.0) if isinstance(action, Send)]
-        self.broker.validate()
-        return done
+        return self("broker/n", Acknowledge(self.broker.peers["broker/n"].epoch))
 
     def state(self) -> object:
         return self.broker.inspect()["types"]
@@ -67,11 +60,11 @@ class Bench:
     def refused(self, source: str, message: Message) -> Refuse:
         """The one refusal that a message earns; it changes nothing, and its epoch is settled."""
         before = self.state()
-        done = self.say(source, message)
-        refusals = [send.message for send in done if isinstance(send.message, Refuse)]
+        done = self(source, message)
+        refusals = [refusal for _, refusal in sent(done, Refuse)]
         assert len(refusals) == 1
-        assert [send.interface for send in done] == [source] * len(done), "nobody else hears of it"
-        assert done[-1].message == Acknowledge(message.epoch)  # type: ignore[union-attr]
+        assert {to for to, _ in sent(done)} == {source}, "nobody else hears of it"
+        assert done[-1] == Send(source, Acknowledge(message.epoch))  # type: ignore[union-attr]
         assert self.state() == before
         return refusals[0]
 
@@ -107,7 +100,7 @@ def test_an_update_of_a_cancelled_subscription() -> None:
         with pytest.raises(SubscriptionError, match="subscription 1: it was cancelled or never made"):
             call()
     bench = Bench()
-    bench.say("client/s", Unsubscribe(2, 1))
+    bench("client/s", Unsubscribe(2, 1))
     bench.rest()
     refusal = bench.refused("client/s", Update(3, 1, {"limit": 6}))
     assert (refusal.status, refusal.reason) == (
@@ -119,19 +112,19 @@ def test_an_update_of_a_cancelled_subscription() -> None:
 def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_nothing() -> None:
     """The client cancels while its update is under way; what comes after the cancellation is refused."""
     session, bench = ClientSession("s", engine="naive"), Bench()
-    bench.say("client/s", Unsubscribe(2, 1))
+    bench("client/s", Unsubscribe(2, 1))
     session.epoch = 2
     mine, made = session.subscribe(BELOW, {"limit": 5})
     messages = [*made, *session.update(mine, {"limit": 6}), *session.unsubscribe(mine)]
     late = Update(session.epoch + 1, mine, {"limit": 9})
     session.epoch += 1
-    answers = [send.message for message in (*messages, late) for send in bench.say("client/s", message)]
+    answers = [answer for _, answer in sent(bench("client/s", *messages, late))]
     for answer in answers:
         if isinstance(answer, Refuse):
             (action,) = session.receive(answer)
             assert isinstance(action, Refused)
-    for send in bench.rest():
-        session.receive(send.message)
+    for _, answer in sent(bench.rest()):
+        session.receive(answer)
     assert session.settled == session.epoch
     assert not bench.broker.registry.live
     assert not list(bench.broker.types["Tick"].outgoing["broker/n"].slots)
@@ -145,8 +138,8 @@ def test_a_slot_that_the_peer_never_saw(source: str) -> None:
     assert refusal.status == "NOT_FOUND"
     assert "has none of that id" in refusal.reason
     before = bench.state()
-    done = bench.say(source, Unsubscribe(10, 77))
-    assert [send.message for send in done] == [Acknowledge(10)], "what is not there is gone already"
+    done = bench(source, Unsubscribe(10, 77))
+    assert [message for _, message in sent(done)] == [Acknowledge(10)], "what is not there is gone already"
     assert bench.state() == before
 
 
@@ -154,16 +147,16 @@ def test_a_refused_slot_is_said_again_when_its_neighbour_advertises_again() -> N
     """A neighbour that has lost a slot refuses its updates; nothing is lost for good."""
     bench = Bench()
     (slot,) = bench.broker.types["Tick"].outgoing["broker/n"].slots
-    bench.say("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
-    sent = [send.message for send in bench.say("broker/n", Advertise(2, TICK))]
-    assert [type(message) for message in sent] == [Subscribe, Acknowledge]
+    bench("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
+    said = sent(bench("broker/n", Advertise(2, TICK)))
+    assert [type(message) for _, message in said] == [Subscribe, Acknowledge]
 
 
 def test_epochs_that_were_handled_or_never_sent_change_nothing() -> None:
     bench = Bench()
     before = bench.state()
-    assert [send.message for send in bench.say("client/s", Update(1, 1, {"limit": 9}))] == [Acknowledge(1)]
-    assert bench.say("broker/n", Acknowledge(1 << 40)) == []
+    assert [message for _, message in sent(bench("client/s", Update(1, 1, {"limit": 9})))] == [Acknowledge(1)]
+    assert bench("broker/n", Acknowledge(1 << 40)) == []
     assert bench.state() == before
 
 
@@ -171,5 +164,5 @@ def test_replays_of_unknown_reach_are_harmless() -> None:
     bench = Bench()
     for since_ns in (-1, 1, 1 << 62):
         epoch = bench.broker.peers["client/s"].received + 1
-        bench.say("client/s", Update(epoch, 1, {}, since_ns))
+        bench("client/s", Update(epoch, 1, {}, since_ns))
     assert bench.broker.types["Tick"].ring is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_poset import POINT, SHAPES, same, values
+from core_posets import POINT, SHAPES, same, values
 
 from covey.matcher.language import parse
 from covey.overlay.core.interest import Interest, Registry

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_poset import Made
-from test_slots import Link
+from core_driven import Driven, sent
+from core_link import Link
+from core_posets import Made
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.covering import covers_region
@@ -15,7 +16,6 @@ from covey.overlay.core.broker import Broker
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
-    Connect,
     Publish,
     Subscribe,
     Unsubscribe,
@@ -129,36 +129,35 @@ def test_a_budget_keeps_groups_apart() -> None:
 SPOT = EventType("Spot", {"x": "int64"})
 
 
+def bundling() -> Driven:
+    """A broker with a client, and a neighbour that publishes and is asked for one slot at the most."""
+    x = Driven("broker/b2", "client/c", engine="cluster", merging="budget", merging_budget=1)
+    x("broker/b2", Advertise(1, SPOT))
+    return x
+
+
 def test_events_asked_for_in_excess_are_counted_and_go_no_further() -> None:
-    broker = Broker("b1", merging="budget", merging_budget=1)
-    for name in ("broker/b2", "client/c"):
-        broker.handle(Connect(), name, 0.0)
-    broker.handle(Advertise(1, SPOT), "broker/b2", 0.0)
-    for epoch, x in enumerate((2, 8), 1):
-        broker.handle(Subscribe(epoch, epoch, parse(f"x == {x}", SPOT), {}), "client/c", 0.0)
-    (slot,) = broker.types["Spot"].outgoing["broker/b2"].slots
+    x = bundling()
+    for epoch, value in enumerate((2, 8), 1):
+        x("client/c", Subscribe(epoch, epoch, parse(f"x == {value}", SPOT), {}))
+    (slot,) = x.broker.types["Spot"].outgoing["broker/b2"].slots
     assert str(slot.structure.substitute(slot.values)) == "x between 2 and 8"
-    batch = EventBatch.from_pylist(SPOT, [{"x": x} for x in (2, 3, 4, 8)])
-    (sent,) = broker.handle(Publish(batch), "broker/b2", 0.0)
-    assert sent.interface == "client/c"  # type: ignore[union-attr]
-    assert sent.message.batch.to_pylist() == [{"x": 2}, {"x": 8}]  # type: ignore[union-attr]
-    assert broker.peers["broker/b2"].counters.events_unwanted == 2
-    assert broker.inspect()["totals"]["events_unwanted"] == 2
-    broker.validate()
+    batch = EventBatch.from_pylist(SPOT, [{"x": value} for value in (2, 3, 4, 8)])
+    ((to, events),) = sent(x("broker/b2", Publish(batch)))
+    assert to == "client/c"
+    assert events.batch.to_pylist() == [{"x": 2}, {"x": 8}]  # type: ignore[union-attr]
+    assert x.broker.peers["broker/b2"].counters.events_unwanted == 2
+    assert x.broker.inspect()["totals"]["events_unwanted"] == 2
 
 
 def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> None:
-    broker = Broker("b1", merging="budget", merging_budget=1)
-    for name in ("broker/b2", "client/c"):
-        broker.handle(Connect(), name, 0.0)
-    broker.handle(Advertise(1, SPOT), "broker/b2", 0.0)
-    for epoch, x in enumerate((0, 100, 50), 1):
-        broker.handle(Subscribe(epoch, epoch, parse("x == $a", SPOT), {"a": x}), "client/c", 0.0)
-    waiting = broker.handle(Update(4, 3, {"a": 51}), "client/c", 0.0)
+    x = bundling()
+    for epoch, value in enumerate((0, 100, 50), 1):
+        x("client/c", Subscribe(epoch, epoch, parse("x == $a", SPOT), {"a": value}))
+    waiting = x("client/c", Update(4, 3, {"a": 51}))
     assert waiting == [], "the bundle's slot is not yet acknowledged"
-    newest = broker.peers["broker/b2"].epoch
-    answers = broker.handle(Acknowledge(newest), "broker/b2", 0.0)
-    assert [answer.message for answer in answers] == [Acknowledge(4)]  # type: ignore[union-attr]
+    newest = x.broker.peers["broker/b2"].epoch
+    assert [answer for _, answer in sent(x("broker/b2", Acknowledge(newest)))] == [Acknowledge(4)]
 
 
 @pytest.mark.parametrize(

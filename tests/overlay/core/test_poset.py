@@ -7,29 +7,15 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
+from core_posets import Made, fresh, same, values
 
 from covey.matcher.covering import covers_region
-from covey.matcher.event_type import EventType
-from covey.matcher.language import parse
 from covey.overlay.core.diagram import Diagram, Place
 from covey.overlay.core.interest import Interest, Registry
 from covey.overlay.core.invariants import check_poset
 from covey.overlay.core.naive_poset import NaivePoset
 from covey.overlay.core.poset import Forest, Heir, Poset
 from covey.overlay.core.roots import IndexedRoots, ScannedRoots
-
-POINT = EventType("Point", {"x": "int64", "y": "int64"})
-
-
-class Made:
-    """Interests by name, made from text."""
-
-    def __init__(self) -> None:
-        self.registry = Registry()
-
-    def __call__(self, text: str, **values: object) -> Interest:
-        filter = parse(text, POINT)
-        return self.registry.make("client/c", 0, len(self.registry) + 1, filter, filter.check_values(values))
 
 
 @pytest.fixture(params=[Forest, NaivePoset, Diagram])
@@ -140,18 +126,6 @@ def test_several_changes_at_once_are_one_change_of_the_roots(poset: Poset) -> No
     )
 
 
-SHAPES = (
-    "x < $a",
-    "x >= $a",
-    "x between $a and $b",
-    "x == $a",
-    "x < $a and y < $b",
-    "y >= $a",
-    "x < 3 or x > $a",
-    "",
-)
-
-
 @pytest.mark.parametrize(
     "made",
     [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram],
@@ -230,24 +204,3 @@ def walk(diagram: Diagram) -> list[Place]:
         if len(found) < 10_000:
             found += place.below
     return found
-
-
-def fresh(registry: Registry, draw: random.Random, number: int, shapes: tuple[str, ...] = SHAPES) -> Interest:
-    filter = parse(draw.choice(shapes), POINT)
-    given = {name: draw.randint(0, 9) for name in filter.variables}
-    return registry.make("client/c", 0, number, filter, filter.check_values(given))
-
-
-def values(node: Interest, draw: random.Random) -> dict[str, int]:
-    return {name: draw.randint(0, 9) for name in node.filter.variables}
-
-
-def same(some: Iterable[Interest], others: Iterable[Interest]) -> None:
-    """Both sets of roots hold the same regions, each once."""
-    some, others = list(some), list(others)
-    assert len(some) == len(others)
-    for one in some:
-        assert any(
-            covers_region(one.region, other.region) and covers_region(other.region, one.region)
-            for other in others
-        )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession, DeliverTo
 from covey.overlay.core.joining import INGRESS_SPAN_NS
 from covey.overlay.core.messages import (
     Acknowledge,
+    Action,
     Advertise,
     Connect,
     Deliver,
     Disconnect,
     Message,
     Publish,
-    Send,
     Subscribe,
     SyncBegin,
     SyncEnd,
@@ -35,28 +35,20 @@ def batch(first: int, *xs: int, at_s: int) -> EventBatch:
     return made.stamped(publisher="p", first_sequence=first, ingress_ns=at_s * SECOND)
 
 
-class Bench:
+class Bench(Driven):
     """A broker with a publisher `client/p`, a subscriber `client/s`, and a neighbour `broker/n`."""
 
     def __init__(self, replay_events: int = 1000, routing: str = "parametric") -> None:
-        self.broker = Broker("b", engine="naive", replay_events=replay_events, routing=routing)
-        for source in ("client/p", "client/s", "broker/n"):
-            self.broker.handle(Connect(), source, 0.0)
-        self.say("client/p", Advertise(1, TICK))
-        self.say("client/s", Subscribe(1, 7, BELOW, {"limit": 5}))
-        self.say("broker/n", Subscribe(1, 1, BELOW, {"limit": 3}))
-
-    def say(self, source: str, message: Message) -> list[Send]:
-        done = [a for a in self.broker.handle(message, source, 0.0) if isinstance(a, Send)]
-        self.broker.validate()
-        return done
+        super().__init__("client/p", "client/s", "broker/n", replay_events=replay_events, routing=routing)
+        self("client/p", Advertise(1, TICK))
+        self("client/s", Subscribe(1, 7, BELOW, {"limit": 5}))
+        self("broker/n", Subscribe(1, 1, BELOW, {"limit": 3}))
 
     def events(self, source: str, message: Message) -> list[tuple[str, bool, list[int]]]:
         """What goes where as events, and whether as a replay."""
         return [
-            (send.interface, send.message.replayed, send.message.batch.sequences().tolist())
-            for send in self.say(source, message)
-            if isinstance(send.message, Publish | Deliver)
+            (to, events.replayed, events.batch.sequences().tolist())  # type: ignore[union-attr]
+            for to, events in sent(self(source, message), Publish, Deliver)
         ]
 
 
@@ -78,17 +70,17 @@ def test_an_update_without_gaps_replays_what_entered_since_and_was_not_sent() ->
 
 def test_it_reaches_the_brokers_beyond_also_where_another_filter_covers_it() -> None:
     bench = Bench()
-    bench.say("broker/n", Advertise(2, TICK))
-    bench.say("client/p", Subscribe(2, 1, BELOW, {"limit": 100}))
-    sent = bench.say("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND))
-    asked = [send.message for send in sent if send.interface == "broker/n"]
+    bench("broker/n", Advertise(2, TICK))
+    bench("client/p", Subscribe(2, 1, BELOW, {"limit": 100}))
+    said = bench("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND))
+    asked = [message for to, message in sent(said) if to == "broker/n"]
     assert [(type(m), m.values, m.since_ns) for m in asked] == [(Update, {}, 15 * SECOND)]
-    assert not [send for send in sent if isinstance(send.message, Acknowledge)], "it waits for the neighbour"
+    assert not sent(said, Acknowledge), "it waits for the neighbour"
 
 
 def test_what_was_replayed_to_a_broker_goes_on_as_a_replay_and_not_back() -> None:
     bench = Bench()
-    bench.say("broker/n", Advertise(2, TICK))
+    bench("broker/n", Advertise(2, TICK))
     assert bench.events("broker/n", Publish(batch(1, 2, at_s=10), True)) == [("client/s", True, [1])]
 
 
@@ -134,19 +126,19 @@ class Served:
         self.session = session
         self.got: list[int] = []
 
-    def take(self, sends: list[Send]) -> None:
-        for send in sends:
-            if send.interface == "client/me":
-                for action in self.session.receive(send.message):
+    def take(self, actions: list[Action]) -> None:
+        for to, message in sent(actions):
+            if to == "client/me":
+                for action in self.session.receive(message):
                     if isinstance(action, DeliverTo):
                         self.got += action.batch.sequences().tolist()
 
     def say(self, messages: list[Message]) -> None:
         for message in messages:
-            self.take(self.bench.say("client/me", message))
+            self.take(self.bench("client/me", message))
 
     def publish(self, events: EventBatch) -> None:
-        self.take(self.bench.say("client/p", Publish(events)))
+        self.take(self.bench("client/p", Publish(events)))
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
@@ -173,7 +165,7 @@ def test_an_update_without_gaps_reaches_back_also_where_the_session_starts_afres
     me.say([Connect()])
     _, messages = me.session.subscribe(BELOW, {"limit": 5})
     me.say(messages)
-    me.bench.say("client/me", Disconnect())
+    me.bench("client/me", Disconnect())
     for seconds in (10, 12):
         me.session.update(1, {"limit": seconds}, since_ns=seconds * SECOND)
     me.publish(batch(1, 9, at_s=9))

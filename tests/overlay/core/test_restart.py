@@ -6,20 +6,18 @@ import random
 from itertools import pairwise
 
 import pytest
+from core_driven import Driven
 from core_implied import check_links
 from core_network import Network
 
 from covey.matcher.event_type import EventType
 from covey.matcher.language import parse
-from covey.overlay.core.broker import Broker
 from covey.overlay.core.client import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,
-    Action,
     Advertise,
     Connect,
     Disconnect,
-    Message,
     Send,
     Subscribe,
     SyncBegin,
@@ -32,46 +30,41 @@ STRUCTURE = parse("x < $1", POINT)
 A, B, C = "broker/a", "broker/b", "client/c"
 
 
-def feed(broker: Broker, source: str, *messages: Message) -> list[Action]:
-    return [action for message in messages for action in broker.handle(message, source, 0.0)]
-
-
 def test_a_starting_broker_ends_its_sync_once_the_other_neighbours_have_told_theirs() -> None:
-    broker = Broker("x", engine="naive", neighbours=["a", "b"])
-    assert feed(broker, A, Connect()) == [Send(A, SyncBegin())]
-    assert feed(broker, B, Connect()) == [Send(B, SyncBegin())]
-    assert feed(broker, A, SyncBegin(), Advertise(1, POINT)) == [Send(B, Advertise(1, POINT))]
-    assert feed(broker, A, SyncEnd(2)) == [Send(B, SyncEnd(2))]
-    assert feed(broker, B, SyncBegin(), SyncEnd(1)) == [Send(A, SyncEnd(1)), Send(B, Acknowledge(1))]
-    assert feed(broker, B, Acknowledge(1)) == []
-    assert feed(broker, B, Acknowledge(2)) == [Send(A, Acknowledge(2))]
+    x = Driven(neighbours=["a", "b"])
+    assert x(A, Connect()) == [Send(A, SyncBegin())]
+    assert x(B, Connect()) == [Send(B, SyncBegin())]
+    assert x(A, SyncBegin(), Advertise(1, POINT)) == [Send(B, Advertise(1, POINT))]
+    assert x(A, SyncEnd(2)) == [Send(B, SyncEnd(2))]
+    assert x(B, SyncBegin(), SyncEnd(1)) == [Send(A, SyncEnd(1)), Send(B, Acknowledge(1))]
+    assert x(B, Acknowledge(1)) == []
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(2))]
 
 
 def test_a_starting_broker_acknowledges_nothing_before_it_has_heard_its_neighbours() -> None:
     """The neighbour may turn out to publish what the client subscribes to: that has to be told it first."""
-    broker = Broker("x", engine="naive", neighbours=["a"])
-    feed(broker, A, Connect())
-    feed(broker, C, Connect())
-    assert feed(broker, C, Subscribe(1, 1, BELOW, {"a": 5})) == []
-    assert "broker/a: not heard yet, answers wait for it" in broker.render()
-    assert broker.inspect()["unheard"] == [A]
-    assert feed(broker, A, SyncBegin(), Advertise(1, POINT)) == [
+    x = Driven(neighbours=["a"])
+    x(A, Connect())
+    x(C, Connect())
+    assert x(C, Subscribe(1, 1, BELOW, {"a": 5})) == []
+    assert "broker/a: not heard yet, answers wait for it" in x.broker.render()
+    assert x.broker.inspect()["unheard"] == [A]
+    assert x(A, SyncBegin(), Advertise(1, POINT)) == [
         Send(A, Subscribe(2, 1, STRUCTURE, {"1": 5})),
         Send(A, Acknowledge(1)),
     ]
-    assert feed(broker, A, SyncEnd(2)) == [Send(A, Acknowledge(2))]
-    broker.validate()
-    assert feed(broker, A, Acknowledge(2)) == [Send(C, Acknowledge(1))]
+    assert x(A, SyncEnd(2)) == [Send(A, Acknowledge(2))]
+    assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1))]
 
 
 def test_a_neighbour_that_never_comes_is_not_waited_for_once_it_is_removed() -> None:
-    broker = Broker("x", engine="naive", neighbours=["a", "b"])
-    feed(broker, A, Connect())
-    feed(broker, B, Connect())
-    feed(broker, C, Connect())
-    feed(broker, C, Subscribe(1, 1, BELOW, {"a": 5}))
-    feed(broker, A, SyncBegin(), SyncEnd(1))
-    assert feed(broker, B, Disconnect()) == [
+    x = Driven(neighbours=["a", "b"])
+    x(A, Connect())
+    x(B, Connect())
+    x(C, Connect())
+    x(C, Subscribe(1, 1, BELOW, {"a": 5}))
+    x(A, SyncBegin(), SyncEnd(1))
+    assert x(B, Disconnect()) == [
         Send(A, SyncEnd(1)),
         Send(C, Acknowledge(1)),
         Send(A, Acknowledge(1)),
@@ -80,19 +73,15 @@ def test_a_neighbour_that_never_comes_is_not_waited_for_once_it_is_removed() -> 
 
 def test_new_slots_do_not_take_the_place_of_old_ones_before_the_sync_ends() -> None:
     """A restarted neighbour counts its slots anew: slot 1 is another filter now, the old one comes later."""
-    broker = Broker("x", engine="naive")
-    for source in (A, B):
-        feed(broker, source, Connect())
-    feed(broker, A, Subscribe(1, 1, STRUCTURE, {"1": 9}))
-    feed(broker, B, Advertise(1, POINT))
-    feed(broker, B, Acknowledge(2))
-    feed(broker, A, Connect(), SyncBegin())
-    assert feed(broker, A, Subscribe(1, 1, STRUCTURE, {"1": 3})) == [Send(A, Acknowledge(1))]
-    assert feed(broker, A, Subscribe(2, 2, STRUCTURE, {"1": 9})) == [Send(A, Acknowledge(2))]
-    broker.validate()
-    assert feed(broker, A, SyncEnd(3)) == [Send(A, Acknowledge(3))]
-    assert sorted(broker.peers[A].subscriptions) == [1, 2]
-    broker.validate()
+    x = Driven(A, B)
+    x(A, Subscribe(1, 1, STRUCTURE, {"1": 9}))
+    x(B, Advertise(1, POINT))
+    x(B, Acknowledge(2))
+    x(A, Connect(), SyncBegin())
+    assert x(A, Subscribe(1, 1, STRUCTURE, {"1": 3})) == [Send(A, Acknowledge(1))]
+    assert x(A, Subscribe(2, 2, STRUCTURE, {"1": 9})) == [Send(A, Acknowledge(2))]
+    assert x(A, SyncEnd(3)) == [Send(A, Acknowledge(3))]
+    assert sorted(x.broker.peers[A].subscriptions) == [1, 2]
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
