@@ -170,7 +170,7 @@ class History:
 
     def _unadvertise(self) -> None:
         name = self._someone()
-        advertised = list(self.network.clients[name].session._advertised)
+        advertised = list(self.network.clients[name].session.advertised)
         if advertised:
             self.network.unadvertise(name, self.random.choice(advertised))
 
@@ -206,11 +206,12 @@ class History:
             del self.wanted[key]
 
     def _publish(self) -> None:
-        senders = [c for c in self.network.clients.values() if c.session._advertised]
+        senders = [c for c in self.network.clients.values() if c.session.advertised]
         if not senders:
             return
         client = self.random.choice(senders)
-        event_type, epoch = self.random.choice(list(client.session._advertised.values()))
+        said = self.random.choice(list(client.session.advertised.values()))
+        event_type, epoch = said.event_type, said.epoch
         rows = [self._event(event_type) for _ in range(self.random.randint(1, 4))]
         batch = self.network.publish(client.name, event_type, rows)
         published = Published(batch, rows, self.time)

@@ -49,12 +49,12 @@ def wishes(session: ClientSession) -> dict[str, list[Wish]]:
 def check_links(network: Network) -> None:
     """Every link carries what the oracle says, no more and no less; `AssertionError` names the link."""
     clients = network.clients.values()
-    names = {name for client in clients for name in client.session._advertised}
+    names = {name for client in clients for name in client.session.advertised}
     for x, y in network.links:
         for a, b in ((x, y), (y, x)):
             near, far = side(network.links, a, b), side(network.links, b, a)
             for name in sorted(names | set(network.brokers[a].types) | set(network.brokers[b].types)):
-                advertised = any(name in c.session._advertised for c in clients if c.broker in far)
+                advertised = any(name in c.session.advertised for c in clients if c.broker in far)
                 wanted = [
                     wish for c in clients if c.broker in near for wish in wishes(c.session).get(name, ())
                 ]
