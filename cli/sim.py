@@ -27,7 +27,8 @@ def run(
         Path | None, typer.Option(help="A scenario file (YAML); what is given here goes before it.")
     ] = None,
     overlay: Annotated[
-        Path | None, typer.Option(help="An overlay file to run, with the delays that it names.")
+        Path | None,
+        typer.Option(help="An overlay file to run: its brokers and links, with the delays that it names."),
     ] = None,
     load: Annotated[
         str | None,
@@ -55,7 +56,10 @@ def run(
     update_rate: Annotated[float | None, typer.Option(help="Updates per second and subscriber.")] = None,
     delay_ms: Annotated[
         float | None,
-        typer.Option(help="Delay of a link, one way; beside an overlay file, of the clients' links alone."),
+        typer.Option(
+            help="Delay of a link, one way; beside an overlay file, of the clients' links alone, in place of "
+            "its client_delay_ms."
+        ),
     ] = None,
     jitter_ms: Annotated[float | None, typer.Option(help="Further delay, up to so much, at random.")] = None,
     loss: Annotated[float | None, typer.Option(help="Probability that a frame has to be sent again.")] = None,
@@ -111,7 +115,13 @@ def run(
     from covey.sim.systems import find_system
     from covey.sim.topology import of_overlay
 
-    chosen = Scenario() if scenario is None else load_scenario(scenario)
+    if overlay is not None and topology is not None:
+        raise typer.BadParameter("the overlay file has its own links", param_hint="--topology")
+    if overlay is not None and brokers is not None:
+        raise typer.BadParameter("the overlay file has its own brokers", param_hint="--brokers")
+    laid = None if overlay is None else load_overlay(overlay, {})
+    base = Scenario() if laid is None else Scenario(delay_ms=laid.client_delay_ms)
+    chosen = base if scenario is None else load_scenario(scenario, base)
     if system is not None:
         chosen = find_system(system).applied_to(chosen)
     options = {name: context.params.get(name) for name in Scenario.__dataclass_fields__}
@@ -119,10 +129,6 @@ def run(
     if resubscribe is not None:
         changes["resubscribe"] = resubscribe.replace("-", "_")
     chosen = chosen.having(**changes)
-    if overlay is not None and topology is not None:
-        raise typer.BadParameter("the overlay file has its own links", param_hint="--topology")
-    if overlay is not None and brokers is not None:
-        raise typer.BadParameter("the overlay file has its own brokers", param_hint="--brokers")
     if brokers is not None and chosen.load == "detectors" and not chosen.topology:
         raise typer.BadParameter(
             "load detectors has the brokers of its sensors, unless a topology is given",
@@ -130,7 +136,7 @@ def run(
         )
     if calibrate is not None and chosen.cpu != "measured":
         raise typer.BadParameter("a calibration needs --cpu measured", param_hint="--calibrate")
-    made = Run(chosen, topology=None if overlay is None else of_overlay(load_overlay(overlay, {})))
+    made = Run(chosen, topology=None if laid is None else of_overlay(laid))
     with progress() as say:
         report = made.play(trace, say)
     if calibrate is not None and isinstance(made.costs, Measured):

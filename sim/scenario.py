@@ -95,8 +95,11 @@ class Scenario:
         return replace(self, **changes)
 
 
-def load_scenario(path: str | Path) -> Scenario:
-    """Read a scenario file (YAML); `ScenarioError` naming the file and what is wrong with it."""
+def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
+    """Read a scenario file (YAML); fields that it does not name are those of `base`, or the defaults.
+
+    `ScenarioError` naming the file and what is wrong with it.
+    """
     document = read_document(path, ScenarioError)
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: expected a mapping from field to value")
@@ -105,6 +108,6 @@ def load_scenario(path: str | Path) -> Scenario:
         if name not in known:
             raise ScenarioError(f"{path}: {name} is unknown; expected one of {', '.join(known)}")
     try:
-        return Scenario(**document)
+        return (base or Scenario()).having(**document)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

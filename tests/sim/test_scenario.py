@@ -293,6 +293,30 @@ def test_the_command_runs_scenario_files_and_overlay_files(
     assert json.loads(capsys.readouterr().out)["brokers"] == 5
 
 
+def test_clients_are_as_far_away_as_the_overlay_file_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlay, scenario = tmp_path / "o.yaml", tmp_path / "s.yaml"
+    text = 'overlay: one\nbrokers: {b1: {address: "127.0.0.1:1"}}\n'
+    small = ("--publishers", 1, "--subscribers", 1, "--types", 1, "--update-rate", 0, "--duration", 0.1)
+
+    def first_settled_ms(text: str, *words: object) -> float:
+        overlay.write_text(text)
+        trace = tmp_path / "trace"
+        assert run("sim", "--overlay", overlay, *small, "--trace", trace, *words) == 0
+        capsys.readouterr()
+        rows = pq.read_table(trace).select(["kind", "node", "time_ns"]).to_pylist()
+        at = {row["kind"]: row["time_ns"] for row in reversed(rows) if row["node"] == "client/p0"}
+        return float(at["settled"] - at["advertised"]) / 1e6
+
+    assert first_settled_ms(text) == 0
+    text += "client_delay_ms: 40\n"
+    assert first_settled_ms(text) == 160  # both ways for the greeting, and again for the advertisement
+    scenario.write_text("delay_ms: 5\n")
+    assert first_settled_ms(text, "--scenario", scenario) == 20
+    assert first_settled_ms(text, "--scenario", scenario, "--delay-ms", 1) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
