@@ -8,11 +8,10 @@ granted its broker.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Self
 
+from covey.overlay.client.arrivals import Arrivals
 from covey.overlay.core.client import Matches
 
 Evaluate = Callable[[], Matches | None]
@@ -26,24 +25,14 @@ class Deliveries(AsyncIterator[Matches]):
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Evaluate, Release]] = deque()
-        self._arrived = asyncio.Event()
-        self._error: BaseException | None = None
-        self._ended = False
+        self._waiting: Arrivals[tuple[Evaluate, Release]] = Arrivals()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Matches:
         while True:
-            while not self._waiting:
-                if self._error is not None:
-                    raise self._error
-                if self._ended:
-                    raise StopAsyncIteration
-                self._arrived.clear()
-                await self._arrived.wait()
-            evaluate, release = self._waiting.popleft()
+            evaluate, release = await self._waiting.next()
             release()
             matches = evaluate()
             if matches is not None and len(matches.rows):
@@ -51,10 +40,7 @@ class Deliveries(AsyncIterator[Matches]):
 
     def _put(self, evaluate: Evaluate, release: Release) -> None:
         """Something came; `evaluate` is called when it is handed out."""
-        self._waiting.append((evaluate, release))
-        self._arrived.set()
+        self._waiting.put((evaluate, release))
 
     def _end(self, error: BaseException | None) -> None:
-        self._ended = True
-        self._error = error
-        self._arrived.set()
+        self._waiting.end(error)

@@ -7,7 +7,6 @@ client has granted its broker: a user who does not read holds back the broker, n
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import numpy as np
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.expression import Scalar
+from covey.overlay.client.arrivals import Arrivals
 from covey.overlay.client.event import Event, events_of
 from covey.overlay.core.client import DeliverTo, Matches
 from covey.overlay.core.motion import moves, still
@@ -68,12 +68,9 @@ class Subscription:
         self.spurious = 0
         self._version = 0
         self._values: Mapping[str, Scalar] = {}
-        self._waiting: deque[Part] = deque()
+        self._waiting: Arrivals[Part] = Arrivals()
         self._events: deque[Event] = deque()
         self._events_of: Part | None = None
-        self._arrived = asyncio.Event()
-        self._error: BaseException | None = None
-        self._ended = False
         self._engine: Engine | None = None
         self._engine_version = -1
 
@@ -149,9 +146,9 @@ class Subscription:
                     continue
                 self.delivered += 1
                 return event
-            part = await self._next()
+            part = await self._waiting.next()
             if self._events_of is not None:  # Another task reads, too, and has begun one meanwhile.
-                self._waiting.appendleft(part)
+                self._waiting.put_back(part)
                 continue
             self._events.extend(events_of(part.batch))
             self._events_of = part
@@ -160,7 +157,7 @@ class Subscription:
         """The events batch by batch, as they came."""
         while True:
             try:
-                part = await self._next()
+                part = await self._waiting.next()
             except StopAsyncIteration:
                 return
             part.claim.done()
@@ -168,16 +165,6 @@ class Subscription:
             if len(batch):
                 self.delivered += len(batch)
                 yield batch
-
-    async def _next(self) -> Part:
-        while not self._waiting:
-            if self._error is not None:
-                raise self._error
-            if self._ended:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._waiting.popleft()
 
     def _strict(self, part: Part) -> EventBatch:
         """The events that match the newest values."""
@@ -198,19 +185,17 @@ class Subscription:
     # --- what the client does with it -------------------------------------------------------------
 
     def _put(self, share: DeliverTo, claim: Claim) -> None:
-        if self._ended:
+        if self._waiting.ended:
             claim.done()
             return
-        self._waiting.append(Part(share.batch, self._version, claim, share.replayed))
-        self._arrived.set()
+        self._waiting.put(Part(share.batch, self._version, claim, share.replayed))
 
     def _hand_over(self) -> list[Part]:
         """What waits, in order: somebody else is to read it."""
-        parts = [*self._waiting]
+        parts = self._waiting.take_all()
         if self._events_of is not None:
             batch = self._events_of.batch
             parts.insert(0, replace(self._events_of, batch=batch.slice(len(batch) - len(self._events))))
-        self._waiting.clear()
         self._events.clear()
         self._events_of = None
         return parts
@@ -225,9 +210,7 @@ class Subscription:
 
     def _end(self, error: BaseException | None) -> None:
         """Nothing more will come. What waits is still handed out, unless the subscription was cancelled."""
-        self._ended = True
-        self._error = error
-        self._arrived.set()
+        self._waiting.end(error)
 
     def _discard(self) -> None:
         """Drop what waits."""
