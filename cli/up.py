@@ -106,18 +106,10 @@ class Up:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _broker(self, name: str) -> int:
-        command = [
-            sys.executable,
-            "-m",
-            "covey.cli.main",
-            "broker",
-            "--config",
-            str(self._file),
-            "--name",
-            name,
-        ]
+        from covey.sim.local_overlay import broker_command
+
         process = await asyncio.create_subprocess_exec(
-            *command,
+            *broker_command(self._file, name),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -147,14 +139,9 @@ class Up:
         print(f"ready: {where}", flush=True)
 
     async def _linked(self, name: str) -> bool:
-        from covey.overlay.client import ConnectError, RefusedError, inspect_broker
+        from covey.sim.local_overlay import is_linked
 
-        try:
-            _, state = await inspect_broker(self._overlay.brokers[name].address)
-        except (ConnectError, RefusedError):
+        process, address = self._processes.get(name), self._overlay.brokers[name].address
+        if process is None:
             return False
-        process = self._processes.get(name)
-        if process is None or state["process"] != process.pid:
-            return False  # Another overlay's broker has the address.
-        links = [f"broker/{neighbour}" for neighbour in self._overlay.neighbours(name)]
-        return all(state["interfaces"][link]["connected"] for link in links)
+        return await is_linked(address, process.pid, self._overlay.neighbours(name))

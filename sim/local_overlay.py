@@ -11,8 +11,8 @@ import random
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,23 @@ from covey.overlay.client import inspect_broker
 
 THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 """b1 at the top, b2 and b3 below it, b4 below b2 and b5 below b3."""
+
+
+def broker_command(overlay_file: Path, broker: str) -> list[str]:
+    """The command that runs one broker of an overlay file in a process of its own."""
+    command = [sys.executable, "-m", "covey.cli.main", "broker"]
+    return [*command, "--config", str(overlay_file), "--name", broker]
+
+
+async def is_linked(address: str, process_id: int, neighbours: Iterable[str]) -> bool:
+    """Whether the broker at an address is this process, serves, and has its links to all neighbours open."""
+    try:
+        _, state = await inspect_broker(address, listed=0)
+    except CoveyError:
+        return False
+    if state["process"] != process_id:
+        return False  # Another overlay's broker has the address.
+    return all(state["interfaces"][f"broker/{neighbour}"]["connected"] for neighbour in neighbours)
 
 
 def chain(length: int) -> tuple[tuple[str, str], ...]:
@@ -126,14 +143,7 @@ class LocalOverlay:
     async def _spawn(self, broker: str) -> None:
         with (self._folder / f"{broker}.log").open("ab") as log:
             self._processes[broker] = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "covey.cli.main",
-                "broker",
-                "--config",
-                str(self._folder / "overlay.yaml"),
-                "--name",
-                broker,
+                *broker_command(self._folder / "overlay.yaml", broker),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -143,12 +153,7 @@ class LocalOverlay:
         process = self._processes[broker]
         clock = asyncio.get_running_loop().time
         deadline = clock() + patience_s
-        while True:
-            with suppress(CoveyError):
-                _, state = await inspect_broker(self.addresses[broker])
-                links = [f"broker/{neighbour}" for neighbour in self._neighbours(broker)]
-                if all(state["interfaces"][link]["connected"] for link in links):
-                    return
+        while not await is_linked(self.addresses[broker], process.pid, self._neighbours(broker)):
             if process.returncode is not None or clock() > deadline:
                 raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
             await asyncio.sleep(0.02)

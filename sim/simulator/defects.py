@@ -8,8 +8,9 @@ intact, so that nothing but the defect itself can give it away.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -39,30 +40,42 @@ class Defect(ABC):
         """The actions that the defective broker carries out for this message of that interface."""
 
 
-class DropUpdate(Defect):
+class _Altered(Defect):
+    """Messages of one kind leave otherwise than the core made them."""
+
+    kind: type[Update | Unsubscribe | Deliver]
+    wrong: Mapping[str, Any]
+    """What stands in them instead."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        done: list[Action] = []
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, self.kind):
+                self.fired += 1
+                action = Send(action.interface, replace(action.message, **self.wrong))
+            done.append(action)
+        return done
+
+
+class DropUpdate(_Altered):
     """An UPD to a neighbour arrives without the values that it was sent for."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        done: list[Action] = []
-        for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Update):
-                self.fired += 1
-                action = Send(action.interface, replace(action.message, values={}))
-            done.append(action)
-        return done
+    kind = Update
+    wrong: Mapping[str, Any] = {"values": {}}
 
 
-class KeepSlot(Defect):
+class KeepSlot(_Altered):
     """A slot is not released: the USUB names none."""
 
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        done: list[Action] = []
-        for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Unsubscribe):
-                self.fired += 1
-                action = Send(action.interface, replace(action.message, subscription_id=0))
-            done.append(action)
-        return done
+    kind = Unsubscribe
+    wrong: Mapping[str, Any] = {"subscription_id": 0}
+
+
+class ClaimNewest(_Altered):
+    """Deliveries say that they were matched at the newest values: the client does not look again."""
+
+    kind = Deliver
+    wrong: Mapping[str, Any] = {"epoch": 1 << 40}
 
 
 class SwapOrder(Defect):
@@ -105,19 +118,6 @@ class EarlyAcknowledge(Defect):
             return actions
         self.fired += 1
         return [*actions, Send(source, Acknowledge(message.epoch))]
-
-
-class ClaimNewest(Defect):
-    """Deliveries say that they were matched at the newest values: the client does not look again."""
-
-    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        done: list[Action] = []
-        for action in actions:
-            if isinstance(action, Send) and isinstance(action.message, Deliver):
-                self.fired += 1
-                action = Send(action.interface, replace(action.message, epoch=1 << 40))
-            done.append(action)
-        return done
 
 
 class NoReplay(Defect):
