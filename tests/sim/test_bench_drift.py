@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.sim.bench.drift import DRIFTS, Plan, measure
 
 
@@ -20,7 +20,5 @@ def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
 
 
 def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "drift", "--drifts", "skew, continental"])
-    assert ended.value.code == 1
+    assert run("bench", "drift", "--drifts", "skew, continental") == 1
     assert capsys.readouterr().err == "covey: drift 'continental': expected one of attributes, skew\n"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.matcher import CoveyError, EventBatch
 from covey.matcher.engine import engine_names
 from covey.matcher.engines.naive import NaiveEngine
@@ -132,10 +132,8 @@ def test_engines_that_there_are_not(engine: str, told: str) -> None:
         make_engine(engine, WORKLOADS["AT"], 1)
 
 
-def run(*words: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "match", *words])
-    return int(str(ended.value.code))
+def bench_match(*words: str) -> int | str | None:
+    return run("bench", "match", *words)
 
 
 QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
@@ -143,7 +141,7 @@ QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
 
 def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--workload", "AT,HTM", "--subscriptions", "200,300", "--engines", "scan,counting", "--json")
-    assert run(*words, *QUICKLY) == 0
+    assert bench_match(*words, *QUICKLY) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(r["workload"], r["subscriptions"], r["engine"]) for r in found] == [
         (w, n, e) for w in ("AT", "HTM") for n in (200, 300) for e in ("scan", "counting")
@@ -154,7 +152,7 @@ def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     engines = "search_tree:factoring=0,delayed_branching=false;scan"
     words = ("--workload", "fabret", "--subscriptions", "200", "--engines", engines, "--set", "predicates=3")
-    assert run(*words, *QUICKLY) == 0
+    assert bench_match(*words, *QUICKLY) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("fabret, 200 subscriptions")
     assert lines[1].split()[:4] == ["engine", "events/s", "min", "max"]
@@ -164,14 +162,14 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "curves.svg"
     words = ("--workload", "AT,HTM", "--subscriptions", "100,200", "--engines", "scan,rete")
-    assert run(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
+    assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Events per second (median), 100 subscriptions:"
     assert lines[2] == "| engine | AT | HTM |"
     assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
     assert "HTM, 200 subscriptions:" in lines
     assert drawing.read_text().lstrip().startswith("<?xml")
-    assert run(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
+    assert bench_match(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,7 +182,7 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
     ],
 )
 def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*words) != 0
+    assert bench_match(*words) != 0
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
     assert errors[0].startswith(told)

@@ -6,8 +6,8 @@ import asyncio
 import json
 
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.sim.bench.routing import GrpcPlan, Plan, measure, measure_grpc
 from covey.sim.workloads import WORKLOADS
 
@@ -45,9 +45,7 @@ def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--workload", "HTM", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "routing", *words, "--json"])
-    assert ended.value.code == 0
+    assert run("bench", "routing", *words, "--json") == 0
     cases = json.loads(capsys.readouterr().out)["routing"]
     assert [case["filters"] for case in cases] == [50, 50, 100, 100]
 
@@ -64,9 +62,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_mistake_is_one_line(
     words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "routing", *words])
-    assert ended.value.code == 1
+    assert run("bench", "routing", *words) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"covey: {complaint}")
     assert err.count("\n") == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.sim.bench.scenario import RealRun, new_of
 from covey.sim.driver import Run
 from covey.sim.scenario import Scenario, ScenarioError
@@ -81,9 +81,7 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
 def test_in_time_a_real_run_delivers_what_is_owed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text("brokers: 4\npublishers: 1\nsubscribers: 6\ntypes: 2\nduration_s: 1\nupdate_rate: 2\n")
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "scenario", str(file), "--system", "covey-parametric", "--json"])
-    assert ended.value.code == 0
+    assert run("bench", "scenario", str(file), "--system", "covey-parametric", "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["counts"] == {}
     assert report["owed"] <= report["delivered"]

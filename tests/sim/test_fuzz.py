@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from commands import run
+from histories import play_all
 
-from covey.cli.main import main
 from covey.matcher import EventBatch, EventType, parse
 from covey.sim.checkers import Findings, Judge
 from covey.sim.fuzz import FuzzError, Options, play
@@ -123,9 +124,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     ],
 )
 def test_other_histories(options: Options) -> None:
-    for seed in range(60 if options.steps == 60 else 15):
-        outcome = play(seed, options)
-        assert not outcome.failed, f"{options.command(seed)}: {[*outcome.findings, outcome.error]}"
+    play_all(range(60 if options.steps == 60 else 15), options)
 
 
 def test_one_seed_gives_one_history() -> None:
@@ -143,12 +142,6 @@ def test_an_unknown_option_is_named() -> None:
         Options(engine="foo")
     with pytest.raises(FuzzError, match="motion is on: expected routing parametric"):
         Options(routing="static", motion=True)
-
-
-def run(*arguments: object) -> int | str | None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def test_the_command_prints_how_to_replay_what_failed(capsys: pytest.CaptureFixture[str]) -> None:

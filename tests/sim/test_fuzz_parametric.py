@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from histories import play_all
 
-from covey.sim.fuzz import Options, play
+from covey.sim.fuzz import Options
 
 OPTIONS = Options(routing="parametric")
 
 
 @pytest.mark.parametrize("hundred", range(10))
 def test_a_hundred_histories(hundred: int) -> None:
-    owed = 0
-    for seed in range(100 * hundred, 100 * hundred + 100):
-        outcome = play(seed, OPTIONS)
-        assert not outcome.failed, f"{OPTIONS.command(seed)}: {[*outcome.findings, outcome.error]}"
-        owed += outcome.owed
+    owed = play_all(range(100 * hundred, 100 * hundred + 100), OPTIONS)
     assert owed > 200

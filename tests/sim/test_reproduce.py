@@ -12,8 +12,8 @@ from random import Random
 from statistics import mean
 
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.matcher import CoveyError
 from covey.sim.reproduce import PAPERS, Curves, Finding, Plan, Report, reproduce
 from covey.sim.reproduce.aguilera import nodes, visited
@@ -69,30 +69,25 @@ def test_the_command_prints_json_and_writes_a_report(
     made = Report("fabret", "Fabret et al.", "quick", [finding], ["a note"])
     plans: list[Plan] = []
 
-    def run(paper: str, plan: Plan, say: object) -> Report:
+    def stand_in(paper: str, plan: Plan, say: object) -> Report:
         plans.append(plan)
         return made
 
-    monkeypatch.setattr("covey.sim.reproduce.reproduce", run)
-    with pytest.raises(SystemExit) as end:
-        main(["reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")])
-    assert end.value.code == 0
+    monkeypatch.setattr("covey.sim.reproduce.reproduce", stand_in)
+    assert run("reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")) == 0
     assert plans == [Plan("quick", 7)]
     assert json.loads(capsys.readouterr().out) == made.as_json()
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
     assert "It grew." in (tmp_path / "new" / "report.html").read_text()
     assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
-    with pytest.raises(SystemExit):
-        main(["reproduce", "fabret"])
+    assert run("reproduce", "fabret") == 0
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
     assert plans[1] == Plan("full", 0)
 
 
 def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["reproduce", "knuth"])
-    assert end.value.code == 1
+    assert run("reproduce", "knuth") == 1
     complaint = capsys.readouterr().err.strip().splitlines()
     assert complaint[-1] == f"covey: paper 'knuth': expected one of {', '.join(PAPERS)}"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.overlay.core.broker import Broker
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.sim.driver import Run
@@ -269,12 +269,6 @@ def test_loads_that_do_not_go_with_their_topology() -> None:
         Run(SMALL.having(publishers=7))
     with pytest.raises(LoadError, match="has no places"):
         Run(SMALL.having(load="highway"), topology=make_topology("star", 3))
-
-
-def run(*arguments: object) -> int | str | None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def test_the_command_runs_scenario_files_and_overlay_files(

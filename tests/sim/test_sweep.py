@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import run
 
-from covey.cli.main import main
 from covey.matcher.errors import CoveyError
 from covey.sim.scenario import Scenario
 from covey.sim.sweep import Outcome, load_sweep
@@ -110,10 +110,9 @@ def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
 ) -> None:
     failed = [Outcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
     monkeypatch.setattr("covey.sim.sweep.run_sweep", lambda *arguments: failed)
-    with pytest.raises(SystemExit) as ended:
-        main(["sweep", str(EXAMPLE), "--out", str(tmp_path), "--json"])
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
     said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (1, "[]\n")
+    assert said.out == "[]\n"
     assert said.err == "covey: run seed-0 failed: has no places\n"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from histories import play_all
 
 from covey.sim.driver import Run
-from covey.sim.fuzz import Options, play
+from covey.sim.fuzz import Options
 from covey.sim.scenario import Scenario, ScenarioError
 from covey.sim.systems import SYSTEMS, find_system
 
@@ -34,9 +35,7 @@ def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
 def test_the_poset_matcher_stands_random_histories() -> None:
     for routing in ("parametric", "static"):
         options = Options(engine="poset", routing=routing, operators=True)
-        for seed in range(15):
-            outcome = play(seed, options)
-            assert not outcome.failed, f"{options.command(seed)}: {[*outcome.findings, outcome.error]}"
+        play_all(range(15), options)
 
 
 def test_an_unknown_system_and_an_unknown_engine() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import yaml
+from commands import run
 
-from covey.cli.main import main
 from covey.overlay.node.config import ConfigError, load_overlay
 from covey.sim.topology import (
     KINDS,
@@ -224,12 +224,6 @@ def test_delays_in_an_overlay_file(tmp_path: Path) -> None:
 def test_an_overlay_file_of_thousands_of_brokers_is_read_at_once(tmp_path: Path) -> None:
     """The reader joins parts rather than looking for a way at every link, which takes minutes."""
     assert len(reread(make_topology("random", 4000, seed=1), tmp_path).links) == 3999
-
-
-def run(*arguments: object) -> int | str | None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return ended.value.code
 
 
 def test_the_command_makes_checks_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
