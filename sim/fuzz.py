@@ -112,10 +112,11 @@ class Options:
         for field in fields(self):
             value = getattr(self, field.name)
             if value != getattr(default, field.name):
+                option = field.name.replace("_", "-")
                 if isinstance(value, bool):
-                    words.append(f"--{'' if value else 'no-'}{field.name}")
+                    words.append(f"--{'' if value else 'no-'}{option}")
                 else:
-                    words.append(f"--{field.name.replace('_', '-')} {str(value).replace('_', '-')}")
+                    words.append(f"--{option} {value}")
         return " ".join(words)
 
 

@@ -144,6 +144,17 @@ def test_an_unknown_option_is_named() -> None:
         Options(routing="static", motion=True)
 
 
+def test_the_command_that_replays_a_history_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (
+        Options(engine="search_tree", steps=2),
+        Options(routing="static", resubscribe="old_first", steps=2, crashes=False),
+        Options(merging="budget", merging_budget=2, steps=2, damping=1.5, defect="drop-update"),
+    ):
+        words = options.command(3).split()
+        assert run(*words[1:], "--json") in (0, 1), words
+        assert json.loads(capsys.readouterr().out)["histories"] == 1
+
+
 def test_the_command_prints_how_to_replay_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("sim", "fuzz", "--seeds", 4, "--jobs", 2) == 0
     assert "4 histories" in capsys.readouterr().out
