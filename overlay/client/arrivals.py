@@ -34,7 +34,7 @@ class Arrivals(Generic[T]):
         """The next item, once there is one. Raises the error that ended it, or `StopAsyncIteration`."""
         while not self._items:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             if self.ended:
                 raise StopAsyncIteration
             self._changed.clear()

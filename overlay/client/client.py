@@ -81,6 +81,8 @@ class Client:
         policies = [policy.value for policy in SlowConsumer]
         if slow_consumer not in policies:
             raise ValueError(f"slow_consumer is {slow_consumer!r}: expected one of {', '.join(policies)}")
+        if window_bytes < 1:
+            raise ValueError(f"window_bytes is {window_bytes!r}: expected at least 1")
         self.address = address
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
         self._slow_consumer = SlowConsumer(slow_consumer)
@@ -126,6 +128,9 @@ class Client:
             error = ConnectError(self._session.why or f"no broker answers at {self.address}")
             await self.close()
             raise error from None
+        except BaseException:
+            await self.close()
+            raise
         if self._error is not None:
             error_met = self._error
             await self.close()
@@ -184,7 +189,8 @@ class Client:
         `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
         """
         self._check_open()
-        content = _filter(filter, event_type) if filter != "" else None
+        everything = isinstance(filter, str) and not filter
+        content = None if everything else _filter(filter, event_type)
         messages = self._core.advertise(event_type, content, watch=event_type.name in self._listeners)
         self._transmit(messages)
         await self._settled(timeout, f"the advertisement of {event_type.name}")
@@ -221,8 +227,9 @@ class Client:
     async def publish(self, type_name: str, /, **attributes: object) -> None:
         """Publish one event; returns when the broker has taken it.
 
-        Calls made side by side (`asyncio.gather`) travel as one batch. Raises `EventError` naming the
-        attribute and the value that do not fit, `RefusedError` for an event above the broker's size limit.
+        Calls made side by side (`asyncio.gather`) travel as one batch; one that is cancelled before its event
+        has left publishes nothing. Raises `EventError` naming the attribute and the value that do not fit,
+        `RefusedError` for an event above the broker's size limit.
         """
         accepted = self._outbox.put_row(self._publishable(type_name), attributes)
         self._wake()
@@ -358,10 +365,14 @@ class Client:
 
     async def _settled(self, timeout: float | None, what: str) -> None:
         """Until everything said so far has taken effect."""
-        future = self._waiters.wait(self._core.epoch)
+        epoch = self._core.epoch
+        future = self._waiters.wait(epoch)
         try:
             async with asyncio.timeout(timeout):
-                await future
+                try:
+                    await future
+                finally:
+                    self._waiters.leave(epoch, future)
         except TimeoutError:
             missing = await self._missing()
             raise NotSettledError(
@@ -390,7 +401,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # or it would grow with each call
         if self._task is None:
             raise ClosedError(f"client {self.name} is not open: use it within `async with`")
 

@@ -30,7 +30,7 @@ class Listeners:
         """The present answer at first, then the next one that differs; ends with the advertisement."""
         while self._shown is self.any:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             if self._ended:
                 raise StopAsyncIteration
             self._changed.clear()

@@ -3,7 +3,7 @@
 Invariants: events leave in the order in which they were published; a call to publish returns once the broker
 has taken its events, and raises if it has not. An idle link takes what there is at once; while frames are in
 flight, events gather, so batches form by themselves; none has more bytes than a frame takes, unless it is a
-single event.
+single event. A call that was cancelled before its events were handed to the link publishes none of them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from covey.overlay.node.limits import Limits
 from covey.overlay.node.outlets import pieces
 
 Accepted = asyncio.Future[None]
+
+_SWEEP_AT = 1_024
+"""How many calls may wait before those are looked for that were cancelled: who gives up on a broker that is
+away, and tries again, leaves nothing behind for each time."""
 
 
 @dataclass(slots=True)
@@ -61,13 +65,14 @@ class Outbox:
         self.limits = Limits()
         self._stamp = stamp
         self._entries: deque[_Row | _Batch] = deque()
+        self._sweep_at = _SWEEP_AT
         self._sent: deque[_Sent] = deque()
         self._frames: deque[tuple[int, int]] = deque()
         self._last_frame = 0
 
     def put_row(self, event_type: EventType, values: Mapping[str, object]) -> Accepted:
         accepted: Accepted = asyncio.get_running_loop().create_future()
-        self._entries.append(_Row(event_type, values, accepted))
+        self._put(_Row(event_type, values, accepted))
         return accepted
 
     def put_batch(self, batch: EventBatch) -> Accepted:
@@ -75,10 +80,16 @@ class Outbox:
         accepted: Accepted = asyncio.get_running_loop().create_future()
         step = self.limits.max_batch_events
         for start in range(0, len(batch), step):
-            self._entries.append(_Batch(batch.slice(start, step), accepted, start + step >= len(batch)))
+            self._put(_Batch(batch.slice(start, step), accepted, start + step >= len(batch)))
         if not len(batch):
             accepted.set_result(None)
         return accepted
+
+    def _put(self, entry: _Row | _Batch) -> None:
+        if len(self._entries) >= self._sweep_at:
+            self._entries = deque(entry for entry in self._entries if not entry.accepted.cancelled())
+            self._sweep_at = max(_SWEEP_AT, 2 * len(self._entries))
+        self._entries.append(entry)
 
     @property
     def idle(self) -> bool:
@@ -101,6 +112,8 @@ class Outbox:
             if isinstance(self._entries[0], _Batch):
                 entry = self._entries.popleft()
                 assert isinstance(entry, _Batch)
+                if entry.accepted.cancelled():
+                    continue
                 room -= self._send(link, entry.batch, [entry.accepted], whole=True, last=entry.last)
             else:
                 room -= self._send_rows(link)
@@ -111,8 +124,11 @@ class Outbox:
             entry = self._entries[0]
             if not isinstance(entry, _Row) or (rows and entry.event_type != rows[0].event_type):
                 break
-            rows.append(entry)
             self._entries.popleft()
+            if not entry.accepted.cancelled():
+                rows.append(entry)
+        if not rows:
+            return 0
         event_type = rows[0].event_type
         try:
             batch = EventBatch.from_pylist(event_type, [row.values for row in rows])

@@ -9,17 +9,24 @@ class Waiters:
     """Futures by epoch: `settle(n)` ends all up to n."""
 
     def __init__(self) -> None:
-        self._futures: dict[int, list[asyncio.Future[None]]] = {}
+        self._futures: dict[int, dict[asyncio.Future[None], None]] = {}
         self._settled = 0
 
     def wait(self, epoch: int) -> asyncio.Future[None]:
-        """A future that is done once this epoch has settled. Cancelling it is all it takes to leave."""
+        """A future that is done once this epoch has settled; who gives up before that is to `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if epoch <= self._settled:
             future.set_result(None)
         else:
-            self._futures.setdefault(epoch, []).append(future)
+            self._futures.setdefault(epoch, {})[future] = None
         return future
+
+    def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
+        """Nobody waits for this future any more."""
+        waiting = self._futures.get(epoch, {})
+        waiting.pop(future, None)
+        if not waiting:
+            self._futures.pop(epoch, None)
 
     def settle(self, epoch: int) -> None:
         self._settled = max(self._settled, epoch)
@@ -30,7 +37,7 @@ class Waiters:
 
     def fail(self, epoch: int, error: Exception) -> None:
         """The message of this epoch was refused."""
-        for future in self._futures.pop(epoch, []):
+        for future in self._futures.pop(epoch, {}):
             if not future.done():
                 future.set_exception(error)
 
@@ -39,4 +46,4 @@ class Waiters:
             self.fail(epoch, error)
 
     def __len__(self) -> int:
-        return sum(not future.done() for futures in self._futures.values() for future in futures)
+        return sum(len(futures) for futures in self._futures.values())

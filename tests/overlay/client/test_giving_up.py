@@ -1,0 +1,70 @@
+"""Who gives up leaves nothing behind: no task, no future, no event, no growing traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop, until
+
+from covey.overlay import Client, ClosedError, NotSettledError
+
+
+@on_a_loop
+async def test_a_client_that_is_cancelled_while_it_connects_leaves_no_task() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    before = asyncio.all_tasks()
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(Client(f"{host}:{port}").open(), 0.2)
+        left = [task for task in asyncio.all_tasks() - before if "covey client" in task.get_name()]
+        assert not left
+
+
+@on_a_loop
+async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me") as me:
+        await me.advertise(QUOTE)
+        mine = await me.subscribe(QUOTE, "volume >= $least", least=0)
+        await overlay.crash("b1")
+        await until(lambda: not me.connected)
+        for least in range(1, 4):
+            with pytest.raises(NotSettledError):
+                await mine.update(least=least, timeout=0.01)
+        assert len(me._waiters) == 0
+        for volume in range(3_000):
+            one = asyncio.create_task(me.publish("Quote", volume=volume))
+            many = asyncio.create_task(me.publish_batch("Quote", [{"volume": volume}]))
+            await asyncio.sleep(0)
+            for given_up in (one, many):
+                given_up.cancel()
+        assert len(me._outbox._entries) <= 1_024
+        last = asyncio.create_task(me.publish("Quote", volume=7_000))
+        await overlay.start("b1")
+        await last
+        assert (await anext(mine))["volume"] == 7_000
+
+
+@on_a_loop
+async def test_an_error_that_is_raised_again_and_again_does_not_grow() -> None:
+    async with Brokers() as overlay:
+        client = Client(overlay.address("b1"))
+        async with client:
+            await client.advertise(QUOTE)
+        lengths = set()
+        for _ in range(3):
+            with pytest.raises(ClosedError) as raised:
+                await client.publish("Quote", volume=1)
+            lengths.add(len(traceback.extract_tb(raised.value.__traceback__)))
+        assert len(lengths) == 1
+
+
+@on_a_loop
+async def test_a_window_that_lets_nothing_in_is_refused() -> None:
+    with pytest.raises(ValueError, match="window_bytes is 0: expected at least 1"):
+        Client("127.0.0.1:1", window_bytes=0)
