@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.options import Json, numbered
 
 
 def explain(
@@ -26,13 +26,10 @@ def explain(
 
     Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
     """
-    from covey.matcher.errors import SubscriptionError
     from covey.overlay.client.tracing import explain as walk
 
-    client, mark, number = subscription.rpartition("#")
-    if not mark or not client or not number.isdecimal():
-        raise SubscriptionError(f"subscription {subscription!r}: expected CLIENT#NUMBER, such as trader-1#1")
-    steps, verdicts = asyncio.run(walk(broker, client, int(number), attributes(event)))
+    client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
+    steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event)))
     if json_output:
         print(json.dumps({"steps": steps, "verdicts": verdicts}, indent=2))
         return
@@ -53,7 +50,7 @@ def attributes(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EventError(f"no JSON: {error}") from None
     else:
         for word in text.split():

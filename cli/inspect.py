@@ -10,11 +10,15 @@ import typer
 
 from covey.cli.options import Json
 
+_MOST = (1 << 32) - 1
+"""The most that can be asked for by number."""
+
 
 def inspect(
     broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
     limit: Annotated[
-        int, typer.Option(min=0, help="Subscriptions and slots to list, per event type and interface.")
+        int,
+        typer.Option(min=0, max=_MOST, help="Subscriptions and slots to list, per event type and interface."),
     ] = 100,
     everything: Annotated[bool, typer.Option("--all", help="List all of them, however many.")] = False,
     json_output: Json = False,

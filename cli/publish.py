@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli.options import Json
-from covey.cli.waiting import Waiting, run_until_signal
+from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from covey.overlay import Client, RefusedError
 
 _BATCH_EVENTS = 1_024
-_CONNECT_S = 5.0
 _UNDER_WAY = 8
 _SHOWN = 5
 _EVENT = re.compile(r"^event (\d+) of ")
@@ -111,7 +110,7 @@ async def _publish(
 
     name = name or f"client-{secrets.token_hex(6)}"
     session = CountingSession(f"{name}/{secrets.token_hex(6)}")
-    async with Client(broker, name=name, connect_timeout=_CONNECT_S, session=session) as client:
+    async with Client(broker, name=name, connect_timeout=CONNECT_S, session=session) as client:
         event_type = declared or await known_type(client, type_name)
         await Waiting(client).settle(client.advertise(event_type))
         start = time.perf_counter()
@@ -236,28 +235,24 @@ async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> 
         print(f"one event per line, as JSON: {{{example}}}; Ctrl-D ends", file=sys.stderr)
     outcome = {"published": 0, "bad": 0}
     room = asyncio.Semaphore(4 * _BATCH_EVENTS)
-    waiting: set[asyncio.Task[None]] = set()
     number = 0
-    async for line in stdin_lines():
-        number += 1
-        if not line.strip():
-            continue
-        await pace.go(1)
-        await room.acquire()
-        task = asyncio.create_task(_publish_line(client, event_type, number, line, outcome, room))
-        waiting.add(task)
-        task.add_done_callback(waiting.discard)
-    await asyncio.gather(*waiting)
+    try:
+        async with asyncio.TaskGroup() as publishing:
+            async for line in stdin_lines():
+                number += 1
+                if not line.strip():
+                    continue
+                await pace.go(1)
+                await room.acquire()
+                task = publishing.create_task(_publish_line(client, event_type, number, line, outcome))
+                task.add_done_callback(lambda _: room.release())
+    except BaseExceptionGroup as failed:  # of one cause: the client has ended
+        raise failed.exceptions[0] from None
     return outcome["published"], outcome["bad"]
 
 
 async def _publish_line(
-    client: Client,
-    event_type: EventType,
-    number: int,
-    line: str,
-    outcome: dict[str, int],
-    room: asyncio.Semaphore,
+    client: Client, event_type: EventType, number: int, line: str, outcome: dict[str, int]
 ) -> None:
     from covey.matcher.errors import EventError
     from covey.overlay import RefusedError
@@ -269,8 +264,6 @@ async def _publish_line(
     except (EventError, RefusedError) as error:
         outcome["bad"] += 1
         print(f"line {number}: {str(error).removeprefix('event 0 of ')}", file=sys.stderr)
-    finally:
-        room.release()
 
 
 def _event(line: str) -> dict[str, Any]:
@@ -278,7 +271,7 @@ def _event(line: str) -> dict[str, Any]:
 
     try:
         event = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EventError(f"no JSON: {error}") from None
     if not isinstance(event, dict):
         raise EventError(f'{line.strip()[:60]}: expected an object such as {{"price": 9.5}}')

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.waiting import Waiting, run_until_signal
+from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
     from covey.overlay import Subscription
 
-_CONNECT_S = 5.0
 _UNDER_WAY = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
@@ -85,7 +84,7 @@ async def _subscribe(
         seen.append(connected)
 
     seen: list[bool] = []
-    async with Client(broker, name=name, connect_timeout=_CONNECT_S, on_state=on_state) as client:
+    async with Client(broker, name=name, connect_timeout=CONNECT_S, on_state=on_state) as client:
         event_type: EventType = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)
         )

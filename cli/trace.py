@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from covey.cli.options import numbered
+from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
+
 
 def trace(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
@@ -38,17 +41,14 @@ def trace(
     Example: covey trace --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
     from covey.cli.explain import attributes
-    from covey.matcher.errors import EventError
 
     if (event is None) == (identity is None):
         raise typer.BadParameter("expected an event to publish, or --event with one that was, not both")
     if event is not None:
-        asyncio.run(_publish(broker, type_name, attributes(event), json_output))
+        run_until_signal(_publish(broker, type_name, attributes(event), json_output))
         return
-    publisher, mark, sequence = (identity or "").rpartition(":")
-    if not mark or not publisher or not sequence.isdecimal():
-        raise EventError(f"event {identity!r}: expected PUBLISHER:SEQUENCE, such as feed/1a2b:7")
-    asyncio.run(_follow(broker, type_name, publisher, int(sequence), json_output))
+    publisher, sequence = numbered("--event", identity or "", "PUBLISHER:SEQUENCE", "feed/1a2b:7")
+    asyncio.run(_follow(broker, type_name, publisher, sequence, json_output))
 
 
 async def _publish(broker: str, type_name: str, values: dict[str, Any], json_output: bool) -> None:
@@ -56,10 +56,10 @@ async def _publish(broker: str, type_name: str, values: dict[str, Any], json_out
     from covey.matcher import EventBatch
     from covey.overlay import Client
 
-    async with Client(broker, connect_timeout=5.0) as client:
+    async with Client(broker, connect_timeout=CONNECT_S) as client:
         event_type = await known_type(client, type_name)
         batch = EventBatch.from_pylist(event_type, [values])
-        await client.advertise(event_type)
+        await Waiting(client).settle(client.advertise(event_type))
         await client.publish_batch(type_name, batch)
         await _follow(broker, type_name, client.publisher, 1, json_output)
 

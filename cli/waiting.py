@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CONNECT_S = 5.0
 PATIENCE_S = 3.0
 
 

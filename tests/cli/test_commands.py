@@ -234,6 +234,10 @@ def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Pa
             line_with(
                 reader, "what client reader has said has not taken effect everywhere within 3 s: broker b2"
             )
+            with started("trace", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
+                line_with(traced, "b2, next to b1, is out of reach; still waiting")
+                traced.send_signal(signal.SIGTERM)
+                assert traced.wait(4) == 143
             feed.send_signal(signal.SIGINT)
             reader.send_signal(signal.SIGTERM)
             assert (feed.wait(4), reader.wait(4)) == (130, 143)
@@ -351,6 +355,17 @@ def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: 
         (["trace", "Quote", ""], 1, "covey: event '': expected at least one attribute, such as price=9.5\n"),
         (["trace", "Quote", "{}"], 1, "covey: event '{}': expected at least one attribute"),
         (["explain", " ", "buyer#1"], 1, "covey: event ' ': expected at least one attribute"),
+        (
+            ["trace", "Quote", "--event", "feed:" + 20 * "9"],
+            1,
+            "'feed:99999999999999999999': expected PUBLISHER",
+        ),
+        (
+            ["explain", "price=1", "buyer#" + 20 * "9"],
+            1,
+            "'buyer#99999999999999999999': expected CLIENT#NUMBER",
+        ),
+        (["inspect", "--limit", str(1 << 32)], 2, "covey: Invalid value for '--limit'"),
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
     ],
 )
