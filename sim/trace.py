@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -82,6 +83,10 @@ class TraceError(CoveyError, OSError):
     """The trace cannot be written."""
 
 
+_PART = re.compile(r"\.?part-\d{5,}\.parquet")
+"""What a part is called, also one that was begun and not finished."""
+
+
 def part_name(number: int) -> str:
     """The file name of a part; names are in the order of the parts."""
     return f"part-{number:05}.parquet"
@@ -129,9 +134,11 @@ class Trace(Watcher):
         folder = self._folder
         try:
             if folder.is_file():
+                if not _is_trace(folder):
+                    raise TraceError(f"{folder}: cannot be written: a file that is no trace is there already")
                 folder.unlink()
             folder.mkdir(exist_ok=True)
-            others = sorted(found.name for found in folder.iterdir() if "part-" not in found.name)
+            others = sorted(found.name for found in folder.iterdir() if not _PART.fullmatch(found.name))
             if others:
                 raise TraceError(f"{folder}: cannot be written: {others[0]} in it is no part of a trace")
             for part in folder.iterdir():
@@ -340,6 +347,14 @@ class Trace(Watcher):
 
     def restarted(self, broker: str) -> None:
         self._row("restarted", broker)
+
+
+def _is_trace(file: Path) -> bool:
+    """Whether a single file is a trace."""
+    try:
+        return bool(pq.read_schema(file).names[:3] == SCHEMA.names[:3])
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def _json(values: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import run
@@ -109,10 +110,23 @@ def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) 
     Run(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).play(trace)
     assert 0 < len(parts_of(trace)) <= before
     assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
-    (trace / "thesis.txt").touch()
-    with pytest.raises(TraceError, match=r"thesis.txt in it is no part of a trace"):
-        Run(SMALL).play(trace)
+    for name in ("thesis.txt", "counterpart-1.txt", "part-list.parquet"):
+        (trace / name).touch()
+        with pytest.raises(TraceError, match=f"{name} in it is no part of a trace"):
+            Run(SMALL).play(trace)
+        (trace / name).unlink()
     assert parts_of(trace)
+    results, table = tmp_path / "results.csv", tmp_path / "table.parquet"
+    results.write_text("a,b\n")
+    pq.write_table(pa.table({"a": [1]}), table)
+    for file in (results, table):
+        with pytest.raises(TraceError, match="a file that is no trace is there already"):
+            Run(SMALL).play(file)
+        assert file.is_file()
+    single = tmp_path / "single.parquet"
+    pq.write_table(pq.read_table(trace), single)
+    Run(SMALL).play(single)
+    assert parts_of(single)
 
 
 def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
