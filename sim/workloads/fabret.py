@@ -42,7 +42,7 @@ class Domain:
     def __post_init__(self) -> None:
         if self.lower > self.upper:
             raise ValueError(f"domain {self.lower}..{self.upper}: expected the lower bound first")
-        if self.skew < 0:
+        if not 0 <= self.skew < float("inf"):
             raise ValueError(f"domain skew {self.skew}: expected 0 (uniform) or a positive Zipf exponent")
 
     def draw(self, count: int, rng: np.random.Generator) -> Indices:

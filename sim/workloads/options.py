@@ -64,7 +64,7 @@ def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[s
 
 def _change(workload: Fabret, parameter: str, text: str) -> dict[str, Any]:
     if parameter in _NUMBERS:
-        return {parameter: int(text)}
+        return {parameter: _whole(text)}
     if parameter == "fixed":
         return {"fixed": dict(Counter(text.split()))}
     if parameter == "operators":
@@ -74,7 +74,11 @@ def _change(workload: Fabret, parameter: str, text: str) -> dict[str, Any]:
     if parameter in ("skew", "event_skew"):
         field = "domain" if parameter == "skew" else "event_domain"
         old: Domain = getattr(workload, field) or workload.domain
-        return {field: replace(old, skew=float(text))}
+        try:
+            skew = float(text)
+        except ValueError:
+            raise ValueError("expected a number") from None
+        return {field: replace(old, skew=skew)}
     field, _, attribute = parameter.partition(".a")
     if field in ("domain", "event_domain") and attribute.isdigit() and int(attribute) < workload.attributes:
         domains: dict[int, Domain] = dict(getattr(workload, f"{field}s"))
@@ -86,4 +90,11 @@ def _domain(text: str, old: Domain | None) -> Domain:
     lower, separator, upper = text.partition("..")
     if not separator:
         raise ValueError("expected lower..upper")
-    return Domain(int(lower), int(upper), 0.0 if old is None else old.skew)
+    return Domain(_whole(lower), _whole(upper), 0.0 if old is None else old.skew)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
