@@ -43,12 +43,12 @@ def reproduce(
         compile_once()
     with progress() as say:
         report = run(paper, Plan("quick" if quick else "full", seed), say)
-    if out is not None:
-        write(report, out)
     if json_output:
         print(json.dumps(report.as_json(), indent=2))
     else:
         show(report, Console())
+    if out is not None:
+        write(report, out)
 
 
 def show(report: Report, console: Console) -> None:

@@ -21,8 +21,8 @@ def sweep(
 
     A sweep file has a scenario, what varies, and how many seeds. Runs that the folder has already are not run
     again, so an interrupted sweep goes on where it was. The folder gets a trace for each run, runs.csv, and
-    report.html. On a cluster it has to be a folder that all machines share. Ends with 1 if a run failed or a
-    checker found something wrong.
+    report.html. On a cluster it has to be a folder that all machines share. Ends with 1 if a run failed, its
+    trace cannot be read, or a checker found something wrong.
 
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
@@ -43,10 +43,11 @@ def sweep(
     if kept and not json_output:
         print(f"{kept} of {len(outcomes)} runs were there already")
     traces = [outcome.trace for outcome in outcomes if not outcome.error]
+    broken = False
     if traces:
-        show(traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output)
+        broken = show(traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output)
         if not json_output:
             print(f"report: {out / 'report.html'}")
     elif json_output:
         print("[]")
-    raise typer.Exit(1 if any(outcome.failed for outcome in outcomes) else 0)
+    raise typer.Exit(1 if broken or any(outcome.failed for outcome in outcomes) else 0)

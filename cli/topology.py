@@ -52,7 +52,9 @@ def make(
         int | None, typer.Option(min=1, help="balanced: brokers below each broker.", show_default="2")
     ] = None,
     delay_ms: Annotated[float, typer.Option(min=0, help="Delay of a link, one way.")] = 10.0,
-    port: Annotated[int, typer.Option(help="The first broker's port; the others' follow.")] = 7001,
+    port: Annotated[
+        int, typer.Option(min=1, max=65_535, help="The first broker's port; the others' follow.")
+    ] = 7001,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Overlay file to write; printed if not given.")
     ] = None,

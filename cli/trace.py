@@ -52,12 +52,11 @@ def trace(
 
 
 async def _publish(broker: str, type_name: str, values: dict[str, Any], json_output: bool) -> None:
-    from covey.cli.publish import known_type
     from covey.matcher import EventBatch
     from covey.overlay import Client
 
     async with Client(broker, connect_timeout=CONNECT_S) as client:
-        event_type = await known_type(client, type_name)
+        event_type = await client.event_type(type_name)
         batch = EventBatch.from_pylist(event_type, [values])
         await Waiting(client).settle(client.advertise(event_type))
         await client.publish_batch(type_name, batch)

@@ -182,6 +182,10 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
     with started("broker", "--config", path, "--name", "b1") as broker:
         line_with(broker, f"serving at {addresses['b1']}")
         assert run("health", "--broker", addresses["b1"]).returncode == 0
+        unknown = run("trace", "Quote", "price=1", "--broker", addresses["b1"])
+        assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)
+        assert "Quote" in unknown.stderr
+        assert "--schema" not in unknown.stderr  # which it does not have
         second = run("broker", COVEY_CONFIG=path, COVEY_BROKER="b1", COVEY_LOG="warning")
         assert second.returncode == 1
         complaint = f"covey: broker b1 cannot listen at {addresses['b1']}: Address already in use\n"

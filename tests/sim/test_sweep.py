@@ -116,6 +116,15 @@ def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
     assert said.err == "covey: run seed-0 failed: has no places\n"
 
 
+def test_a_sweep_of_which_a_trace_cannot_be_read_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = [Outcome("seed-0", str(tmp_path / "seed-0"), {})]
+    monkeypatch.setattr("covey.sim.sweep.run_sweep", lambda *arguments: done)
+    monkeypatch.setattr("covey.cli.metrics.show", lambda *arguments, **options: True)
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
+
+
 def test_why_a_sweep_broke_off_is_one_sentence() -> None:
     raised = (
         "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
