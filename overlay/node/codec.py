@@ -539,7 +539,11 @@ def event_bytes(wire: pb.Message) -> int:
         return FIXED_BYTES + len(wire.publish.events.record_batch)
     if kind == "deliver":
         deliver = wire.deliver
-        return FIXED_BYTES + len(deliver.events.record_batch) + len(deliver.offsets) + len(deliver.ids)
+        size = FIXED_BYTES + len(deliver.events.record_batch)
+        if deliver.offsets:
+            return size + len(deliver.offsets) + len(deliver.ids)
+        count = deliver.events.count  # the ids stand for each of them
+        return size + 4 * (count + 1) + count * len(deliver.ids)
     return 0
 
 

@@ -28,6 +28,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.motion import Motion
+from covey.overlay.core.size import size_of
 from covey.overlay.node.codec import (
     Goodbye,
     Greeting,
@@ -41,6 +42,7 @@ from covey.overlay.node.codec import (
     encode_frame,
     encode_goodbye,
     encode_greeting,
+    event_bytes,
 )
 from covey.overlay.node.limits import Limits, SlowConsumer
 from covey.proto import broker_pb2 as pb
@@ -118,6 +120,14 @@ def test_round_trip_of_deliveries(message: Deliver) -> None:
     assert again.offsets.tolist() == message.offsets.tolist()
     assert again.ids.tolist() == message.ids.tolist()
     assert (again.epoch, again.replayed) == (message.epoch, message.replayed)
+
+
+@pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
+def test_events_that_cannot_be_read_give_back_the_credit_that_they_took(message: Publish | Deliver) -> None:
+    """As those of a subscription that was cancelled meanwhile, whose type the client has forgotten."""
+    frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
+    assert isinstance(frame, Frame)
+    assert event_bytes(frame.messages[0]) == size_of(message)
 
 
 def test_every_message_that_travels_has_a_round_trip_here() -> None:
