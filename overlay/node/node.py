@@ -137,8 +137,8 @@ class Node:
         return resumed
 
     def lost(self, outlet: Outlet, why: str) -> None:
-        """The connection of an interface is gone."""
-        if self.outlets.get(outlet.interface) is not outlet:
+        """The connection of an interface is gone. Nothing changes for one that is away already."""
+        if self.outlets.get(outlet.interface) is not outlet or outlet.interface in self._leases:
             return
         log.info("%s is away: %s", outlet.interface, why)
         loop = asyncio.get_running_loop()

@@ -146,6 +146,7 @@ class Service:
         try:
             node.resume(outlet, greeting)
         except LinkError as error:
+            node.lost(outlet, str(error))
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return
         sent_s, read_s = node.delays_s(outlet)

@@ -30,7 +30,7 @@ from covey.overlay.node.codec import (
     encode_frame,
     encode_greeting,
 )
-from covey.overlay.node.limits import Limits
+from covey.overlay.node.limits import Limits, SessionLimits
 from covey.proto import broker_pb2 as pb
 
 
@@ -162,6 +162,24 @@ async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
         async with stranger_at(overlay) as stranger:
             await stranger.call.done_writing()
             assert await stranger.ended() == ("INVALID_ARGUMENT", "the stream ended without a hello")
+
+
+@on_a_loop
+async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_its_lease() -> None:
+    async with Brokers(sessions=SessionLimits(lease_s=0.2)) as overlay:
+        outlets = overlay.nodes["b1"].outlets
+        async with stranger_at(overlay) as stranger, stranger_at(overlay) as again:
+            answer = await stranger.greet()
+            hello = Hello(99, answer.hello.incarnation, received=50)
+            await again.call.write(encode_greeting(Greeting(Role.CLIENT, "stranger", hello)))
+            code, details = await again.ended()
+            assert code == "INVALID_ARGUMENT"
+            assert "frame 50 arrived: only" in details
+            assert await stranger.ended() == (
+                "ABORTED",
+                "a newer connection takes the place of this one",
+            )
+        await until(lambda: "client/stranger" not in outlets)
 
 
 @on_a_loop
