@@ -15,7 +15,7 @@ from typing import Self
 
 import grpc.aio
 
-from covey.overlay.node.pump import WRITE_ERRORS, Connection
+from covey.overlay.node.pump import STREAM_ERRORS, Connection
 
 MOST_FRAMES = 256
 
@@ -85,7 +85,7 @@ class Delayed:
             if self._error is None:
                 try:
                     await self._connection.write(data)
-                except WRITE_ERRORS as error:
+                except STREAM_ERRORS as error:
                     self._error = error
             self._out.task_done()
 
@@ -94,7 +94,7 @@ class Delayed:
         while data is not grpc.aio.EOF and not isinstance(data, BaseException):
             try:
                 data = await self._connection.read()
-            except (grpc.aio.BaseError, asyncio.InvalidStateError, OSError, grpc.RpcError) as error:
+            except STREAM_ERRORS as error:
                 data = error
             await self._in.put((asyncio.get_running_loop().time() + self._read_s, data))
 

@@ -19,7 +19,7 @@ from covey.overlay.node.codec import Greeting, MalformedPacketError, decode_pack
 from covey.overlay.node.delay import delayed
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import ClosedError, Connection, Pump
+from covey.overlay.node.pump import STREAM_ERRORS, ClosedError, Connection, Pump
 from covey.overlay.node.service import check_neighbour
 
 log = logging.getLogger("covey.broker")
@@ -32,17 +32,15 @@ _ANSWER_WITHIN_S = 5.0
 class Backoff:
     """Pauses between attempts."""
 
-    def __init__(self, first_s: float = _FIRST_PAUSE_S, longest_s: float = _LONGEST_PAUSE_S) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self._pause_s = first_s
+    def __init__(self) -> None:
+        self._pause_s = _FIRST_PAUSE_S
 
     def reset(self) -> None:
-        self._pause_s = self._first_s
+        self._pause_s = _FIRST_PAUSE_S
 
     def pause_s(self) -> float:
         """How long to wait before the next attempt; each time about twice as long, up to the bound."""
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return pause_s * random.uniform(0.5, 1.0)
 
 
@@ -63,6 +61,8 @@ async def keep_connected(node: Node, neighbour: str) -> None:
             why = reason_of(error, address)
         except TimeoutError:
             why = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s"
+        except STREAM_ERRORS:
+            why = "the connection broke"
         if outlet.connections != connections:
             backoff.reset()
             said = ""

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
+import grpc
 import grpc.aio
 
 from covey.matcher.errors import CoveyError
@@ -26,8 +27,8 @@ from covey.overlay.node.codec import (
     encode_goodbye,
 )
 
-WRITE_ERRORS = (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError)
-"""What writing to a stream that has ended may raise."""
+STREAM_ERRORS = (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.RpcError, OSError)
+"""What reading from a stream that has ended, or writing to it, may raise."""
 
 ACKNOWLEDGE_AFTER_S = 0.01
 ACCEPT_AFTER_S = 0.001
@@ -198,14 +199,14 @@ class Pump:
                 data = encode_frame(frame, schemas=self._schemas)
                 try:
                     await self._connection.write(data)
-                except WRITE_ERRORS:
+                except grpc.RpcError:
+                    raise  # it says why
+                except STREAM_ERRORS:
                     raise ClosedError("UNAVAILABLE", "the connection broke") from None
 
 
 async def say_goodbye(connection: Connection, status: str, reason: str) -> None:
     """Tell the peer why the connection ends, if it can still be told."""
-    with contextlib.suppress(
-        TimeoutError, asyncio.InvalidStateError, grpc.aio.BaseError, grpc.aio.UsageError
-    ):
+    with contextlib.suppress(TimeoutError, *STREAM_ERRORS):
         async with asyncio.timeout(_GOODBYE_S):
             await connection.write(encode_goodbye(Goodbye(status, reason)))

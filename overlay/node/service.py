@@ -46,7 +46,7 @@ from covey.overlay.node.outlets import Outlet
 from covey.overlay.node.pump import (
     ACCEPT_AFTER_S,
     ACKNOWLEDGE_AFTER_S,
-    WRITE_ERRORS,
+    STREAM_ERRORS,
     ClosedError,
     Connection,
     PeerClosedError,
@@ -183,7 +183,7 @@ class Service:
             why, ended = str(error), ClosedError("INVALID_ARGUMENT", str(error))
             log.warning("%s broke the protocol: %s", outlet.interface, error)
             await say_goodbye(connection, ended.status, why)
-        except (grpc.RpcError, OSError, *WRITE_ERRORS):
+        except STREAM_ERRORS:
             pass
         finally:
             if outlet.pump is pump:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+import grpc
 import grpc.aio
 import pytest
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.overlay import Client
 from covey.overlay.node.delay import MOST_FRAMES, delayed
+from covey.overlay.node.pump import say_goodbye
 
 
 class Pipe:
@@ -19,14 +21,14 @@ class Pipe:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.incoming: asyncio.Queue[bytes] = asyncio.Queue()
-        self.broken = False
+        self.broken: Exception | None = None
 
     async def read(self) -> bytes:
         return await self.incoming.get()
 
     async def write(self, data: bytes) -> None:
-        if self.broken:
-            raise asyncio.InvalidStateError
+        if self.broken is not None:
+            raise self.broken
         self.written.append(data)
 
 
@@ -59,12 +61,39 @@ async def test_a_full_line_holds_back_who_writes_and_a_broken_one_says_so() -> N
             await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(connection.write(b"too much"), 0.02)
-        pipe.broken = True
+        pipe.broken = asyncio.InvalidStateError()
         await asyncio.sleep(1.1)
         with pytest.raises(asyncio.InvalidStateError):
             await connection.write(b"y")
     assert pipe.written == []
     assert delayed(pipe).__class__.__name__ == "nullcontext"
+
+
+@on_a_loop
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncio.InvalidStateError(),
+        grpc.aio.UsageError(),
+        grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata()),
+        ConnectionResetError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_broken_stream_raises_meets_who_writes_next_and_holds_up_nobody(
+    error: Exception,
+) -> None:
+    pipe = Pipe()
+    pipe.broken = error
+    async with delayed(pipe, sent_s=0.01) as connection:
+        for _ in range(3):
+            await connection.write(b"x")
+        await asyncio.sleep(0.05)
+        with pytest.raises(type(error)):
+            await connection.write(b"y")
+        await say_goodbye(pipe, "UNAVAILABLE", "it is broken")
+        left = time.monotonic()
+    assert time.monotonic() - left < 0.5
 
 
 @on_a_loop
