@@ -211,14 +211,11 @@ class Service:
     async def explain(self, request: bytes, context: _Context) -> bytes:
         try:
             interface, subscription_id, text = decode_explain(request)
-            event = json.loads(text)
-            if not isinstance(event, dict):
-                raise EventError(f"{text[:60]}: expected a JSON object")
-            answer = self._node.explain(interface, subscription_id, event)
+            answer = self._node.explain(interface, subscription_id, _event_of(text))
         except SubscriptionError as error:
             await _abort(context, "NOT_FOUND", str(error))
             return b""
-        except (MalformedPacketError, EventError, ValueError) as error:
+        except (MalformedPacketError, EventError) as error:
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return b""
         return encode_explanation(json.dumps(answer))
@@ -238,6 +235,17 @@ class Service:
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return b""
         return encode_inspection(self._node.render(listed), json.dumps(self._node.inspect(listed)))
+
+
+def _event_of(text: str) -> dict[str, object]:
+    """The event that a text describes. `EventError` for one that is no JSON object."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise EventError(f"event {text[:60]!r}: expected a JSON object")
+    return event
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
+import grpc.aio
 import pytest
 from running import QUOTE, Brokers, on_a_loop
 
@@ -12,6 +14,8 @@ from covey.cli.trace import _words
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.tracing import explain, follow
+from covey.overlay.node.calls import encode_explain
+from covey.overlay.node.channel import EXPLAIN, open_channel
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -101,6 +105,8 @@ async def test_a_broker_that_does_not_answer_ends_its_branch_of_a_trace_alone() 
         assert (await anext(mine))["volume"] == 1
         await overlay.crash("b2")
         steps = [step async for step in follow(overlay.address("b1"), "Quote", feed.publisher, 1)]
+        assert steps[0]["broker"] == "b1"
+        steps.sort(key=lambda step: step["broker"])  # b1 asks those next to it as they came
         assert [(step["broker"], step["seen"]) for step in steps] == [
             ("b1", True),
             ("b2", False),
@@ -116,3 +122,13 @@ def test_attributes_are_json_or_words() -> None:
     assert attributes("firm=IBM price=9.5 open=true") == {"firm": "IBM", "price": 9.5, "open": True}
     with pytest.raises(EventError, match="expected name=value"):
         attributes("price")
+
+
+@on_a_loop
+@pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000], ids=["empty", "cut", "list", "deep"])
+async def test_an_event_that_is_no_json_object_is_named(text: str) -> None:
+    async with Brokers() as overlay, open_channel(overlay.address("b1")) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await channel.unary_unary(EXPLAIN)(encode_explain("client/buyer", 1, text))
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert raised.value.details() == f"event {text[:60]!r}: expected a JSON object"
