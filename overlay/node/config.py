@@ -162,21 +162,21 @@ class _Reader:
         if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
             raise self.error("merging_budget", f"is {budget!r}: expected a whole number from 1 up")
         return Overlay(
-            name,
-            routing,
-            event_types,
-            brokers,
-            links,
-            limits,
-            sessions,
-            delays_ms,
-            client_ms,
-            replay,
-            engine,
-            poset,
-            float(damping),
-            merging,
-            budget,
+            name=name,
+            routing=routing,
+            event_types=event_types,
+            brokers=brokers,
+            links=links,
+            limits=limits,
+            sessions=sessions,
+            delays_ms=delays_ms,
+            client_delay_ms=client_ms,
+            replay_events=replay,
+            engine=engine,
+            poset=poset,
+            damping=float(damping),
+            merging=merging,
+            merging_budget=budget,
         )
 
     def brokers(self, value: object) -> dict[str, BrokerAddress]:
@@ -275,7 +275,7 @@ class _Reader:
         for name, number in given.items():
             whole = name != "session_lease_s"
             good = isinstance(number, int if whole else (int, float)) and not isinstance(number, bool)
-            if not good or number <= 0:
+            if not good or not number > 0:  # nor is .nan
                 kind = "whole number" if whole else "number"
                 raise self.error(f"limits.{name}", f"is {number!r}: expected a positive {kind}")
         limits = Limits(**{name: given[name] for name in sizes if name in given})

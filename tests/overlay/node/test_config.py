@@ -84,6 +84,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         (("overlay: two", "overlay: two\nlimits: {max_frame_bytes: 1}"), "limits.max_frame_bytes is 1"),
         (("overlay: two", "overlay: two\nclient_delay_ms: -1"), "client_delay_ms is -1: expected millis"),
         (("overlay: two", "overlay: two\nlimits: {session_lease_s: no}"), "limits.session_lease_s is False"),
+        (("overlay: two", "overlay: two\nlimits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
         (
             ("overlay: two", "overlay: two\nlimits: {max_batch_events: 1.5}"),
             "expected a positive whole number",
