@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from covey.matcher.errors import EventTypeError
 from covey.overlay.core import invariants, views
 from covey.overlay.core.acks import HELD
 from covey.overlay.core.mergers import MERGING_BUDGET
@@ -48,7 +47,6 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.peers import Peer
 from covey.overlay.core.publishing import Publishing
 from covey.overlay.core.syncing import Syncing
-from covey.overlay.core.type_state import difference
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
@@ -120,18 +118,6 @@ class Broker(Syncing, Publishing):
     def known_types(self) -> tuple[str, ...]:
         """The names of all event types that this broker knows, sorted."""
         return tuple(sorted(self.types))
-
-    def declare(self, event_type: EventType) -> None:
-        """Know an event type, until it has been used and nobody uses it any more.
-
-        Raises `EventTypeError` naming the attribute when another type of that name is known. A type that
-        rides on a Subscribe need not be declared: `handle` takes it from the filter.
-        """
-        state = self.types.get(event_type.name)
-        if state is None:
-            self._type(event_type)
-        elif state.event_type != event_type:
-            raise EventTypeError(difference(state.event_type, event_type, self.broker_id))
 
     def unheard(self) -> list[Interface]:
         """The neighbours that have not told their state since this broker started: answers wait for them."""

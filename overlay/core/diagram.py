@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from covey.matcher.covering import Region, covers_region
 from covey.overlay.core.interest import Interest
 from covey.overlay.core.poset import Heir, RootChange
-from covey.overlay.core.roots import Covers
 
 
 class Place:
@@ -40,8 +39,7 @@ class Place:
 class Diagram:
     """A `Poset` with all its next-above and next-below relations."""
 
-    def __init__(self, covers: Covers = covers_region) -> None:
-        self._covers = covers
+    def __init__(self) -> None:
         self._places: dict[int, Place] = {}
         self._nodes: dict[int, Interest] = {}
         self._tops: dict[Place, None] = {}
@@ -72,7 +70,7 @@ class Diagram:
 
     def _insert(self, node: Interest) -> None:
         above = self._next_above(node.region, None)
-        if len(above) == 1 and self._covers(node.region, above[0].region):
+        if len(above) == 1 and covers_region(node.region, above[0].region):
             self._join(node, above[0])
         else:
             place = Place(node.region)
@@ -91,12 +89,11 @@ class Diagram:
         self._insert(node)
 
     def _keeps_place(self, node: Interest, place: Place, region: Region) -> bool:
-        covers = self._covers
         for above in place.above:
-            if not covers(above.region, region) or covers(region, above.region):
+            if not covers_region(above.region, region) or covers_region(region, above.region):
                 return False
         for below in place.below:
-            if not covers(region, below.region) or covers(below.region, region):
+            if not covers_region(region, below.region) or covers_region(below.region, region):
                 return False
         if node.loses:
             found = self._next_above(region, place)
@@ -112,13 +109,12 @@ class Diagram:
 
     def _next_above(self, region: Region, but: Place | None) -> list[Place]:
         """The lowest places, other than one, that cover a region."""
-        covers = self._covers
         seen: dict[Place, bool] = {}
 
         def over(place: Place) -> bool:
             found = seen.get(place)
             if found is None:
-                found = seen[place] = place is not but and covers(place.region, region)
+                found = seen[place] = place is not but and covers_region(place.region, region)
             return found
 
         pending = [top for top in self._tops if over(top)]
@@ -139,13 +135,12 @@ class Diagram:
         """The highest places, other than one, that a region covers; they stand below `above`, if that is
         given.
         """
-        covers = self._covers
         seen: dict[Place, bool] = {but: False}
 
         def under(place: Place) -> bool:
             found = seen.get(place)
             if found is None:
-                found = seen[place] = covers(region, place.region)
+                found = seen[place] = covers_region(region, place.region)
             return found
 
         pending = list(above[0].below if above else self._tops)
@@ -194,7 +189,7 @@ class Diagram:
             del under.above[place]
         for under in place.below:
             for over in place.above:
-                if not any(self._covers(other.region, under.region) for other in over.below):
+                if not any(covers_region(other.region, under.region) for other in over.below):
                     over.below[under] = under.above[over] = None
             if not under.above:
                 self._note(under)
@@ -228,9 +223,9 @@ class Diagram:
             if any(old is node for node in moved):
                 continue
             for new in entered:
-                if self._covers(new.region, old.region):
+                if covers_region(new.region, old.region):
                     heirs.append(Heir(old, new, wider=True))
-                elif self._covers(old.region, new.region):
+                elif covers_region(old.region, new.region):
                     heirs.append(Heir(old, new, wider=False))
         return RootChange(entered, stayed, left, heirs)
 

@@ -112,7 +112,7 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     assert state.outgoing.keys() == links, (
         f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
     )
-    assert not state.idle or name in broker._maybe_idle or not said, f"{where}: idle and kept"
+    assert not state.idle, f"{where}: nobody uses it, and it is kept"
 
 
 def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:

@@ -206,23 +206,14 @@ class Link:
 
     def drop_oldest(self) -> int:
         """Drop the oldest events that no frame holds yet; how many, 0 if there are none."""
-        return self._drop(next((i for i, (m, _) in enumerate(self._events) if events_in(m)), None))
-
-    def drop_newest(self) -> int:
-        """Drop the newest events that no frame holds yet; how many, 0 if there are none."""
-        last = len(self._events) - 1
-        return self._drop(
-            next((last - i for i, (m, _) in enumerate(reversed(self._events)) if events_in(m)), None)
-        )
-
-    def _drop(self, index: int | None) -> int:
-        if index is None:
-            return 0
-        message, size = self._events[index]
-        del self._events[index]
-        self.queued_bytes -= size
-        self.queued_events -= events_in(message)
-        return events_in(message)
+        for index, (message, size) in enumerate(self._events):
+            events = events_in(message)
+            if events:
+                del self._events[index]
+                self.queued_bytes -= size
+                self.queued_events -= events
+                return events
+        return 0
 
     def probe(self) -> None:
         """Ask the peer for a sign of life: it answers at once."""
@@ -240,11 +231,6 @@ class Link:
     @property
     def queued_control(self) -> int:
         return len(self._control)
-
-    @property
-    def in_flight(self) -> int:
-        """Frames that are not yet known to have arrived."""
-        return len(self._retained)
 
     @property
     def idle(self) -> bool:

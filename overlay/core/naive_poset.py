@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
 from covey.overlay.core.poset import Heir, RootChange
-from covey.overlay.core.roots import Covers
 
 
 class NaivePoset:
     """A `Poset` without witnesses or index."""
 
-    def __init__(self, covers: Covers = covers_region) -> None:
-        self._covers = covers
+    def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
         self._above: dict[int, set[int]] = {}
         self._placed: dict[int, int] = {}
@@ -55,9 +53,9 @@ class NaivePoset:
             if any(old is node for node in moved):
                 continue
             for new in change.entered:
-                if self._covers(new.region, old.region):
+                if covers_region(new.region, old.region):
                     heirs.append(Heir(old, new, wider=True))
-                elif self._covers(old.region, new.region):
+                elif covers_region(old.region, new.region):
                     heirs.append(Heir(old, new, wider=False))
         return change
 
@@ -68,8 +66,8 @@ class NaivePoset:
         for other in self._nodes.values():
             if other is node:
                 continue
-            over = self._covers(other.region, node.region)
-            under = self._covers(node.region, other.region)
+            over = covers_region(other.region, node.region)
+            under = covers_region(node.region, other.region)
             theirs = self._above.setdefault(other.uid, set())
             theirs.discard(node.uid)
             if over:

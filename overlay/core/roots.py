@@ -9,14 +9,11 @@ answers are deterministic: they depend on the history of `add`, `move` and `disc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
-from covey.matcher.covering import Region, covers_region
+from covey.matcher.covering import covers_region
 from covey.matcher.region_index import RegionIndex
 from covey.overlay.core.interest import Interest
-
-Covers = Callable[[Region, Region], bool]
-"""covers(wider, narrower)"""
 
 
 class Roots(ABC):
@@ -71,23 +68,19 @@ class Roots(ABC):
 class ScannedRoots(Roots):
     """Both questions look at each of the roots; `among` leaves only those of some uids in the answer."""
 
-    def __init__(self, covers: Covers = covers_region) -> None:
-        super().__init__()
-        self._covers = covers
-
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
-        covers, region = self._covers, node.region
+        region = node.region
         for uid, root in self._nodes.items():
-            if (among is None or uid in among) and covers(root.region, region) and root is not node:
+            if (among is None or uid in among) and covers_region(root.region, region) and root is not node:
                 return root
         return None
 
     def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        covers, region = self._covers, node.region
+        region = node.region
         return [
             root
             for uid, root in self._nodes.items()
-            if (among is None or uid in among) and covers(region, root.region) and root is not node
+            if (among is None or uid in among) and covers_region(region, root.region) and root is not node
         ]
 
 
@@ -139,22 +132,22 @@ class IndexedRoots(ScannedRoots):
     def _first_over(
         self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
     ) -> Interest | None:
-        covers, region = self._covers, node.region
+        region = node.region
         for candidate in candidates:
             if among is None or candidate in among:
                 root = self._nodes[candidate]
-                if covers(root.region, region):
+                if covers_region(root.region, region):
                     return root
         return None
 
     def _all_under(
         self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
     ) -> list[Interest]:
-        covers, region, nodes = self._covers, node.region, self._nodes
+        region, nodes = node.region, self._nodes
         return self._in_order(
             [
                 nodes[candidate]
                 for candidate in candidates
-                if (among is None or candidate in among) and covers(region, nodes[candidate].region)
+                if (among is None or candidate in among) and covers_region(region, nodes[candidate].region)
             ]
         )

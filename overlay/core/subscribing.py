@@ -145,7 +145,7 @@ class Subscribing(Tables):
             self._movers.held(interest, self._now_ns), peer.number
         )
 
-    def _may_announce(self, peer: Peer, interest: Interest, *, moving: bool = False) -> None:
+    def _may_announce(self, peer: Peer, interest: Interest, *, moving: bool) -> None:
         """Damping and motion are an affair of a client and its broker; others hold what is announced."""
         if interest.announcement is None and not peer.is_broker and (self.damping or moving):
             interest.announce(self.damping, self._now_ns)

@@ -63,11 +63,11 @@ class TypeState:
         *,
         engine: str,
         poset: Callable[[], Poset],
-        merger: Callable[[], Merger | None] = lambda: None,
-        pinned: bool = False,
+        merger: Callable[[], Merger | None],
     ) -> None:
         self.event_type = event_type
-        self.pinned = pinned
+        self.pinned = False
+        """Whether a configuration asks to keep it."""
         self.publishers: dict[Interface, int] = {}
         """Interfaces from which an AD came, and its epoch."""
         self.told: dict[Interface, int] = {}

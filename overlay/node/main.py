@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from covey.overlay.node.config import BrokerAddress, ConfigError, Overlay, load_overlay, select_broker
@@ -24,30 +24,23 @@ DRAIN_S = 5.0
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def run_broker(
-    config: str | Path | None,
-    name: str | None,
-    environment: Mapping[str, str] | None = None,
-    *,
-    on_serving: Callable[[], None] | None = None,
-) -> int:
+def run_broker(config: str | Path | None, name: str | None) -> int:
     """Run one broker until it is told to stop; the exit status of the process.
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """
-    environment = os.environ if environment is None else environment
     try:
-        level = environment.get("COVEY_LOG", "INFO").upper()
+        level = os.environ.get("COVEY_LOG", "INFO").upper()
         if level not in _LEVELS:
             raise ConfigError(f"COVEY_LOG is {level!r}: expected one of {', '.join(_LEVELS)}")
-        path = config or environment.get("COVEY_CONFIG")
+        path = config or os.environ.get("COVEY_CONFIG")
         if not path:
             raise ConfigError("no overlay file: give --config, or COVEY_CONFIG in the environment")
-        chosen = name or environment.get("COVEY_BROKER")
+        chosen = name or os.environ.get("COVEY_BROKER")
         if not chosen:
             raise ConfigError("no broker name: give --name, or COVEY_BROKER in the environment")
-        overlay = load_overlay(path, environment)
-        broker = select_broker(overlay, chosen, environment)
+        overlay = load_overlay(path)
+        broker = select_broker(overlay, chosen)
     except ConfigError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 2
@@ -55,7 +48,7 @@ def run_broker(
         level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
     )
     _compile()
-    return asyncio.run(_serve(overlay, broker, on_serving))
+    return asyncio.run(_serve(overlay, broker))
 
 
 def _compile() -> None:
@@ -67,7 +60,7 @@ def _compile() -> None:
     compile_kernels()
 
 
-async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[], None] | None) -> int:
+async def _serve(overlay: Overlay, broker: BrokerAddress) -> int:
     from covey.overlay.node.dialer import keep_connected
     from covey.overlay.node.node import Node
     from covey.overlay.node.service import AddressError, Server
@@ -90,8 +83,6 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, on_serving: Callable[[
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-    if on_serving is not None:
-        on_serving()
     dialers = [
         asyncio.create_task(keep_connected(node, neighbour))
         for neighbour, dials in overlay.neighbours(broker.name).items()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from core_driven import Driven, sent
 
 from covey.matcher.batch import EventBatch
-from covey.matcher.errors import EventTypeError
 from covey.matcher.event_type import EventType
 from covey.matcher.filter import Filter
 from covey.matcher.language import parse
@@ -172,9 +173,9 @@ def test_a_second_schema_of_one_name_is_refused_and_settled(x: Driven) -> None:
 def test_a_refused_schema_names_the_attribute_that_differs(
     x: Driven, attributes: dict[str, str], what: str
 ) -> None:
-    x.broker.declare(QUOTE)
-    with pytest.raises(EventTypeError, match=what):
-        x.broker.declare(EventType("Quote", attributes))
+    x(A, Advertise(1, QUOTE))
+    ((_, refusal),) = sent(x(C, Advertise(1, EventType("Quote", attributes))), Refuse)
+    assert re.search(what, refusal.reason)  # type: ignore[union-attr]
 
 
 def test_a_refusal_by_a_neighbour_reaches_those_who_advertised(x: Driven) -> None:
