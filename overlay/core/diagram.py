@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering import Region, covers_region
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.poset import Heir, RootChange
+from covey.overlay.core.poset import Poset, RootChange, heirs_among
 
 
 class Place:
@@ -36,12 +36,12 @@ class Place:
         return next(iter(self.members.values()))
 
 
-class Diagram:
-    """A `Poset` with all its next-above and next-below relations."""
+class Diagram(Poset):
+    """A poset with all its next-above and next-below relations."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._places: dict[int, Place] = {}
-        self._nodes: dict[int, Interest] = {}
         self._tops: dict[Place, None] = {}
         self._was_root: dict[int, tuple[Interest, bool]] = {}  # before the change under way; empty between
 
@@ -209,7 +209,6 @@ class Diagram:
     def _summary(self, moved: Sequence[Interest]) -> RootChange:
         entered: list[Interest] = []
         left: list[Interest] = []
-        heirs: list[Heir] = []
         for node, before in self._was_root.values():
             now = self._is_root(node)
             if now and not before:
@@ -219,15 +218,7 @@ class Diagram:
         stayed = [
             node for node in moved if self._is_root(node) and self._was_root.get(node.uid, (node, False))[1]
         ]
-        for old in left if entered else ():
-            if any(old is node for node in moved):
-                continue
-            for new in entered:
-                if covers_region(new.region, old.region):
-                    heirs.append(Heir(old, new, wider=True))
-                elif covers_region(old.region, new.region):
-                    heirs.append(Heir(old, new, wider=False))
-        return RootChange(entered, stayed, left, heirs)
+        return RootChange(entered, stayed, left, heirs_among(left, entered, moved))
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -249,12 +240,3 @@ class Diagram:
         if place.first is not node:
             return place.first
         return next(iter(place.above)).first if place.above else None
-
-    def nodes(self) -> Iterator[Interest]:
-        return iter(self._nodes.values())
-
-    def __contains__(self, node: Interest) -> bool:
-        return self._nodes.get(node.uid) is node
-
-    def __len__(self) -> int:
-        return len(self._nodes)

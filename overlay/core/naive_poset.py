@@ -12,17 +12,15 @@ from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
-from covey.overlay.core.poset import Heir, RootChange
+from covey.overlay.core.poset import Poset, RootChange, heirs_among
 
 
-class NaivePoset:
-    """A `Poset` without witnesses or index."""
+class NaivePoset(Poset):
+    """A poset without witnesses or index."""
 
     def __init__(self) -> None:
-        self._nodes: dict[int, Interest] = {}
+        super().__init__()
         self._above: dict[int, set[int]] = {}
-        self._placed: dict[int, int] = {}
-        self._clock = 0
 
     def change(
         self,
@@ -38,30 +36,16 @@ class NaivePoset:
         for node in moved:
             self._place(node)
         for node in left:
-            del self._nodes[node.uid], self._above[node.uid], self._placed[node.uid]
+            del self._nodes[node.uid], self._above[node.uid]
             for above in self._above.values():
                 above.discard(node.uid)
         after = {node.uid: node for node in self.roots()}
-        heirs: list[Heir] = []
-        change = RootChange(
-            entered=[node for uid, node in after.items() if uid not in before],
-            moved=[node for node in moved if node.uid in before and node.uid in after],
-            left=[node for uid, node in before.items() if uid not in after],
-            heirs=heirs,
-        )
-        for old in change.left:
-            if any(old is node for node in moved):
-                continue
-            for new in change.entered:
-                if covers_region(new.region, old.region):
-                    heirs.append(Heir(old, new, wider=True))
-                elif covers_region(old.region, new.region):
-                    heirs.append(Heir(old, new, wider=False))
-        return change
+        gone = [node for uid, node in before.items() if uid not in after]
+        new = [node for uid, node in after.items() if uid not in before]
+        stayed = [node for node in moved if node.uid in before and node.uid in after]
+        return RootChange(new, stayed, gone, heirs_among(gone, new, moved))
 
     def _place(self, node: Interest) -> None:
-        self._clock += 1
-        self._placed[node.uid] = self._clock
         self._above[node.uid] = mine = set()
         for other in self._nodes.values():
             if other is node:
@@ -71,9 +55,7 @@ class NaivePoset:
             theirs = self._above.setdefault(other.uid, set())
             theirs.discard(node.uid)
             if over:
-                mine.add(
-                    other.uid
-                )  # of two equals the one placed earlier stands above, and that is the other
+                mine.add(other.uid)  # of two equals the one placed earlier, the other, stands above
             elif under:
                 theirs.add(node.uid)
 
@@ -89,12 +71,3 @@ class NaivePoset:
     def witness_of(self, node: Interest) -> Interest | None:
         root = self.root_of(node)
         return None if root is node else root
-
-    def nodes(self) -> Iterator[Interest]:
-        return iter(self._nodes.values())
-
-    def __contains__(self, node: Interest) -> bool:
-        return self._nodes.get(node.uid) is node
-
-    def __len__(self) -> int:
-        return len(self._nodes)

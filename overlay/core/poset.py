@@ -15,9 +15,10 @@ a node whose witness no longer covers it, or that is a root, asks the roots (roo
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from covey.matcher.covering import covers_region
 from covey.overlay.core.interest import Interest
@@ -52,9 +53,15 @@ NOTHING = RootChange()
 """The roots are what they were."""
 
 
-class Poset(Protocol):
-    """What routing asks of a poset: apply one change, and say what it did to the roots."""
+class Poset(ABC):
+    """What routing asks of a poset: apply one change, and say what it did to the roots. It holds the nodes;
+    how they are ordered is open.
+    """
 
+    def __init__(self) -> None:
+        self._nodes: dict[int, Interest] = {}
+
+    @abstractmethod
     def change(
         self,
         entered: Sequence[Interest] = (),
@@ -64,31 +71,51 @@ class Poset(Protocol):
         """Insert, then re-order those whose region has changed, then delete; one change of the roots in
         all.
         """
-        ...
 
+    @abstractmethod
     def roots(self) -> Iterator[Interest]: ...
 
+    @abstractmethod
     def root_of(self, node: Interest) -> Interest:
         """The root that covers this node: itself, if it is one."""
-        ...
 
+    @abstractmethod
     def witness_of(self, node: Interest) -> Interest | None:
         """What covers this node according to the poset; None for a root."""
-        ...
 
-    def nodes(self) -> Iterator[Interest]: ...
+    def nodes(self) -> Iterator[Interest]:
+        return iter(self._nodes.values())
 
-    def __contains__(self, node: Interest) -> bool: ...
+    def __contains__(self, node: Interest) -> bool:
+        return self._nodes.get(node.uid) is node
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._nodes)
 
 
-class Forest:
+def heirs_among(
+    left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
+) -> list[Heir]:
+    """The heirs that a poset finds by comparing every root that left with every one that entered. One that
+    moved has none: its slot still holds what it was, which a new root need not cover.
+    """
+    heirs: list[Heir] = []
+    gone = {node.uid for node in moved}
+    for old in left:
+        for new in entered if old.uid not in gone else ():
+            if covers_region(new.region, old.region):
+                heirs.append(Heir(old, new, wider=True))
+            elif covers_region(old.region, new.region):
+                heirs.append(Heir(old, new, wider=False))
+    return heirs
+
+
+class Forest(Poset):
     """The poset that scales. `roots` holds its roots; by default they are indexed where they are many."""
 
     def __init__(self, roots: Roots | None = None) -> None:
+        super().__init__()
         self._roots: Roots = IndexedRoots() if roots is None else roots
-        self._nodes: dict[int, Interest] = {}
         self._witness: dict[int, int] = {}
         self._witnessed: dict[int, dict[int, None]] = {}
         # What the change under way has done so far; empty between changes.
@@ -279,12 +306,3 @@ class Forest:
     def witness_of(self, node: Interest) -> Interest | None:
         above = self._witness.get(node.uid)
         return None if above is None else self._nodes[above]
-
-    def nodes(self) -> Iterator[Interest]:
-        return iter(self._nodes.values())
-
-    def __contains__(self, node: Interest) -> bool:
-        return self._nodes.get(node.uid) is node
-
-    def __len__(self) -> int:
-        return len(self._nodes)
