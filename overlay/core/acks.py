@@ -52,6 +52,8 @@ class Acks:
         self._sent: dict[Interface, int] = {}
         self._acknowledged: dict[Interface, int] = {}
         self._serial = 0
+        self._void = 0
+        """How many of what is awaited nobody waits for any more."""
         self.ready: dict[Interface, int] = {}
         """The newest epochs that may be acknowledged and have not been, by source."""
 
@@ -160,7 +162,16 @@ class Acks:
         """A source has lost its state, or is gone: it does not wait for the epochs it sent before."""
         for pending in self._queues.pop(source, ()):
             pending.void = True
+            self._void += pending.missing
         self.ready.pop(source, None)
+        if self._void > max(_SINGLY, sum(map(len, self._awaited.values())) // 2):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Most of what is awaited is void: sources came and went while a neighbour was out of reach."""
+        for neighbour, heap in self._awaited.items():
+            self._awaited[neighbour] = sorted(entry for entry in heap if not entry[2].void)
+        self._void = 0
 
     def _reached(self, neighbour: Interface, pending: _Pending) -> None:
         """A neighbour has acknowledged an epoch that was awaited; of a run perhaps not yet the newest."""
@@ -175,6 +186,8 @@ class Acks:
 
     def _arrived(self, pending: _Pending) -> None:
         pending.missing -= 1
+        if pending.void:
+            self._void -= 1
         if pending.missing or pending.void:
             return
         queue = self._queues[pending.source]
@@ -205,8 +218,10 @@ class Acks:
     def check(self) -> None:
         """`AssertionError` with a clear sentence if an invariant does not hold."""
         waiting: dict[int, int] = {}
+        void = 0
         for neighbour, heap in self._awaited.items():
             for epoch, _, pending in heap:
+                void += pending.void
                 waiting[id(pending)] = waiting.get(id(pending), 0) + 1
                 if epoch == HELD:
                     continue
@@ -214,6 +229,7 @@ class Acks:
                 assert self.outstanding(neighbour, epoch), (
                     f"epoch {epoch} of {neighbour} is awaited and acknowledged"
                 )
+        assert void == self._void, f"{void} awaited epochs are void, {self._void} are counted"
         for source, queue in self._queues.items():
             assert queue, f"an empty queue is kept for {source}"
             assert queue[0].missing, (

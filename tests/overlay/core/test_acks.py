@@ -128,6 +128,19 @@ def test_what_waits_for_a_neighbour_out_of_reach_stays_small(acks: Acks) -> None
     assert (acks.pending(), acks.awaited()) == ({}, {})
 
 
+def test_sources_that_are_gone_leave_little_behind_while_a_neighbour_is_out_of_reach(acks: Acks) -> None:
+    acks.open(C, 1, {A: 1})
+    for epoch in range(2, 20_001):
+        acks.sent(A, epoch)
+        acks.open("client/passing", epoch, {A: epoch, B: 9})
+        acks.forget_source("client/passing")
+    acks.check()
+    assert sum(map(len, acks._awaited.values())) <= 2002
+    acks.acknowledged(A, 20_000)
+    acks.check()
+    assert acks.drain() == [(C, 1)]
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("open"), st.sampled_from([C, "client/d"]), st.sets(st.sampled_from([A, B]))),
