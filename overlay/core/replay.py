@@ -8,8 +8,9 @@ always reaches, also where another filter covers it.
 
 Invariant: an entry says of each event to which links, and to which subscriptions of which sessions, it has
 gone; so an event crosses a link at most once, replayed or not. The ring of an event type keeps its last
-`max_events` events, and `MAX_BYTES` at the most; a replay that would have to reach further back is counted as
-`short`. Cost: per batch of events one entry; per replay one match of the batches since the call.
+`max_events` events, and `MAX_BYTES` at the most, what it notes of them included; a replay that would have to
+reach further back is counted as `short`. Cost: per batch of events one entry; per replay one match of the
+batches since the call.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Int64s = npt.NDArray[np.int64]
 
 MAX_BYTES = 16 << 20
 _ENTRY_BYTES = 1024
-"""What an entry takes besides the bytes of its batch, about."""
+"""What an entry takes besides the bytes of its batch and what each session has had, about."""
 
 
 class _Matches(Protocol):
@@ -59,6 +60,8 @@ class _Entry:
     """What was delivered to a session when the batch came."""
     replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
     """The (event, subscription) pairs that were replayed to a session since."""
+    bytes: int = 0
+    """What the batch takes, and to know who got which of it."""
 
     def had(self, life: int) -> list[tuple[Int64s, Int64s]]:
         """All (event, subscription) pairs that a session has had."""
@@ -92,13 +95,15 @@ class Ring:
     ) -> None:
         """A batch has come from an interface and gone where `links` and `shares` say, by lives."""
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        self._entries.append(_Entry(batch, source, high_ns, dict(links), dict(shares)))
+        entry = _Entry(batch, source, high_ns, dict(links), dict(shares))
+        entry.bytes = _ENTRY_BYTES + batch.nbytes + sum(_bytes_of(share) for _, share in shares)
+        self._entries.append(entry)
         self.events += len(batch)
-        self._bytes += batch.nbytes + _ENTRY_BYTES
+        self._bytes += entry.bytes
         while self.events > self.max_events or self._bytes > MAX_BYTES:
             old = self._entries.popleft()
             self.events -= len(old.batch)
-            self._bytes -= old.batch.nbytes + _ENTRY_BYTES
+            self._bytes -= old.bytes
             self._forgotten_ns = max(self._forgotten_ns, old.batch.ingress_ns)
 
     def _since(self, since_ns: int) -> list[_Entry]:
@@ -143,6 +148,8 @@ class Ring:
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
                 entry.replays.setdefault(life, []).append(pairs)
+                entry.bytes += 16 * len(rows)
+                self._bytes += 16 * len(rows)
                 self.replayed += len(rows)
                 yield entry.batch.take(rows)
 
@@ -172,6 +179,11 @@ class Ring:
     def inspect(self) -> dict[str, int]:
         """How full it is, and what it has done."""
         return {"held": self.events, "bound": self.max_events, "replayed": self.replayed, "short": self.short}
+
+
+def _bytes_of(share: Share) -> int:
+    _, rows, offsets, ids = share
+    return int(offsets.nbytes + ids.nbytes + (0 if rows is None else rows.nbytes))
 
 
 _NOTHING: Bools = np.zeros(0, np.bool_)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from core_driven import Driven, sent
@@ -24,6 +26,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.recent import KEPT, Recent
+from covey.overlay.core.replay import MAX_BYTES, Ring
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -93,6 +96,22 @@ def test_past_the_bound_events_are_forgotten_and_that_is_counted() -> None:
     assert ring == {"held": 4, "bound": 4, "replayed": 2, "short": 0}
     assert bench.events("client/s", Update(3, 7, {"limit": 10}, SECOND)) == [("client/s", True, [16, 17])]
     assert bench.broker.inspect()["types"]["Tick"]["replay"]["short"] == 1
+
+
+def test_what_is_noted_of_events_counts_towards_the_bound() -> None:
+    """A few events that a hundred thousand subscriptions match take more than ten thousand others."""
+    ring = Ring(10_000)
+    ids = np.arange(100_000)
+    for moment in range(100):
+        share = (1, None, np.array([0, len(ids)]), ids)
+        ring.record(batch(moment, 1, at_s=moment), 9, [], [(1, share)])
+    assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
+    everything = SimpleNamespace(match=lambda _: (np.array([0, 1]), np.array([5])))
+    before = ring._bytes
+    replayed = list(ring.to_session(2, 5, 5, 95 * SECOND, everything))
+    assert len(replayed) == 5
+    assert ring._bytes > before
+    assert ring._bytes == sum(entry.bytes for entry in ring._entries)
 
 
 def test_a_client_hands_out_once_what_comes_both_ways() -> None:
