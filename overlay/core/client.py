@@ -11,9 +11,8 @@ whole batch by an engine of the client's own. Events that fail are counted as *s
 newer filter asks for already is delivered.
 
 An event is never delivered twice: each publisher's events of one type arrive in order, so the highest
-sequence number seen is enough (`client_view.py`). A
-subscription that was updated without gaps gets replays as well, out of order: it remembers what it had
-(`recent.py`), and replays are for such subscriptions alone.
+sequence number seen is enough (`client_view.py`). A subscription that was updated without gaps gets replays
+as well, out of order: it remembers what it had (`recent.py`), and replays are for such subscriptions alone.
 
 In the static mode (`routing="static"`, the paper's baseline) no variables travel: an update is a new
 subscription for the old one, in the order that `resubscribe` names. The id that a user knows stays; the ids
@@ -242,8 +241,8 @@ class ClientSession:
         Values may be motions (`motion.py`); those without a beginning begin at `now_ns`.
         """
         subscription = Held(self._next_id, filter, self._checked(filter, values or {}, now_ns))
-        self._next_id += 1
         view = self._view(filter.event_type)
+        self._next_id += 1
         self._subscriptions[subscription.uid] = subscription
         self._by_wire[subscription.wire_id] = subscription.uid
         self._publics = None

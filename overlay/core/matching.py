@@ -118,8 +118,7 @@ class Matching:
         of the interface `but`."""
         if not self._cheap_to_walk(len(events)):
             return self.flush().match_interfaces(events.batch)
-        left: dict[int, list[int]] = {but: []}
-        """The events that no filter of an interface has accepted yet, by its number."""
+        left: dict[int, list[int]] = {but: []}  # what no filter of an interface has accepted, by its number
         for _, number, rows in self._accepting(events, left):
             left[number] = [row for row in left.get(number, events.rows) if row not in rows]
         del left[but]

@@ -34,9 +34,10 @@ def render(broker: Broker, listed: int | None = None) -> str:
     """
     lines = [f"broker {broker.broker_id}, routing {broker.routing}, engine {broker.engine}"]
     lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.unheard()]
+    pending = broker.acks.pending()
     for peer in broker.peers.all():
-        pending = broker.acks.pending().get(peer.name)
-        waits = f", not yet answered: {', '.join(map(str, pending))}" if pending else ""
+        epochs = pending.get(peer.name)
+        waits = f", not yet answered: {', '.join(map(str, epochs))}" if epochs else ""
         lines.append(f"  {peer.name}: {len(peer.subscriptions)} subscriptions, epoch {peer.received}{waits}")
     for state in broker.types.values():
         attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())

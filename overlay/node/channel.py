@@ -62,7 +62,7 @@ def open_channel(address: str, max_frame_bytes: int | None = None) -> grpc.aio.C
 def reason_of(error: grpc.aio.AioRpcError, address: str) -> str:
     """One clear sentence on why a call failed."""
     details = error.details() or ""
-    if error.code() is grpc.StatusCode.UNAVAILABLE and "onnect" in details:
+    if error.code() is grpc.StatusCode.UNAVAILABLE and "connect" in details.lower():
         return f"no broker answers at {address}"
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return f"what answers at {address} is no Covey broker"

@@ -391,23 +391,27 @@ def _encode_publish(wire: pb.Message, m: Publish) -> None:
 def _encode_deliver(wire: pb.Message, m: Deliver) -> None:
     deliver = wire.deliver
     _fill_events(deliver.events, m.batch)
+    deliver.epoch = m.epoch
     deliver.replayed = m.replayed
+    ids = _ids_of_each(m)
+    if ids is None:
+        ids = m.ids
+        deliver.offsets = m.offsets.astype("<u4").tobytes()
+    deliver.ids = ids.astype("<u4").tobytes()
+
+
+def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
+    """The ids of each event: mostly all have the same, which are written once. None where they differ."""
     count = len(m.batch)
-    each = len(m.ids) // count if count else 0
-    # Mostly every event has the same few ids: then they are written once.
     if count == 1:
-        deliver.ids = m.ids.astype("<u4").tobytes()
-        deliver.epoch = m.epoch
-        return
+        return m.ids
+    each = len(m.ids) // count if count else 0
     if count and each * count == len(m.ids) and np.array_equal(m.offsets, np.arange(count + 1) * each):
         rows = m.ids.reshape(count, each)
         if (rows == rows[0]).all():
-            deliver.ids = rows[0].astype("<u4").tobytes()
-            deliver.epoch = m.epoch
-            return
-    deliver.offsets = m.offsets.astype("<u4").tobytes()
-    deliver.ids = m.ids.astype("<u4").tobytes()
-    deliver.epoch = m.epoch
+            first: npt.NDArray[np.int64] = rows[0]
+            return first
+    return None
 
 
 def _encode_refuse(wire: pb.Message, m: Refuse) -> None:

@@ -23,9 +23,9 @@ from covey.overlay.core.joining import join
 from covey.overlay.core.link import Link
 from covey.overlay.core.messages import (
     Acknowledge,
+    Action,
     Connect,
     Disconnect,
-    Drop,
     Interface,
     Message,
     Publish,
@@ -124,8 +124,10 @@ class Node:
             return self.overlay.delay_ms(self.name, outlet.interface.removeprefix("broker/")) / 1e3, 0.0
         return self.overlay.client_delay_ms / 1e3, self.overlay.client_delay_ms / 1e3
 
-    def resume(self, outlet: Outlet, peer: Greeting) -> bool:
-        """Take up the link with an interface whose connection has opened; False if it starts afresh."""
+    def resume(self, outlet: Outlet, peer: Greeting) -> None:
+        """Take up the link with an interface whose connection has opened, or start afresh. `LinkError` if its
+        hello does not fit the link.
+        """
         resumed = outlet.link.resume(peer.hello)
         if not resumed:
             self._perform(self.core.handle(Connect(), outlet.interface, time.time()))
@@ -134,7 +136,6 @@ class Node:
         if lease is not None:
             lease.cancel()
         log.info("%s is here%s", outlet.interface, ", resumed" if resumed else "")
-        return resumed
 
     def lost(self, outlet: Outlet, why: str) -> None:
         """The connection of an interface is gone. Nothing changes for one that is away already."""
@@ -257,26 +258,27 @@ class Node:
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
             refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
-        self._refused += 1
-        log.warning("refused to %s: %s", outlet.interface, refusal.reason.partition("\n")[0])
+        self._note_refusal(outlet, refusal)
         outlet.send(refusal)
 
-    def _perform(self, actions: list[Any], source: Outlet | None = None) -> None:
+    def _note_refusal(self, outlet: Outlet, refusal: Refuse) -> None:
+        self._refused += 1
+        log.warning("refused to %s: %s", outlet.interface, refusal.reason.partition("\n")[0])
+
+    def _perform(self, actions: list[Action], source: Outlet | None = None) -> None:
         for action in actions:
             if isinstance(action, Send):
                 outlet = self.outlets.get(action.interface)
                 if outlet is None:
                     continue
                 if isinstance(action.message, Refuse):
-                    self._refused += 1
-                    reason = action.message.reason.partition("\n")[0]
-                    log.warning("refused to %s: %s", outlet.interface, reason)
+                    self._note_refusal(outlet, action.message)
                 if not outlet.send(action.message, own=outlet is source):
                     outlet.losses.add("queue full, session ended", events_in(action.message))
                     asyncio.get_running_loop().call_soon(
                         self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
                     )
-            elif isinstance(action, Drop):
+            else:
                 self._count_drop(action.reason, action.events)
         self._arm()
 

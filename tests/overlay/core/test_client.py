@@ -118,6 +118,7 @@ def test_a_wrong_call_sends_and_changes_nothing(session: ClientSession) -> None:
         session.advertise(OTHER)
     assert session.epoch == 2
     assert session.values(1) == {"limit": 10.0}
+    assert session.subscribe(BELOW, {"limit": 1.0})[0] == 2
 
 
 def test_an_unknown_routing_or_order_is_an_error() -> None:
