@@ -23,6 +23,7 @@ import pyarrow as pa
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client.deliveries import Deliveries
+from covey.sim.bench.under_way import UnderWay
 
 TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 SYMBOLS = [f"S{number:02d}" for number in range(100)]
@@ -85,16 +86,14 @@ class Publisher(ABC):
         prepared = ticks(events).to_pylist()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        under_way: set[asyncio.Task[None]] = set()
+        under_way = UnderWay()
         for number, event in enumerate(prepared):
             wait = began + number / rate - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
             event["time"] = datetime.now(UTC)
-            task = asyncio.ensure_future(self.send_event(event))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-        await asyncio.gather(*under_way)
+            under_way.begin(self.send_event(event))
+        await under_way.end()
         return {"seconds": loop.time() - began}
 
 
@@ -200,6 +199,9 @@ class Crowd:
             self._matches += len(matches.ids)
 
     async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        for task in self._tasks:
+            if task.done():
+                task.result()  # none ends but by failing
         return {"matches": self._matches}
 
     async def stop(self) -> None:

@@ -23,6 +23,7 @@ from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.sim.bench.ledger import Ledger
 from covey.sim.bench.plans import check_known
+from covey.sim.bench.under_way import UnderWay
 from covey.sim.local_overlay import LocalOverlay, chain
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
@@ -165,24 +166,18 @@ class _Run:
             (lambda sort, value: True) if filter == "both" else (lambda sort, value: sort == value),
             self._values[0],
         )
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def _begin(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._under_way = UnderWay()
 
     def publish(self, number: int) -> None:
         side = number % 2
         self.ledger.publish(side)
-        self._begin(
-            asyncio.ensure_future(self._publisher.publish("Level", number=number, level=5, side=side))
-        )
+        self._under_way.begin(self._publisher.publish("Level", number=number, level=5, side=side))
 
     def change(self, number: int) -> None:
         value = self._values[(number + 1) % 2]
         version = self.ledger.change(value, time.monotonic_ns())
         self._subscription.update_nowait(value=value)
-        self._begin(asyncio.ensure_future(self._await(version)))
+        self._under_way.begin(self._await(version))
 
     async def _await(self, version: int) -> None:
         await self._subscriber.settled()
@@ -196,6 +191,6 @@ class _Run:
 
     async def rest(self) -> None:
         """Until all was taken, has taken effect and has arrived."""
-        await asyncio.gather(*self._tasks)
+        await self._under_way.end()
         await asyncio.sleep(_QUIET_S)
         self.ledger.close()

@@ -19,6 +19,7 @@ from typing import Any
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.client import Client
+from covey.sim.bench.under_way import UnderWay
 from covey.sim.bench.watched import WatchedSession
 from covey.sim.checkers import Findings, Judge
 from covey.sim.driver import Report, Say, busiest_share, load_of, topology_of
@@ -162,7 +163,7 @@ class RealRun:
         say: Say,
     ) -> None:
         orderly = self.scenario.pace == "orderly"
-        begin_ns, under_way = self._now(), set[asyncio.Task[None]]()
+        begin_ns, under_way = self._now(), UnderWay()
         end_ns = begin_ns + round(self.scenario.duration_s * NS_PER_S)
         for step in history(self.scenario, self.load, [each.wish for each in subscribers]):
             if not orderly:
@@ -172,19 +173,17 @@ class RealRun:
                     await asyncio.sleep(ahead_ns / NS_PER_S)
                 elif self._now() > end_ns:
                     break  # slower than real time: what is left undone is not published
-            task = asyncio.create_task(self._do(step, publishers, subscribers))
+            doing = self._do(step, publishers, subscribers)
             if orderly:
-                await task
+                await doing
                 await self._rest(subscribers, 0.0)
             else:
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
                 await self._taken.acquire()
-                task.add_done_callback(lambda _: self._taken.release())
+                under_way.begin(doing).add_done_callback(lambda _: self._taken.release())
         left_s = (end_ns - self._now()) / NS_PER_S
         if left_s > 0 and not orderly:
             await asyncio.sleep(left_s)
-        await asyncio.gather(*under_way)
+        await under_way.end()
 
     async def _do(
         self,
