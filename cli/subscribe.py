@@ -98,6 +98,8 @@ async def _subscribe(
             await _print_events(subscription, count, json_output)
         moves.cancel()
         await asyncio.wait({moves})
+        if not moves.cancelled():
+            moves.result()  # it ends with standard input, or fails by a defect
 
 
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
             raise VariableError(f"{word!r}: expected name=value, such as limit=100")
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             moving = _MOTION.fullmatch(text.strip())
             value = Motion(float(moving[1]), float(moving[2])) if moving else text
         try:
