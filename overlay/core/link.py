@@ -199,10 +199,13 @@ class Link:
             if not self._gave_up:
                 self._control.append(message, self.max_frame_bytes)
             return
-        size = size_of(message) if events_in(message) else 0
+        events = events_in(message)
+        if not events and self._gave_up:
+            return  # as with control: the next connection begins with the whole state
+        size = size_of(message) if events else 0
         self._events.append((message, size))
         self.queued_bytes += size
-        self.queued_events += events_in(message)
+        self.queued_events += events
 
     def drop_oldest(self) -> int:
         """Drop the oldest events that no frame holds yet; how many, 0 if there are none."""

@@ -361,6 +361,8 @@ def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
         a.send(Unsubscribe(epoch, epoch))
         a.give_up_control()
     assert a.queued_control == 0
+    a.send(Unadvertise(6, "Quote"))
+    assert a.idle
     a.send(events(1))
     assert meet(a, b) == (False, False)
     a.send(SyncEnd(6))
