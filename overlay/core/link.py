@@ -70,6 +70,7 @@ class Frame(Generic[M]):
 @dataclass(frozen=True, slots=True)
 class _Retained:
     frame: Frame[Message]
+    control: int
     event_bytes: int
     events: int
 
@@ -118,6 +119,7 @@ class Link:
         self.queued_events = 0
         self.retained_bytes = 0
         self.retained_events = 0
+        self._retained_control = 0
         self.dropped = 0
         # Receiving.
         self.received = 0
@@ -168,7 +170,7 @@ class Link:
         self._control.clear()
         self._retained.clear()
         self._resend.clear()
-        self.retained_bytes = self.retained_events = 0
+        self.retained_bytes = self.retained_events = self._retained_control = 0
         self.sent = self.acknowledged = 0
         self._credit = self._sent_bytes = 0
         self.received = self._announced = self._frames_since_ack = 0
@@ -236,6 +238,13 @@ class Link:
         return len(self._control)
 
     @property
+    def backlog_control(self) -> int:
+        """Messages of control that wait or are not yet known to have arrived. Refusals leave at once, however
+        many are on their way.
+        """
+        return len(self._control) + self._retained_control
+
+    @property
     def idle(self) -> bool:
         """Whether everything that was sent is known to have arrived."""
         return not (self._control or self._events or self._retained)
@@ -271,11 +280,13 @@ class Link:
         room_for_events = in_flight < self._frames_in_flight
         if (self._control.waiting and room_for_control) or (self._events and room_for_events):
             messages, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+            control = len(messages)
             event_bytes, events = self._take_events(messages, size) if room_for_events else (0, 0)
             if messages:
                 self.sent += 1
                 frame = self._frame(self.sent, tuple(messages))
-                self._retained.append(_Retained(frame, event_bytes, events))
+                self._retained.append(_Retained(frame, control, event_bytes, events))
+                self._retained_control += control
                 return frame
         if self._ack_now or self._probe:
             return self._frame(0, ())
@@ -349,6 +360,7 @@ class Link:
             kept = self._retained.popleft()
             self.retained_bytes -= kept.event_bytes
             self.retained_events -= kept.events
+            self._retained_control -= kept.control
         self.acknowledged = max(self.acknowledged, received)
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()

@@ -258,29 +258,28 @@ class Node:
     def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
             refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
-        self._note_refusal(outlet, refusal)
-        outlet.send(refusal)
-
-    def _note_refusal(self, outlet: Outlet, refusal: Refuse) -> None:
-        self._refused += 1
-        log.warning("refused to %s: %s", outlet.interface, refusal.reason.partition("\n")[0])
+        self._post(outlet, refusal)
 
     def _perform(self, actions: list[Action], source: Outlet | None = None) -> None:
         for action in actions:
             if isinstance(action, Send):
                 outlet = self.outlets.get(action.interface)
-                if outlet is None:
-                    continue
-                if isinstance(action.message, Refuse):
-                    self._note_refusal(outlet, action.message)
-                if not outlet.send(action.message, own=outlet is source):
-                    outlet.losses.add("queue full, session ended", events_in(action.message))
-                    asyncio.get_running_loop().call_soon(
-                        self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
-                    )
+                if outlet is not None:
+                    self._post(outlet, action.message, own=outlet is source)
             else:
                 self._count_drop(action.reason, action.events)
         self._arm()
+
+    def _post(self, outlet: Outlet, message: Message, *, own: bool = False) -> None:
+        """Queue a message for an interface; a session that does not keep up ends."""
+        if isinstance(message, Refuse):
+            self._refused += 1
+            log.warning("refused to %s: %s", outlet.interface, message.reason.partition("\n")[0])
+        if not outlet.send(message, own=own):
+            outlet.losses.add("queue full, session ended", events_in(message))
+            asyncio.get_running_loop().call_soon(
+                self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
+            )
 
     def _count_drop(self, reason: str, events: int) -> None:
         self._dropped[reason] = self._dropped.get(reason, 0) + events

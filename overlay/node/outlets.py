@@ -1,6 +1,6 @@
 """What a broker knows of each interface beyond routing: its link, its connection, and what is kept for it.
 
-Invariant: the events that wait for an interface are bounded. While the interface is there, or was a moment
+Invariant: what waits for an interface is bounded. While the interface is there, or was a moment
 ago, a full queue holds back the sources of events (no credit is granted), except where a client chose to
 lose events or its session instead; once it has been away for longer, the oldest events give way. Every event
 given up is counted.
@@ -23,6 +23,9 @@ PATIENCE_S = 2.0
 
 SESSION_BYTES = 16 << 20
 LINK_BYTES = 4 << 20
+SESSION_CONTROL = 50_000
+"""How many messages of control a client that is there may leave unread. Few wait for one that reads: what is
+wrong is answered one by one, all else by one acknowledgement."""
 
 
 @dataclass(slots=True)
@@ -75,7 +78,8 @@ class Outlet:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: Message, *, own: bool = False) -> bool:
-        """Queue a message as the policy says; False if the policy is to end the session.
+        """Queue a message as the policy says; False if the session is to end, by the policy or as too much
+        control waits.
 
         `own` says that the events are the interface's own. Its full queue does not hold it back, or it could
         never get round to reading; so what it publishes to itself meanwhile is given up, and counted.
@@ -87,7 +91,9 @@ class Outlet:
             good = self._send_events(message)
         else:
             self.link.send(message)
-            if self.pump is None and not self.greeting:
+            if self.pump is not None:
+                good = self.is_broker or self.link.backlog_control <= SESSION_CONTROL
+            elif not self.greeting:
                 self.link.give_up_control()
         if self.pump is not None:
             self.pump.wake()

@@ -369,6 +369,21 @@ def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
     assert exchange(a, b)[1] == [SyncEnd(6), events(1)]
 
 
+def test_refusals_leave_at_once_and_count_until_they_have_arrived() -> None:
+    a, b = pair()
+    exchange(a, b)
+    frames = []
+    for number in range(20):
+        a.send(Refuse(number, "NOT_FOUND", "no such subscription"))
+        frames.append(a.next_frame())
+    a.send(Unsubscribe(1, 1))
+    assert None not in frames
+    assert (a.queued_control, a.backlog_control) == (1, 21)
+    assert sum(len(b.receive(frame)) for frame in frames if frame is not None) == 20
+    exchange(a, b)
+    assert (a.idle, a.backlog_control) == (True, 0)
+
+
 # --- latest wins ----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -20,6 +20,7 @@ from covey.matcher import EventBatch
 from covey.overlay import Client
 from covey.overlay.core.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
+from covey.overlay.node import outlets
 from covey.overlay.node.channel import CONNECT, DESCRIBE, open_channel
 from covey.overlay.node.codec import (
     Goodbye,
@@ -31,6 +32,7 @@ from covey.overlay.node.codec import (
     encode_greeting,
 )
 from covey.overlay.node.limits import Limits, SessionLimits
+from covey.overlay.node.pump import STREAM_ERRORS
 from covey.proto import broker_pb2 as pb
 
 
@@ -167,7 +169,7 @@ async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
 @on_a_loop
 async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_its_lease() -> None:
     async with Brokers(sessions=SessionLimits(lease_s=0.2)) as overlay:
-        outlets = overlay.nodes["b1"].outlets
+        held = overlay.nodes["b1"].outlets
         async with stranger_at(overlay) as stranger, stranger_at(overlay) as again:
             answer = await stranger.greet()
             hello = Hello(99, answer.hello.incarnation, received=50)
@@ -179,7 +181,7 @@ async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_it
                 "ABORTED",
                 "a newer connection takes the place of this one",
             )
-        await until(lambda: "client/stranger" not in outlets)
+        await until(lambda: "client/stranger" not in held)
 
 
 @on_a_loop
@@ -241,6 +243,24 @@ async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
             node = overlay.nodes["b1"]
             assert node.core.inspect()["interfaces"]["client/stranger"]["subscriptions"] == 1
             assert node.core.inspect()["interfaces"]["client/stranger"]["epoch_answered"] == 5
+        await still_works(overlay)
+
+
+@on_a_loop
+async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(outlets, "SESSION_CONTROL", 500)
+    caplog.set_level("INFO", "covey.broker")
+    async with Brokers() as overlay:
+        async with stranger_at(overlay) as stranger:
+            await stranger.greet()
+            with suppress(*STREAM_ERRORS):  # it may be out before all is said
+                for number in range(1, 21):
+                    wrong = tuple(Update(100 * number + i, 9, {}) for i in range(100))
+                    await stranger.call.write(encode_frame(Frame(number, 0, 0, wrong)))
+            await until(lambda: "client/stranger" not in overlay.nodes["b1"].outlets)
+        assert "client/stranger has left: it does not keep up" in caplog.text
         await still_works(overlay)
 
 
