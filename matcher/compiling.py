@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 KERNEL_MODULES = (
     "covey.matcher.encode_kernels",
+    "covey.matcher.engines.bound_kernels",
     "covey.matcher.engines.id_kernels",
     "covey.matcher.engines.cluster_bounds_kernels",
     "covey.matcher.engines.cluster_kernels",
     "covey.matcher.engines.cluster_match_kernels",
+    "covey.matcher.engines.cluster_schema_kernels",
     "covey.matcher.region_kernels",
 )
 

@@ -18,7 +18,7 @@ equal exactly when their expressions are; and the text of a filter parses to an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
@@ -121,9 +121,17 @@ class Filter:
             except ValueError as error:
                 raise VariableError(f"variable ${name}: value {value!r}, {error}") from None
         if not partial and len(checked) != len(families):
-            missing = next(name for name in families if name not in checked)
-            raise VariableError(f"variable ${missing} has no value: expected {families[missing]}")
+            raise self.no_value_for(checked)
         return checked
+
+    def family(self, name: str) -> Family | None:
+        """What the values of a variable are; None where there is no such variable."""
+        return self._families.get(name)
+
+    def no_value_for(self, given: Container[str]) -> VariableError:
+        """The error that a variable has no value, when these have."""
+        missing = next(name for name in self._families if name not in given)
+        return VariableError(f"variable ${missing} has no value: expected {self._families[missing]}")
 
     def substitute(self, values: Mapping[str, object]) -> Filter:
         """This filter with constants for variables; those without a value stay. `VariableError` as above."""
@@ -155,7 +163,7 @@ class Filter:
         lifted = self._lifted or self._lift()
         found: dict[str, Scalar] = {}
         try:
-            for name, variable, scale, offset, get in lifted.steps:
+            for name, variable, scale, offset, get in lifted.steps or lifted.make_steps():
                 value = values[variable] if variable else None
                 found[name] = scale * value + offset if value.__class__ is float else get(values)
         except KeyError as missing:
@@ -164,12 +172,12 @@ class Filter:
 
     def _lift(self) -> _Lifted:
         if self._lifted is None:
-            steps: list[tuple[str, Operand, Kind]] = []
-            expression = _lifted(self.expression, self.event_type.attributes, steps)
-            same = all(operand == Variable(name) for name, operand, _ in steps)
+            operands: list[Operand] = []
+            kinds: list[Kind] = []
+            expression = _lifted(self.expression, self.event_type.attributes, operands, kinds)
+            same = all(operand == Variable(str(number)) for number, operand in enumerate(operands, 1))
             structure = self if same else Filter.of_checked(self.event_type, expression)
-            operands = tuple([operand for _, operand, _ in steps])
-            self._lifted = _Lifted(structure, operands, tuple([_step(*step) for step in steps]))
+            self._lifted = _Lifted(structure, tuple(operands), tuple(kinds))
         return self._lifted
 
     # --- normal forms and relations -------------------------------------------------------------------------
@@ -243,11 +251,18 @@ class Filter:
         return parse, (str(self), self.event_type)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
-    steps: tuple[_Step, ...]
+    kinds: tuple[Kind, ...]
+    steps: tuple[_Step, ...] = ()
+    """Made when they are first asked for: matching engines never do."""
+
+    def make_steps(self) -> tuple[_Step, ...]:
+        pairs = zip(self.operands, self.kinds, strict=True)
+        self.steps = tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
+        return self.steps
 
 
 _Step = tuple[str, str, float, float, Getter]
@@ -295,16 +310,16 @@ def _substituted(
 
 
 def _lifted(
-    expression: Expression, kinds: Mapping[str, Kind], steps: list[tuple[str, Operand, Kind]]
+    expression: Expression, kinds: Mapping[str, Kind], operands: list[Operand], their_kinds: list[Kind]
 ) -> Expression:
     if isinstance(expression, Predicate):
-        first = len(steps) + 1
-        for number, operand in enumerate(expression.operands, first):
-            steps.append((str(number), operand, kinds[expression.attribute]))
-        return _numbered(expression.attribute, expression.operator, first, len(steps))
+        first = len(operands) + 1
+        operands += expression.operands
+        their_kinds += [kinds[expression.attribute]] * len(expression.operands)
+        return _numbered(expression.attribute, expression.operator, first, len(operands))
     parts: list[Expression] = []
     for part in expression.parts:
-        parts.append(_lifted(part, kinds, steps))  # noqa: PERF401 (saves stack)
+        parts.append(_lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
     return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
 
 

@@ -25,7 +25,7 @@ from covey.matcher.event_type import Kind
 from covey.matcher.expression import Scalar, Variable
 from covey.matcher.filter import Filter
 from covey.matcher.keys import INT64_MAX, lower_key, lower_keys, microseconds, upper_key, upper_keys
-from covey.matcher.values import affine, normal, offset_microseconds
+from covey.matcher.values import Family, affine, normal, offset_microseconds
 
 Numbers = npt.NDArray[Any]
 StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
@@ -44,16 +44,23 @@ def check_columns(
     `count`, the number of subscriptions, is at least 1.
     """
     columns: dict[str, Column] = {}
+    checked: dict[str, Values] = {}
     samples: dict[str, object] = {}
     for name, given in values.items():
-        if is_column(given):
-            if len(given) != count:
-                raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
+        if not is_column(given):
+            samples[name] = given
+            continue
+        if len(given) != count:
+            raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
+        numbers = _numbers(given) if count > 1 and filter.family(name) is Family.NUMBER else None
+        if numbers is None:
             columns[name] = given
             samples[name] = given[0]
         else:
-            samples[name] = given
-    checked: dict[str, Values] = dict(filter.check_values(samples, partial=partial))
+            checked[name] = numbers
+    checked.update(filter.check_values(samples, partial=True))
+    if not partial and len(checked) < len(filter.variables):
+        raise filter.no_value_for(checked)
     for name, given in columns.items():
         column = None if count == 1 else _column(given, checked[name])
         if column is None:
@@ -61,6 +68,19 @@ def check_columns(
             column = _from_checked(each) if count > 1 else each[0]
         checked[name] = column
     return checked
+
+
+def _numbers(given: Column) -> Numbers | None:
+    """An array of numbers that its type and range prove all right; else None."""
+    if not isinstance(given, np.ndarray):
+        return None
+    dtype = given.dtype
+    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return given.astype(np.int64, copy=False)
+    if dtype.kind == "f" and dtype.itemsize <= 8:
+        floats = given.astype(np.float64, copy=False)
+        return None if np.isnan(floats).any() else floats + 0.0
+    return None
 
 
 def _column(given: Column, sample: Values) -> Values | None:
@@ -86,12 +106,7 @@ def _column(given: Column, sample: Values) -> Values | None:
         exact = times.astype(np.int64)
         right = (times == given).all() and exact.min() >= _EARLIEST and exact.max() <= _LATEST
         return exact if right else None
-    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
-        return given.astype(np.int64)
-    if dtype.kind == "f" and dtype.itemsize <= 8:
-        floats = given.astype(np.float64)
-        return None if np.isnan(floats).any() else floats + 0.0
-    return None
+    return _numbers(given)
 
 
 def _strings(given: Column) -> StringColumn | None:

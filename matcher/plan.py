@@ -39,14 +39,13 @@ class TestPlan:
     upper: Side | None
     low: int
     high: int
+    shape: Shape = field(init=False)
 
-    @property
-    def equality(self) -> bool:
-        return self.lower is not None and (self.lower is self.upper or self.lower == self.upper)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self._shape())
 
-    @property
-    def shape(self) -> Shape:
-        if self.equality:
+    def _shape(self) -> Shape:
+        if self.lower is not None and self.lower == self.upper:
             return Shape.FIXED if self.kind is Kind.BOOL else Shape.EQUAL
         if self.lower is None and self.upper is None:
             return Shape.FIXED if self.low == self.high else Shape.BOTH
@@ -137,7 +136,7 @@ def make_plan(filter: Filter) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
     boxes = structure.boxes()
     if boxes is None:
         return None
-    operands = _Operands({Variable(str(i)): i - 1 for i in range(1, len(lifted) + 1)}, list(lifted))
+    operands = _Operands(list(lifted))
     made = tuple([_box(filter.event_type, box, operands) for box in boxes])
     found = operands.operands
     variables = tuple([o if isinstance(o, Variable) else None for o in found])
@@ -164,20 +163,24 @@ def _form(filter: Filter) -> tuple[Filter, tuple[Operand, ...]]:
     return structure, operands
 
 
-@dataclass(slots=True)
 class _Operands:
-    numbers: dict[Operand, int]
-    operands: list[Operand]
-    kinds: dict[int, Kind]
+    """The operands of a plan by number: those that were lifted, whose variables are numbered from "1" on; or
+    of a filter as it is, as they come.
+    """
 
-    def __init__(self, numbers: dict[Operand, int], operands: list[Operand]) -> None:
-        self.numbers, self.operands, self.kinds = numbers, operands, {}
+    def __init__(self, lifted: list[Operand]) -> None:
+        self.operands = lifted
+        self.kinds: dict[int, Kind] = {}
+        self._numbers: dict[Operand, int] | None = None if lifted else {}
 
     def number(self, operand: Operand, kind: Kind) -> int:
-        found = self.numbers.get(operand)
-        if found is None:
-            found = self.numbers[operand] = len(self.operands)
-            self.operands.append(operand)
+        if self._numbers is None:
+            assert isinstance(operand, Variable)
+            found = int(operand.name) - 1
+        else:
+            found = self._numbers.setdefault(operand, len(self.operands))
+            if found == len(self.operands):
+                self.operands.append(operand)
         self.kinds[found] = kind
         return found
 
@@ -198,29 +201,34 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxPlan:
     return BoxPlan(tuple(tests), tuple(texts))
 
 
-_side = lru_cache(SHARED)(Side)
-_test_plan = lru_cache(SHARED)(TestPlan)
+@lru_cache(SHARED)
+def _interval(column: int, kind: Kind, lower: Side | None, upper: Side | None) -> TestPlan:
+    return TestPlan(column, kind, lower, upper, FIRST, largest_key(kind))
+
+
+@lru_cache(SHARED)
+def _equality(column: int, kind: Kind, operand: int) -> TestPlan:
+    side = Side(operand, False)
+    return _interval(column, kind, side, side)
 
 
 def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[TestPlan]:
     if test.nan:
-        return [_test_plan(column, kind, None, None, NAN_KEY, NAN_KEY)]
+        return [TestPlan(column, kind, None, None, NAN_KEY, NAN_KEY)]
     if not test.lower and not test.upper:
-        return [_test_plan(column, kind, None, None, FIRST, LAST)]
+        return [TestPlan(column, kind, None, None, FIRST, LAST)]
+    if len(test.lower) == 1 and test.lower == test.upper and not test.lower[0].strict:
+        return [_equality(column, kind, operands.number(test.lower[0].operand, kind))]
 
     def side(bound: Bound) -> Side:
-        return _side(operands.number(bound.operand, kind), bound.strict)
+        return Side(operands.number(bound.operand, kind), bound.strict)
 
-    high = largest_key(kind)
-    if test.lower == test.upper and len(test.lower) == 1 and not test.lower[0].strict:
-        only = side(test.lower[0])
-        return [_test_plan(column, kind, only, only, FIRST, high)]
     equal = [b for b in test.lower if b in test.upper and not b.strict]
     lowers = [side(b) for b in test.lower if b not in equal]
     uppers = [side(b) for b in test.upper if b not in equal]
-    made = [_test_plan(column, kind, side(b), side(b), FIRST, high) for b in equal]
+    made = [_equality(column, kind, operands.number(b.operand, kind)) for b in equal]
     for i in range(max(len(lowers), len(uppers))):
         low_side = lowers[i] if i < len(lowers) else None
         high_side = uppers[i] if i < len(uppers) else None
-        made.append(_test_plan(column, kind, low_side, high_side, FIRST, high))
+        made.append(_interval(column, kind, low_side, high_side))
     return made

@@ -24,6 +24,7 @@ from covey.matcher.engines.cluster_arrays import (
 )
 from covey.matcher.engines.cluster_kernels import (
     BOTH,
+    EQUAL,
     FIXED,
     HASHED,
     HIGH,
@@ -62,10 +63,12 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
     return 0
 
 
-@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2))
-def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: ignore[no-untyped-def]
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2),
+        array(int64))  # fmt: skip
+def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # type: ignore[no-untyped-def]
     """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
-    end, in this order. An equality whose ends differ holds for nothing.
+    end, in this order. An equality whose ends differ holds for nothing; moves[c] counts the new values of
+    those on column c.
 
     It takes three arrays and not the store, since unpacking the store costs more than one bound.
     """
@@ -78,6 +81,8 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values):  # type: i
             shape = signatures[signature, line + TEST_SHAPE]
             if shape == BOTH and is_high:
                 at += 1
+            if shape == EQUAL and not is_high:
+                moves[signatures[signature, line + TEST_COLUMN]] += 1
             if shape <= FIXED and is_high and bounds[at] != values[p, i]:
                 bounds[at] = NOTHING
             else:

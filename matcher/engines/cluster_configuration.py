@@ -2,23 +2,26 @@
 
 A *template* is what rows of one signature share in a configuration: the equalities hashed, how many ranges
 are, how many tests are left to have codes, and, where many rows of a bucket test the same column first, that
-column, so that they stand together. Invariant: every signature has a template; template 0 hashes nothing.
+column, so that they stand together. Signatures are looked at in a kernel, all at once. Invariant: every
+signature with rows that are placed has a template; template 0 hashes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+
+import numpy as np
+import numpy.typing as npt
 
 from covey.matcher.engines import cluster_arrays as a
+from covey.matcher.engines import cluster_schema_kernels as k
 from covey.matcher.engines.cluster_costs import Schema
-from covey.matcher.plan import Shape
 
 Head = tuple[int, int, bool]
 """Column and shape of the test that comes first, and whether there is no other."""
-Structure = tuple[tuple[int, ...], tuple[int, ...]]
-"""Columns and shapes of a signature's tests."""
+Use = tuple[int, ...]
+"""What a signature makes of the schemas, as `cluster_schema_kernels` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,6 @@ class Template:
 
 
 _Key = tuple[Schema, int, Head | None]
-_MOST_KEYS = 1 << 14
 
 
 @dataclass(slots=True)
@@ -50,76 +52,75 @@ class Configuration:
     tests: dict[_Key, int] = field(default_factory=dict)
     templates: list[Template] = field(default_factory=lambda: [Template()])
     _numbers: dict[Template, int] = field(default_factory=lambda: {Template(): 0})
-    _by_columns: dict[frozenset[int], Schema] = field(default_factory=dict)
-    _keys: dict[Structure, tuple[_Key, list[int]]] = field(default_factory=dict)
+    _best_first: list[Schema] = field(init=False)
+    _lines: npt.NDArray[np.int64] = field(init=False)
+    _by_use: dict[Use, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._best_first = sorted(self.schemas, key=lambda schema: (self.schemas[schema], schema))
+        self._lines = np.full((len(self._best_first), a.ACCESS), a.NONE, dtype=np.int64)
+        for line, schema in zip(self._lines, self._best_first, strict=True):
+            line[: len(schema)] = schema
 
     def changed(self, schemas: Mapping[Schema, float]) -> Configuration:
         """The same with other schemas; templates keep their numbers, so that tables in use stay in use."""
-        return replace(self, schemas=schemas, _by_columns={}, _keys={})
+        return replace(self, schemas=schemas, _by_use={})
 
-    def schema_for(self, equal: frozenset[int]) -> Schema:
-        """The schema that lets the fewest events through among those that these equalities satisfy; a
-        single one where the configuration has none.
+    def uses(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> list[Use]:
+        """What these signatures make of the schemas: of those that their equalities satisfy, the one that
+        lets the fewest events through, or a single equality where there is none. Which of their tests they
+        hash is written to their lines.
         """
-        found = self._by_columns.get(equal)
-        if found is None:
-            fitting = [schema for schema in self.schemas if equal.issuperset(schema)]
-            other = () if not equal or self.schemas.get((), inf) <= 1 else (min(equal),)
-            found = min(fitting, key=lambda schema: (self.schemas[schema], schema), default=other)
-            self._by_columns[equal] = found
-        return found
+        found = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
+        k.use_schemas(signatures, numbers, self._lines, found)
+        return [tuple(use) for use in found.tolist()]
 
-    def make_room(self, structures: Iterable[Structure]) -> None:
+    def schema_of(self, use: Use) -> Schema:
+        """The schema that a signature uses."""
+        number = use[k.USE_SCHEMA]
+        if number >= 0:
+            return self._best_first[number]
+        return () if number == a.NONE else (k.SINGLE - number,)
+
+    def make_room(self, uses: Iterable[Use]) -> None:
         """Let rows of these that share a template share tables, however many tests each has left."""
         found: dict[_Key, int] = {}
-        for columns, shapes in structures:
-            key, access = self._key(columns, shapes)
+        for use in set(uses):
+            key = self._key(use)
             if key not in self.tests:
-                found[key] = max(found.get(key, 0), _tests_left(columns, access))
+                found[key] = max(found.get(key, 0), use[k.USE_LEFT])
         self.tests.update(found)
+        self._by_use.clear()
 
-    def template_for(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[int, list[int]]:
-        """The number of the template of a signature, and which of its tests are the equalities hashed."""
-        key, access = self._key(columns, shapes)
-        if self.leaves and not key[0]:
-            template = Template(tests=0, in_leaf=True)
-        else:
-            template = Template(*key, max(self.tests.get(key, 0), _tests_left(columns, access)))
-        number = self._numbers.setdefault(template, len(self.templates))
-        if number == len(self.templates):
-            self.templates.append(template)
-        return number, access
+    def assign(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> None:
+        """Write the templates of these signatures to their lines."""
+        templates = [self._template(use) for use in self.uses(signatures, numbers)]
+        signatures[numbers, a.SIGN_TEMPLATE] = templates
+        signatures[numbers, a.SIGN_RANGES] = [self.templates[number].ranges for number in templates]
+        signatures[numbers, a.SIGN_LEAF] = [self.templates[number].in_leaf for number in templates]
 
-    def _key(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[_Key, list[int]]:
-        found = self._keys.get((columns, shapes))
-        if found is None:
-            if len(self._keys) >= _MOST_KEYS:
-                self._keys.clear()
-            found = self._keys[columns, shapes] = self._new_key(columns, shapes)
-        return found
+    def _template(self, use: Use) -> int:
+        number = self._by_use.get(use)
+        if number is None:
+            key = self._key(use)
+            if self.leaves and not key[0]:
+                template = Template(tests=0, in_leaf=True)
+            else:
+                template = Template(*key, max(self.tests.get(key, 0), use[k.USE_LEFT]))
+            number = self._by_use[use] = self._numbers.setdefault(template, len(self.templates))
+            if number == len(self.templates):
+                self.templates.append(template)
+        return number
 
-    def _new_key(self, columns: tuple[int, ...], shapes: tuple[int, ...]) -> tuple[_Key, list[int]]:
-        equal: dict[int, int] = {}
-        for test, (column, shape) in enumerate(zip(columns, shapes, strict=True)):
-            if shape == Shape.EQUAL:
-                equal.setdefault(column, test)
-        schema = self.schema_for(frozenset(equal))
-        access = [equal[column] for column in schema]
-        ranged = {c for c, s in zip(columns, shapes, strict=True) if s == Shape.BOTH and c < a.NARROW_COLUMNS}
-        ranges = min(self.ranges.get(schema, 0 if schema else 1), len(ranged), a.ACCESS - len(schema))
-        head = None if ranges else head_of(columns, shapes, access)
-        return (schema, ranges, head if (schema, head) in self.heads else None), access
+    def _key(self, use: Use) -> _Key:
+        schema = self.schema_of(use)
+        most = self.ranges.get(schema, 0 if schema else 1)
+        ranges = min(most, use[k.USE_RANGED], a.ACCESS - len(schema))
+        head = None if ranges else head_of(use)
+        return schema, ranges, head if head is not None and (schema, head) in self.heads else None
 
 
-def _tests_left(columns: tuple[int, ...], access: list[int]) -> int:
-    """How many codes a row needs room for; all that there are where they do not suffice."""
-    wide = any(column >= a.NARROW_COLUMNS for column in columns)
-    return a.NARROW if wide else min(len(columns) - len(access), a.NARROW)
-
-
-def head_of(columns: tuple[int, ...], shapes: tuple[int, ...], access: list[int]) -> Head | None:
-    """The head of rows of a signature of which these tests are hashed."""
-    left = [test for test in range(len(columns)) if test not in access]
-    if not left or columns[left[0]] >= a.NARROW_COLUMNS:
-        return None
-    return columns[left[0]], shapes[left[0]], len(left) == 1
+def head_of(use: Use) -> Head | None:
+    """The head of rows of a signature, if they have one."""
+    column, shape, alone = use[k.USE_HEAD : k.USE_HEAD + 3]
+    return None if column == a.NONE else (column, shape, bool(alone))

@@ -3,7 +3,8 @@
 The cost of an event is the sum over tables of retrieving and hashing, and over subscriptions of checking,
 as often as the event satisfies their access predicate:
 
-    cost = sum over tables (RETRIEVE + HASH * width)  +  sum over subscriptions nu(access predicate) * CHECK
+    cost = sum over tables (RETRIEVE + HASH * width + MISS, where it is large)
+         + sum over subscriptions nu(access predicate) * CHECK
 
 nu of a conjunction is the product over its attributes. A row that a schema takes up because its values move
 pays for the moves. `best_schemas` starts from no table and adds, step by step, the table with the greatest
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from covey.matcher.engines.cluster_arrays import ACCESS
 from covey.matcher.engines.cluster_leaf_arrays import LEAF
+from covey.matcher.engines.cluster_schema_kernels import add_savings
 
 RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
 """Nanoseconds: of an access to a table, of one more attribute, of a subscription looked at, of one
@@ -31,8 +33,11 @@ GUARD, COMBINE, RECORD = 1.0, 6.0, 15.0
 """Nanoseconds: of a leaf whose guard is compared, of a bitmap that is combined, of a row that bitmaps let
 through.
 """
+MISS = 130.0
+"""Nanoseconds more for an access to a table whose buckets take more than CACHED bytes."""
 BUCKET_BYTES = 80
 TABLE_BYTES = 256
+CACHED = 1 << 19
 PROBES = 6
 """Cells that an event looks up in a table of one hashed range."""
 _PAIRS = 160
@@ -60,30 +65,66 @@ class Equalities:
 
 @dataclass(slots=True)
 class _Candidates:
-    """Access schemas: which groups can use them, what they let through, what they cost."""
+    """Access schemas: which groups can use them, what they let through, what they cost; how many different
+    access predicates each has; how many checks per event it would save, and of how many rows, where what
+    other tables let through of each group is known.
+    """
 
     sets: list[tuple[int, ...]]
     usable: npt.NDArray[np.bool_]
     passed: npt.NDArray[np.float64]
     fixed: npt.NDArray[np.float64]
+    distinct: npt.NDArray[np.float64]
+    saved: npt.NDArray[np.float64]
+    moved: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, sets: Sequence[tuple[int, ...]], data: Equalities) -> _Candidates:
+    def of(
+        cls, sets: Sequence[tuple[int, ...]], data: Equalities, through: npt.NDArray[np.float64]
+    ) -> _Candidates:
         member = np.zeros((len(sets), len(data.columns)), dtype=np.float32)
         for number, chosen in enumerate(sets):
             member[number, list(chosen)] = 1.0
         usable = (member @ (~data.has).astype(np.float32).T) == 0
         passed = np.array([np.prod(data.selectivity[list(chosen)]) for chosen in sets])
-        fixed = np.array(
-            [RETRIEVE + HASH * len(chosen) + MOVE * data.moves[list(chosen)].sum() for chosen in sets]
-        )
-        return cls(list(sets), usable, passed, fixed)
+        distinct = np.array([min(np.prod(data.distinct[list(chosen)]), 1e12) for chosen in sets])
+        fixed = np.zeros(len(sets))
+        made = cls(list(sets), usable, passed, fixed, distinct, np.zeros(len(sets)), np.zeros(len(sets)))
+        made.count(np.arange(len(through)), through, data.rows, 1.0)
+        able = usable @ data.rows
+        for number, chosen in enumerate(sets):
+            moves = data.moves[list(chosen)].sum()
+            fixed[number] = table_cost(len(chosen), moves, min(able[number], distinct[number]))
+        return made
 
     def extend(self, more: _Candidates) -> None:
         self.sets += more.sets
         self.usable = np.concatenate([self.usable, more.usable])
         self.passed = np.concatenate([self.passed, more.passed])
         self.fixed = np.concatenate([self.fixed, more.fixed])
+        self.distinct = np.concatenate([self.distinct, more.distinct])
+        self.saved = np.concatenate([self.saved, more.saved])
+        self.moved = np.concatenate([self.moved, more.moved])
+
+    def count(
+        self,
+        groups: npt.NDArray[np.int64],
+        through: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.float64],
+        sign: float,
+    ) -> None:
+        """Count what each would save of these groups; or with `sign` -1 take it back, before others let less
+        of them through.
+        """
+        add_savings(self.usable, self.passed, groups, through, rows, sign, self.saved, self.moved)
+
+
+def table_cost(width: int, moves: float, buckets: float) -> float:
+    """Nanoseconds per event for a table of `width` equalities with so many buckets, of whose values so many
+    move with every event.
+    """
+    missed = MISS if buckets * BUCKET_BYTES > CACHED else 0.0
+    return RETRIEVE + HASH * width + MOVE * moves + missed
 
 
 def checking_cost(passed: npt.NDArray[np.float64], rows: npt.NDArray[np.float64]) -> float:
@@ -97,23 +138,20 @@ def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS)
     if not singles:
         return []
     known: set[Schema] = set(singles)
-    candidates = _Candidates.of(singles, data)
+    through = np.ones(len(data.rows))
+    candidates = _Candidates.of(singles, data, through)
     if width > 1:
         together = data.has.astype(np.float64).T @ (data.has * data.rows[:, None])
         pairs = [pair for pair in combinations(range(len(singles)), 2) if together[pair] > 0]
         pairs.sort(key=lambda pair: (-together[pair], pair))
         known |= set(pairs[:_PAIRS])
         if pairs:
-            candidates.extend(_Candidates.of(pairs[:_PAIRS], data))
-    passed = np.ones(len(data.rows))
+            candidates.extend(_Candidates.of(pairs[:_PAIRS], data, through))
     chosen: list[int] = []
     left = space
     while len(chosen) < most:
-        saved = np.clip(passed[None, :] - candidates.passed[:, None], 0.0, None) * candidates.usable
-        benefit = saved @ data.rows * CHECK - candidates.fixed
-        moved = (saved > 0) @ data.rows
-        buckets = np.array([min(np.prod(data.distinct[list(s)]), 1e12) for s in candidates.sets])
-        room = TABLE_BYTES + BUCKET_BYTES * np.minimum(moved, buckets)
+        benefit = candidates.saved * CHECK - candidates.fixed
+        room = TABLE_BYTES + BUCKET_BYTES * np.minimum(candidates.moved, candidates.distinct)
         value = np.where((benefit > 0) & (room <= left), benefit / room, 0.0)
         value[chosen] = 0.0
         best = int(np.argmax(value))
@@ -121,14 +159,17 @@ def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS)
             break
         chosen.append(best)
         left -= float(room[best])
-        passed = np.where(candidates.usable[best], np.minimum(passed, candidates.passed[best]), passed)
+        groups = np.flatnonzero(candidates.usable[best] & (through > candidates.passed[best]))
+        candidates.count(groups, through, data.rows, -1.0)
+        through[groups] = candidates.passed[best]
+        candidates.count(groups, through, data.rows, 1.0)
         base = candidates.sets[best]
         if len(base) < width:
             wider = [tuple(sorted({*base, c})) for c in range(len(singles)) if c not in base]
             fresh = [s for s in wider if s not in known]
             known |= set(fresh)
             if fresh:
-                candidates.extend(_Candidates.of(fresh, data))
+                candidates.extend(_Candidates.of(fresh, data, through))
     kept = _without_superfluous(candidates, chosen, data.rows)
     return [tuple(data.columns[c] for c in candidates.sets[s]) for s in kept]
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from covey.matcher.engines import cluster_arrays as a
 from covey.matcher.engines import cluster_match_kernels as m
 from covey.matcher.engines.cluster_configuration import Configuration
-from covey.matcher.engines.cluster_costs import CHECK, HASH, MOVE, RETRIEVE, Equalities, Schema
+from covey.matcher.engines.cluster_costs import CHECK, Equalities, Schema, table_cost
 from covey.matcher.plan import Shape
 
 if TYPE_CHECKING:
@@ -89,19 +89,30 @@ class Maintenance:
         return found
 
 
-def cost(schema: Schema, moves: dict[int, float]) -> float:
-    """What a table costs every event, in checks."""
-    fixed = RETRIEVE + HASH * len(schema) + MOVE * sum(moves.get(column, 0.0) for column in schema)
-    return fixed / CHECK
+Price = Callable[[Schema], float]
+"""What a table costs every event, in checks."""
+
+
+def _pricing(data: Equalities) -> Price:
+    moves = dict(zip(data.columns, data.moves.tolist(), strict=True))
+    distinct = dict(zip(data.columns, data.distinct.tolist(), strict=True))
+    rows = float(data.rows.sum())
+
+    def price(schema: Schema) -> float:
+        buckets = min(float(np.prod([distinct.get(column, 1.0) for column in schema])), rows)
+        moved = sum(moves.get(column, 0.0) for column in schema)
+        return table_cost(len(schema), moved, buckets) / CHECK
+
+    return price
 
 
 def _improved(store: ClusterStore, data: Equalities, checks: npt.NDArray[np.float64]) -> Configuration | None:
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
-    moves = dict(zip(data.columns, data.moves.tolist(), strict=True))
+    price = _pricing(data)
     schemas = {schema: _through(schema, passed) for schema in store.configuration.schemas}
     structures = _structures(store, checks)
-    deleted = _delete(schemas, structures, passed, moves)
-    created = _create(schemas, structures, passed, moves)
+    deleted = _delete(schemas, structures, passed, price)
+    created = _create(schemas, structures, passed, price)
     if not deleted and not created:
         return None
     return store.configuration.changed(schemas)
@@ -141,7 +152,7 @@ def _delete(
     schemas: dict[Schema, float],
     structures: list[_Structure],
     passed: dict[int, float],
-    moves: dict[int, float],
+    price: Price,
 ) -> bool:
     """Leave out schemas of too little benefit; returns whether there were any."""
     deleted = False
@@ -154,7 +165,7 @@ def _delete(
                 best = min(others, default=(passed.get(single, 1.0), (single,)))
                 benefit += one.rows * (best[0] - schemas[schema])
                 next_best.append((one, best[1]))
-        if benefit < LEAST_BENEFIT * cost(schema, moves):
+        if benefit < LEAST_BENEFIT * price(schema):
             del schemas[schema]
             deleted = True
             for one, other in next_best:
@@ -166,7 +177,7 @@ def _create(
     schemas: dict[Schema, float],
     structures: list[_Structure],
     passed: dict[int, float],
-    moves: dict[int, float],
+    price: Price,
 ) -> bool:
     """Add schemas of sufficient power, those of the greatest first; returns whether there are any."""
     candidates: dict[Schema, None] = {}
@@ -182,10 +193,10 @@ def _create(
     while len(schemas) < _SETS:
         best, power = max(
             ((s, _power(s, structures, passed)) for s in candidates if s not in schemas),
-            key=lambda item: (item[1] - cost(item[0], moves), item[0]),
+            key=lambda item: (item[1] - price(item[0]), item[0]),
             default=((), 0.0),
         )
-        if not best or power < LEAST_POWER * cost(best, moves):
+        if not best or power < LEAST_POWER * price(best):
             return created
         schemas[best] = _through(best, passed)
         created = True

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,10 @@ MOST_SCHEMAS = 64
 """Tables of equalities; an event is looked up in each."""
 _SPACE = 1 << 20
 _SPACE_PER_ROW = 64
-_ALIKE = 48
-"""Rows that an event reaches and that test the same column first, from which on they stand together."""
+_ALIKE, _APART = 48, 192
+"""Rows that an event reaches and that test the same column first, from which on they stand together: where
+most of a schema's rows do, and where that makes one more table to look into.
+"""
 _SAMPLED = 4096
 _FEWEST_IN_LEAVES = 4096
 _SELDOM = 64
@@ -74,7 +77,8 @@ class Planner:
         assert self._maintenance is not None
         found = self._maintenance.improve(store, lambda: _statistics(store, *store.sample()))
         if found is not None:
-            found.make_room((columns, shapes) for columns, shapes, _ in _signatures(store).values())
+            live = np.array(list(_signatures(store)), dtype=np.int64)
+            found.make_room(found.uses(store.store.signatures, live))
         return found
 
     def widest(self, store: ClusterStore) -> int:
@@ -101,17 +105,17 @@ class Planner:
             schemas = list(store.configuration.schemas)
         passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
         reached: dict[Schema, float] = {s: float(np.prod([passed.get(c, 1.0) for c in s])) for s in schemas}
-        chosen = Configuration(schemas=reached)
+        made = Configuration(dict(reached))
+        uses = made.uses(store.store.signatures, np.array(list(live), dtype=np.int64))
         rows: dict[Schema, int] = {}
         heads: dict[tuple[Schema, Head], int] = {}
         schema_of = np.zeros(len(store.signature_rows), dtype=np.int64)
         numbers: dict[Schema, int] = {}
-        for number, (columns, shapes, count) in live.items():
-            template, access = chosen.template_for(columns, shapes)
-            schema = chosen.templates[template].schema
+        for (number, (*_, count)), use in zip(live.items(), uses, strict=True):
+            schema = made.schema_of(use)
             rows[schema] = rows.get(schema, 0) + count
             schema_of[number] = numbers.setdefault(schema, len(numbers))
-            head = head_of(columns, shapes, access)
+            head = head_of(use)
             if head is not None:
                 heads[schema, head] = heads.get((schema, head), 0) + count
         for schema in rows:
@@ -119,9 +123,13 @@ class Planner:
                 reached[schema] = float(np.prod([passed.get(c, 1.0) for c in schema]))
         ranges, least = self._ranges(store, rows, reached, schema_of, list(numbers))
         leaves = self._leaves(store, live, least.get((), 0.0))
-        alike = {at for at, count in heads.items() if count * reached[at[0]] >= _ALIKE}
-        made = Configuration({s: reached[s] for s in schemas}, ranges, frozenset(alike), leaves)
-        made.make_room((columns, shapes) for columns, shapes, _ in live.values())
+        alike = {
+            (schema, head)
+            for (schema, head), count in heads.items()
+            if count * reached[schema] >= (_ALIKE if 2 * count > rows[schema] else _APART)
+        }
+        made = replace(made, ranges=ranges, heads=frozenset(alike), leaves=leaves)
+        made.make_room(uses)
         return made
 
     def _ranges(
@@ -191,7 +199,7 @@ def _signatures(store: ClusterStore) -> _Live:
 
 
 def _statistics(store: ClusterStore, samples: Keys, counts: npt.NDArray[np.int64]) -> Equalities:
-    moves = {column: count / max(store.events.seen, 1) for column, count in store.moves.items()}
+    moves = store.moves / max(store.events.seen, 1)
     return equalities(_signatures(store), samples, counts, store.events, moves)
 
 

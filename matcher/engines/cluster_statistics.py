@@ -67,10 +67,10 @@ def equalities(
     samples: Keys,
     counts: npt.NDArray[np.int64],
     events: EventSample,
-    moves: dict[int, float],
+    moves: npt.NDArray[np.float64],
 ) -> Equalities:
     """Statistics of the equalities of signatures, number: (columns, shapes, rows), and samples[c,
-    :counts[c]] of the bounds on each column.
+    :counts[c]] of the bounds on each column, and moves[c], how many new values of them come with every event.
     """
     rows: dict[tuple[int, ...], int] = {}
     for columns, shapes, count in signatures.values():
@@ -89,5 +89,5 @@ def equalities(
         np.array(list(rows.values()), dtype=np.float64),
         np.array([passed for passed, _ in measured]),
         np.array([distinct for _, distinct in measured], dtype=np.float64),
-        np.array([moves.get(c, 0.0) for c in known]),
+        moves[list(known)],
     )

@@ -93,8 +93,8 @@ class ClusterStore(RowStore):
         self.planner = planner
         self.configuration = planner.first()
         self.events = EventSample()
-        self.moves: dict[int, int] = {}
-        self._equal_parts: dict[int, dict[int, int]] = {}
+        self.moves = np.zeros(len(event_type.names), dtype=np.int64)
+        """How many new values equalities on each column got."""
         self.changes = 0
         self.count = 0
         self._configured = 0
@@ -103,6 +103,7 @@ class ClusterStore(RowStore):
         self._uncoded = 0  # rows added since, with tests on columns that have no cuts yet
         self._coded: set[int] = set()  # columns whose bounds were looked at when cuts were chosen
         self._waiting: list[Numbers] = []
+        self._unassigned: list[int] = []  # signatures that have no template yet
         self._words = Stretches()
         self.workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -161,23 +162,12 @@ class ClusterStore(RowStore):
         line[:] = 0
         line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
         line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
-        self._equal_parts[signature] = {
-            1 + 2 * test: columns[test] for test, shape in enumerate(shapes) if shape == Shape.EQUAL
-        }
         if columns and max(columns) >= len(self.store.coding):
             more = grown(self.store.coding, max(max(columns) + 1, 2 * len(self.store.coding)))
             more[len(self.store.coding) :, a.CODE_TOP] = LAST
             self.store = self.store._replace(coding=more)
-        self._use_template(signature)
-
-    def _use_template(self, signature: int) -> None:
-        columns, shapes = self.columns_of[signature], self.shapes(signature)
-        number, access = self.configuration.template_for(columns, shapes)
-        line = self.store.signatures[signature]
-        line[a.SIGN_TEMPLATE], line[a.SIGN_EQUAL] = number, len(access)
-        template = self.configuration.templates[number]
-        line[a.SIGN_RANGES], line[a.SIGN_LEAF] = template.ranges, template.in_leaf
-        line[a.SIGN_ACCESS : a.SIGN_ACCESS + len(access)] = access
+            self.moves = grown(self.moves, len(more))
+        self._unassigned.append(signature)
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         if not len(rows):
@@ -220,20 +210,17 @@ class ClusterStore(RowStore):
         """
         self._write(rows, [part], values.reshape(1, -1))
 
-    def change(self, row: int, parts: list[int], values: list[int]) -> None:
-        """Give one row several bounds, parts as in `write`, and settle it."""
-        rows = np.array([row], dtype=np.int64)
-        self._write(rows, parts, np.array(values, dtype=np.int64).reshape(-1, 1))
+    def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+        """Give rows several bounds, values[p, i] for parts[p] as in `write`, and settle them; their plans may
+        differ.
+        """
+        self._write(rows, parts, values)
         self.settle(rows)
 
     def _write(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         s, numbers = self.store, np.array(parts, dtype=np.int64)
-        b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values)
+        b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values, self.moves)
         self._written += len(rows)
-        equal = self._equal_parts[s.rows[rows[0], r.ROW_SIGNATURE]]
-        for part in parts:
-            if part in equal:
-                self.moves[equal[part]] = self.moves.get(equal[part], 0) + len(rows)
 
     def settle(self, rows: Numbers) -> None:
         """Bring rows to where their new bounds belong; most stay, with new codes."""
@@ -267,8 +254,8 @@ class ClusterStore(RowStore):
         if grown_much or drifted or sparse or self._uncoded > _FEW + self._configured // _FEW:
             self.configure(anew=grown_much)
         elif self._waiting:
-            for rows in self._waiting:
-                self._place(rows)
+            self._assign(self._unassigned)
+            self._place(np.concatenate(self._waiting))
         self._waiting.clear()
         if _SCATTERED * self._removed > self.count + _MANY // 4:
             self.place_all()
@@ -289,11 +276,14 @@ class ClusterStore(RowStore):
         self.store = self.store._replace(coding=coding.lines, cuts=coding.cuts)
         self.store = self.store._replace(reaches=ladder(self.planner.widest(self)))
         self.configuration = self.planner.plan(self, samples, counts, anew)
-        for signature, rows in enumerate(self.signature_rows):
-            if rows:
-                self._use_template(signature)
+        self._assign([signature for signature, rows in enumerate(self.signature_rows) if rows])
         self.place_all()
         self._trim()
+
+    def _assign(self, signatures: list[int]) -> None:
+        """Give signatures their templates."""
+        self.configuration.assign(self.store.signatures, np.array(signatures, dtype=np.int64))
+        self._unassigned.clear()
 
     def maintain(self) -> None:
         """Let the planner look for a better configuration, and move the rows that it concerns."""
@@ -302,12 +292,9 @@ class ClusterStore(RowStore):
             return
         self.configuration = found
         lines = self.store.signatures
-        moved = np.zeros(len(lines), dtype=np.bool_)
-        for signature, rows in enumerate(self.signature_rows):
-            if rows:
-                before = int(lines[signature, a.SIGN_TEMPLATE])
-                self._use_template(signature)
-                moved[signature] = before != lines[signature, a.SIGN_TEMPLATE]
+        before = lines[:, a.SIGN_TEMPLATE].copy()
+        self._assign([signature for signature, rows in enumerate(self.signature_rows) if rows])
+        moved = lines[:, a.SIGN_TEMPLATE] != before
         live = np.flatnonzero(self.is_live(np.arange(self.row_top)))
         rows = live[moved[self.arrays.rows[live, r.ROW_SIGNATURE]]]
         if 2 * len(rows) > self.count:

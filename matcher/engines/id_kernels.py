@@ -17,6 +17,7 @@ from numba import int32, int64
 from covey.matcher.kernel import array, frozen, inlined, kernel
 
 FREE = np.int32(-1)
+NONE, UNORDERED = -1, -2
 MULTIPLIER = np.int64(-7046029254386353131)
 
 
@@ -49,6 +50,21 @@ def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
         if out[i] >= 0:
             known += 1
     return known
+
+
+@kernel(frozen(int32), frozen(int64), frozen(int64))
+def first_known(places, ids, wanted):  # type: ignore[no-untyped-def]
+    """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
+    mask = np.int64(places.size - 1)
+    for i in range(wanted.size):
+        if i and wanted[i] <= wanted[i - 1]:
+            return np.int64(UNORDERED)
+        place = home(wanted[i], mask)
+        while places[place] != FREE:
+            if ids[places[place]] == wanted[i]:
+                return np.int64(i)
+            place = (place + 1) & mask
+    return np.int64(NONE)
 
 
 @kernel(array(int32), frozen(int64), frozen(int64))

@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.id_kernels import enter_rows, find_row, find_rows, leave_rows, rehash_rows
+from covey.matcher.engines.id_kernels import (
+    enter_rows,
+    find_row,
+    find_rows,
+    first_known,
+    leave_rows,
+    rehash_rows,
+)
 
 Numbers = npt.NDArray[np.int64]
 
@@ -35,6 +42,12 @@ class IdMap:
         rows = np.empty(len(wanted), dtype=np.int64)
         find_rows(self._places, ids, wanted, rows)
         return rows
+
+    def first_known(self, ids: Numbers, wanted: Numbers) -> int:
+        """The position of the first wanted id that is in the map, NONE if there is no such, UNORDERED if the
+        wanted ones do not ascend, each once.
+        """
+        return int(first_known(self._places, ids, wanted))
 
     def find_one(self, ids: Numbers, wanted: int) -> int:
         """The row of an id, -1 if it is unknown."""

@@ -6,14 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from covey.matcher.boxes import SHARED
+from covey.matcher.engines.bounds import Sides
 from covey.matcher.event_type import Kind
 from covey.matcher.expression import Scalar, Variable
 from covey.matcher.filter import Filter
 from covey.matcher.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.values import Family
 
 Write = tuple[int, int, Variable, Kind, bool, bool]
 """A bound written in place: box, part of the row, operand, kind, strict, and whether it is a low end."""
+
+Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
+"""What the values of some variables are, and what they write; plans that write the same share it."""
 
 Constants = tuple[Scalar | None, ...]
 
@@ -26,16 +33,25 @@ class Shared:
     key: PlanKey
     constants: Constants
     users: int = 0
-    writes: dict[tuple[str, ...], list[Write] | None] = field(default_factory=dict)
+    writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
+    sides: tuple[Sides, ...] = field(init=False)
+    """Of the boxes."""
 
-    def in_place(self, values: Mapping[str, object]) -> list[Write] | None:
+    def __post_init__(self) -> None:
+        self.sides = tuple([Sides.of(box) for box in self.plan.boxes])
+
+    def in_place(self, values: Mapping[str, object]) -> Writes | None:
         """What values of these variables write in place; None where a row moves, or a variable is unknown."""
         names = tuple(values)
         if names not in self.writes:
             changed = self.plan.operands_of(set(names))
-            known = set(names) <= set(self.plan.filter.variables)
+            families = [self.plan.filter.family(name) for name in names]
             still = not changed & self.plan.coded and not any(moves(box, changed) for box in self.plan.boxes)
-            self.writes[names] = list(_changes(self.plan, changed)) if known and still else None
+            self.writes[names] = (
+                _same((tuple(families), tuple(_changes(self.plan, changed))))
+                if None not in families and still
+                else None
+            )
         return self.writes[names]
 
 
@@ -52,6 +68,10 @@ class Plans:
         assert found is not None
         return found
 
+    def __len__(self) -> int:
+        """One more than the highest number."""
+        return len(self._shared)
+
     def find(self, filter: Filter) -> tuple[int, Constants] | None:
         """The number of a filter's plan and the constants among its operands; None where it has no boxes."""
         key, constants = plan_key(filter)
@@ -62,12 +82,15 @@ class Plans:
         if made is None:
             return None
         plan, constants = made
+        return self._enter(Shared(plan, key, constants)), constants
+
+    def _enter(self, shared: Shared) -> int:
         number = self._free.pop() if self._free else len(self._shared)
         if number == len(self._shared):
             self._shared.append(None)
-        self._numbers[key] = number
-        self._shared[number] = Shared(plan, key, constants)
-        return number, constants
+        self._shared[number] = shared
+        self._numbers[shared.key] = number
+        return number
 
     def release(self, number: int, users: int) -> None:
         """So many subscriptions of a plan are gone."""
@@ -77,6 +100,12 @@ class Plans:
             del self._numbers[shared.key]
             self._shared[number] = None
             self._free.append(number)
+
+
+@lru_cache(SHARED)
+def _same(writes: Writes) -> Writes:
+    """The one object for equal writes, by which they are recognised."""
+    return writes
 
 
 def moves(plan: BoxPlan, changed: frozenset[int]) -> bool:

@@ -27,11 +27,17 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.bounds import Operands, high_bounds, is_equality, low_bounds
+from covey.matcher.engines.bounds import Operands, Sides, box_bounds, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes, is_inner
+from covey.matcher.engines.id_kernels import UNORDERED
 from covey.matcher.engines.ids import IdMap
-from covey.matcher.engines.plans import Plans, moves
-from covey.matcher.engines.row_kernels import ROW_INTERFACE, ROW_PLAN, describe_rows
+from covey.matcher.engines.plans import Plans, Writes, moves
+from covey.matcher.engines.row_kernels import (
+    ROW_INTERFACE,
+    ROW_PLAN,
+    count_interfaces,
+    describe_rows,
+)
 from covey.matcher.engines.row_report import explain_rows
 from covey.matcher.engines.rows import Numbers, Rows
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
@@ -45,7 +51,9 @@ from covey.matcher.operands import (
     element_of,
     evaluate_column,
     is_column,
+    lower,
     part_of,
+    upper,
 )
 from covey.matcher.plan import BoxPlan, Plan
 from covey.matcher.values import affine, normal
@@ -103,13 +111,14 @@ class RowEngine(Engine):
             self._beyond_cap().add_many(wanted, filter, values, interface=interfaces)
         else:
             self._add_rows(*found, wanted, checked, interfaces)
-        self._highest_interface = max(self._highest_interface, int(interfaces.max()))
+        highest = interface if isinstance(interface, int) else int(interfaces.max())
+        self._highest_interface = max(self._highest_interface, highest)
 
     def _check_new(self, wanted: IdArray) -> None:
         ids = self.store.arrays.ids
-        if len(wanted) == 1:
-            repeated = [int(wanted[0])] if self._ids.find_one(ids, int(wanted[0])) >= 0 else []
-        else:
+        first = self._ids.first_known(ids, wanted)
+        repeated = [int(wanted[first])] if first >= 0 else []
+        if first == UNORDERED:
             _check_distinct(wanted)
             repeated = wanted[self._ids.find(ids, wanted) >= 0].tolist()[:1]
         if self.beyond is not None and not repeated:
@@ -134,17 +143,19 @@ class RowEngine(Engine):
         values: dict[str, Values],
         interfaces: npt.NDArray[np.int64],
     ) -> None:
-        plan = self.plans[number].plan
+        shared = self.plans[number]
+        plan = shared.plan
         each = max(len(plan.boxes), 1)
         firsts = self.store.new_rows(len(ids), each)
         arrays = self.store.arrays
         describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
         operands = self._operands(plan, constants, values, None)
-        for box, box_plan in enumerate(plan.boxes):
-            self._insert_box(box_plan, firsts + box, operands)
-            self._note_extremes(box_plan, box, firsts, operands, None)
-        self.plans[number].users += len(ids)
+        for box, (box_plan, sides) in enumerate(zip(plan.boxes, shared.sides, strict=True)):
+            inner = self._insert_box(box_plan, sides, firsts + box if box else firsts, operands)
+            if not inner or self._extremes:
+                self._note_extremes(box_plan, box, firsts, operands, None)
+        shared.users += len(ids)
         self._sharing += len(ids) if each > 1 else 0
         self._count_interfaces(interfaces, 1)
 
@@ -175,24 +186,16 @@ class RowEngine(Engine):
                 )
         return found
 
-    def _insert_box(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        lows = np.empty((plan.size, len(rows)), dtype=np.int64)
-        highs = np.empty((plan.size, len(rows)), dtype=np.int64)
+    def _insert_box(self, plan: BoxPlan, sides: Sides, rows: Numbers, operands: Operands) -> bool:
+        """Insert the rows of one box; returns whether no bound can be one of the extremes."""
         self.columns.test(plan.columns)
-        for t, test in enumerate(plan.tests):
-            low = test.low if test.lower is None else low_bounds(test, test.lower, operands)
-            lows[t] = low
-            if is_equality(test, operands):
-                highs[t] = low
-            else:
-                highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
-        for t, text in enumerate(plan.texts, start=len(plan.tests)):
-            lows[t] = highs[t] = text.expected
+        lows, highs, inner = box_bounds(plan, sides, operands, len(rows))
         for chosen, signature in self._signatures(plan, len(rows), operands):
             if chosen is None:
                 self.store.insert(rows, signature, lows, highs)
             else:
                 self._insert_part(rows, signature, lows, highs, chosen)
+        return inner
 
     def _insert_part(
         self, rows: Numbers, signature: int, lows: Keys, highs: Keys, chosen: npt.NDArray[np.int64]
@@ -248,15 +251,11 @@ class RowEngine(Engine):
                             self._extremes.note(firsts, (box, place, is_lower), value, side.strict)
 
     def _count_interfaces(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
-        if len(interfaces) == 1 and interfaces[0] < len(self._interfaces):
-            self._interfaces[interfaces[0]] += sign
-            return
-        counts = np.bincount(interfaces)
-        if len(counts) > len(self._interfaces):
-            grown = np.zeros(min(2 * len(counts), MAX_INTERFACE + 1), dtype=np.int64)
+        """Count subscriptions by interface, `sign` each."""
+        while not count_interfaces(interfaces, sign, self._interfaces):
+            grown = np.zeros(min(2 * int(interfaces.max()) + 2, MAX_INTERFACE + 1), dtype=np.int64)
             grown[: len(self._interfaces)] = self._interfaces
             self._interfaces = grown
-        self._interfaces[: len(counts)] += sign * counts
 
     # --- removing ---------------------------------------------------------------------------------
 
@@ -332,21 +331,75 @@ class RowEngine(Engine):
         outside = np.flatnonzero(firsts < 0)
         inside = np.flatnonzero(firsts >= 0) if len(outside) else None
         changes = []
-        for number, positions in (
-            self._by_plan(firsts if inside is None else firsts[inside]) if len(outside) < len(wanted) else ()
+        for numbers, positions in (
+            self._by_writes(firsts if inside is None else firsts[inside], values)
+            if len(outside) < len(wanted)
+            else ()
         ):
-            plan = self.plans[number].plan
+            plan = self.plans[numbers[0]].plan
             if inside is not None:
                 positions = inside if positions is None else inside[positions]
             chosen = firsts if positions is None else firsts[positions]
             given_here = values if positions is None else part_of(values, positions)
             self._check_names(plan, int(wanted[0 if positions is None else positions[0]]), values)
-            changes.append((plan, chosen, check_columns(plan.filter, given_here, len(chosen), partial=True)))
+            checked = check_columns(plan.filter, given_here, len(chosen), partial=True)
+            changes.append((numbers, chosen, checked))
         if self.beyond is not None:  # which changes nothing if something is wrong
             self.beyond.update_many(wanted[outside], part_of(values, outside))
         self._collect_codes()
-        for plan, chosen, bound in changes:
-            self._update_rows(plan, chosen, bound)
+        for numbers, chosen, checked in changes:
+            if not self._write_rows(self.plans[numbers[0]].in_place(values), chosen, checked):
+                for number, positions in self._by_plan(chosen):
+                    some = positions is not None
+                    self._update_rows(
+                        self.plans[number].plan,
+                        chosen[positions] if some else chosen,
+                        {name: _part(value, positions) if some else value for name, value in checked.items()},
+                    )
+
+    def _by_writes(
+        self, firsts: Numbers, values: Mapping[str, object]
+    ) -> Iterator[tuple[list[int], Numbers | None]]:
+        """(plans that these values write the same in, or one alone; positions in `firsts`, or None for all of
+        them)
+        """
+        of_rows = self.store.arrays.rows[firsts, ROW_PLAN]
+        numbers = [int(of_rows[0])] if (of_rows == of_rows[0]).all() else np.unique(of_rows).tolist()
+        groups: dict[tuple[int, int], list[int]] = {}
+        for number in numbers:
+            writes = self.plans[number].in_place(values)
+            groups.setdefault((id(writes), 0 if writes else number), []).append(number)
+        if len(groups) == 1:
+            yield numbers, None
+            return
+        group_of = np.zeros(len(self.plans), dtype=np.int64)
+        for group, members in enumerate(groups.values()):
+            group_of[members] = group
+        of_rows = group_of[of_rows]
+        order = np.argsort(of_rows, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(of_rows[order])) + 1)
+        yield from zip(groups.values(), parts, strict=True)
+
+    def _write_rows(self, writes: Writes | None, firsts: Numbers, values: dict[str, Values]) -> bool:
+        """Write new bounds of subscriptions of plans that share these writes; False, and nothing done, where
+        rows have to move, or a bound is one of the extremes.
+        """
+        if writes is None:
+            return False
+        parts: dict[int, list[int]] = {}
+        bounds: dict[int, list[int | Keys]] = {}
+        for box, part, variable, kind, strict, is_lower in writes[1]:
+            value = evaluate_column(variable, kind, values[variable.name])
+            if kind is Kind.INT64 and (self._extremes or not is_inner(value)):
+                return False
+            parts.setdefault(box, []).append(part)
+            bounds.setdefault(box, []).append((lower if is_lower else upper)(kind, value, strict))
+        for box, numbers in parts.items():
+            matrix = np.empty((len(numbers), len(firsts)), dtype=np.int64)
+            for line, bound in zip(matrix, bounds[box], strict=True):
+                line[:] = bound
+            self.store.write_parts(firsts + box, numbers, matrix)
+        return True
 
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
@@ -354,10 +407,11 @@ class RowEngine(Engine):
         """
         first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
         shared = None if first < 0 else self.plans[int(self.store.arrays.rows[first, ROW_PLAN])]
-        changes = None if shared is None else shared.in_place(values)
-        if shared is None or changes is None:
+        writes = None if shared is None else shared.in_place(values)
+        if shared is None or writes is None:
             self._update_many(one_id(subscription_id), values)
             return
+        _, changes = writes
         checked = shared.plan.filter.check_values(values, partial=True)
         bounds = []
         for _, _, variable, kind, strict, is_lower in changes:
@@ -369,7 +423,9 @@ class RowEngine(Engine):
             bounds.append(bound)
         for box in {change[0]: None for change in changes}:
             mine = [(part, bound) for (of, part, *_), bound in zip(changes, bounds, strict=True) if of == box]
-            self.store.change(first + box, [part for part, _ in mine], [bound for _, bound in mine])
+            column = np.array([bound for _, bound in mine], dtype=np.int64).reshape(-1, 1)
+            row = np.array([first + box], dtype=np.int64)
+            self.store.write_parts(row, [part for part, _ in mine], column)
 
     def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
         """Plans are shared by filters that differ in constants, so an error must not show the plan's own
@@ -547,6 +603,13 @@ class RowEngine(Engine):
         plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
         keys, _ = self.columns.encode(batch)
         return "\n".join([verdict, *explain_rows(self.store, self.columns, plan, first, keys[0])])
+
+
+def _part(value: Values, positions: Numbers | None) -> Values:
+    """The values of some subscriptions."""
+    if isinstance(value, np.ndarray):
+        return value[positions]
+    return value.take(pa.array(positions)) if isinstance(value, pa.Array) else value
 
 
 def _check_distinct(ids: IdArray) -> None:

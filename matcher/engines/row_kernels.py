@@ -70,6 +70,26 @@ def describe_rows(firsts, each, wanted, plan, interfaces, rows, ids):  # type: i
     return 0
 
 
+@kernel(frozen(int64), int64, array(int64))
+def count_interfaces(interfaces, sign, counts):  # type: ignore[no-untyped-def]
+    """Add `sign` to the count of every interface; False, and nothing done, where there is no room for one."""
+    for i in range(interfaces.size):
+        if interfaces[i] >= counts.size:
+            return False
+    for i in range(interfaces.size):
+        counts[interfaces[i]] += sign
+    return True
+
+
+@kernel(array(int32, 2), frozen(int64), int64, int64)
+def sign_rows(rows, numbers, signature, tests):  # type: ignore[no-untyped-def]
+    """These rows have this signature now, and so many tests."""
+    for i in range(numbers.size):
+        rows[numbers[i], ROW_SIGNATURE] = signature
+        rows[numbers[i], ROW_TESTS] = tests
+    return 0
+
+
 @kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, boolean, array(int64), array(int64))
 def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # type: ignore[no-untyped-def]
     """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last

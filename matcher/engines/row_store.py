@@ -142,8 +142,7 @@ class RowStore(ABC):
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         """Insert rows by their bounds lows[t, i], highs[t, i] on the columns of their signature."""
-        self.arrays.rows[rows, k.ROW_SIGNATURE] = signature
-        self.arrays.rows[rows, k.ROW_TESTS] = len(self.columns_of[signature])
+        k.sign_rows(self.arrays.rows, rows, signature, len(self.columns_of[signature]))
         self.signature_rows[signature] += len(rows)
         self._insert(rows, np.array(self.columns_of[signature], dtype=np.int64), lows, highs)
 
@@ -172,12 +171,16 @@ class RowStore(ABC):
         (lows if part % 2 else highs)[test] = values
         self._change(rows, test, lows, highs)
 
-    def change(self, row: int, parts: list[int], values: list[int]) -> None:
-        """Give one row several bounds, parts as in `write`, and settle it."""
-        rows = np.array([row], dtype=np.int64)
-        for part, value in zip(parts, values, strict=True):
-            self.write(rows, part, np.array([value], dtype=np.int64))
-        self.settle(rows)
+    def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+        """Give rows several bounds, values[p, i] for parts[p] as in `write`, and settle them; their plans may
+        differ, but not in the tests that these parts are of.
+        """
+        signatures = self.signatures_of(rows)
+        for signature in np.unique(signatures).tolist():
+            chosen = np.flatnonzero(signatures == signature)
+            for part, line in zip(parts, values, strict=True):
+                self.write(rows[chosen], part, line[chosen])
+            self.settle(rows[chosen])
 
     def settle(self, rows: Numbers) -> None:  # noqa: B027 - most structures follow each bound at once
         """All bounds of these rows that a change writes have been written."""
@@ -262,6 +265,8 @@ class RowStore(ABC):
 
 def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kind]:
     """A copy with `size` lines, new ones filled, or those beyond cut off."""
-    new = np.full((size, *old.shape[1:]), fill, dtype=old.dtype)
+    new = (np.empty if fill else np.zeros)((size, *old.shape[1:]), dtype=old.dtype)
     new[: len(old)] = old[:size]
+    if fill:
+        new[len(old) :] = fill
     return new

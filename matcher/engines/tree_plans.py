@@ -94,14 +94,6 @@ class TreePlans(Plans):
         if self._shared[number] is None:
             del self.shapes[number]
 
-    def _enter(self, shared: Shared) -> int:
-        number = self._free.pop() if self._free else len(self._shared)
-        if number == len(self._shared):
-            self._shared.append(None)
-        self._shared[number] = shared
-        self._numbers[shared.key] = number
-        return number
-
 
 def _make(
     filter: Filter, structure: Filter, variables: tuple[Variable | None, ...]
