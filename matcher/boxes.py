@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 
 from covey.matcher.evaluation import passes
 from covey.matcher.event_type import EventType, Kind
@@ -149,6 +150,9 @@ def _size(expression: Expression) -> int:
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
     """The boxes of a checked expression, or None when it is over a cap."""
+    plain = _plain_box(event_type, expression)
+    if plain is not None:
+        return (plain,)
     if _size(expression) > PREDICATE_CAP:
         return None
     forms = conjunctions(expression)
@@ -165,6 +169,34 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
         if len(boxes) > CONJUNCTION_CAP:
             return None
     return tuple(boxes)
+
+
+def _plain_box(event_type: EventType, expression: Expression) -> Box | None:
+    """The box of a conjunction of intervals between variables, each of another attribute: by far the most
+    usual structure; None for any other expression.
+    """
+    parts = expression.parts if isinstance(expression, And) else (expression,)
+    if len(parts) > CONJUNCTION_CAP:
+        return None
+    tests: list[tuple[int, Test]] = []
+    for part in parts:
+        if part.__class__ is not Predicate or not _asks_variables(part):
+            return None
+        test = _only_test(part, event_type.attributes[part.attribute])
+        if test is None:
+            return None
+        tests.append((event_type.index(part.attribute), test))
+    if len({column for column, _ in tests}) < len(tests):
+        return None
+    return tuple([test for _, test in sorted(tests, key=itemgetter(0))])
+
+
+@lru_cache(SHARED)
+def _only_test(predicate: Predicate, kind: Kind) -> Test | None:
+    """The one test that a predicate with variables is, if it is one."""
+    choice = _shared_alternatives(predicate, kind)
+    part = choice[0][0] if len(choice) == 1 and len(choice[0]) == 1 else None
+    return part if isinstance(part, Test) else None
 
 
 def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:

@@ -171,10 +171,11 @@ class _Operands:
     def __init__(self, lifted: list[Operand]) -> None:
         self.operands = lifted
         self.kinds: dict[int, Kind] = {}
-        self._numbers: dict[Operand, int] | None = None if lifted else {}
+        self.lifted = bool(lifted)
+        self._numbers: dict[Operand, int] = {}
 
     def number(self, operand: Operand, kind: Kind) -> int:
-        if self._numbers is None:
+        if self.lifted:
             assert isinstance(operand, Variable)
             found = int(operand.name) - 1
         else:
@@ -195,6 +196,10 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxPlan:
             texts.append(TextPlan(column, part.operator, number, part.expected))
         elif isinstance(part, Absent):
             tests.append(TestPlan(column, kind, None, None, MISSING, MISSING))
+        elif operands.lifted:
+            made = _shared_tests(part, column, kind)
+            operands.kinds.update(dict.fromkeys(made.operands, kind))
+            tests += made.tests
         else:
             tests += _tests(part, column, kind, operands)
     tests.sort(key=lambda test: _ORDER[test.shape])
@@ -232,3 +237,17 @@ def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[Tes
         high_side = uppers[i] if i < len(uppers) else None
         made.append(_interval(column, kind, low_side, high_side))
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    tests: tuple[TestPlan, ...]
+    operands: tuple[int, ...]
+
+
+@lru_cache(SHARED)
+def _shared_tests(test: Test, column: int, kind: Kind) -> _Made:
+    """The tests of a structure's, whose operands are numbered by their names."""
+    operands = _Operands([Variable("1")])
+    tests = _tests(test, column, kind, operands)
+    return _Made(tuple(tests), tuple(operands.kinds))

@@ -7,7 +7,7 @@ codes of its bounds, once it is settled.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64
+from numba import int64, uint16
 
 from covey.matcher.engines.cluster_arrays import (
     ABSENT,
@@ -80,8 +80,8 @@ from covey.matcher.engines.cluster_slot_kernels import (
     tests_of,
     zone_block,
 )
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.kernel import array, frozen, inlined, kernel
+from covey.matcher.engines.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
 from covey.matcher.keys import FIRST, MISSING, NOTHING
 
 EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
@@ -90,6 +90,14 @@ FIRST_TEST, HASHED = 4, 5
 """Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
 first.
 """
+
+
+AT_ONCE, COUNT, PUT = range(3)
+"""Stages of placing rows."""
+IN_LEAVES = 1 << 40
+"""Above this, rows belong in leaves."""
+FETCHED = 16
+"""How many rows early the lines of one are fetched."""
 
 
 @inlined
@@ -394,8 +402,7 @@ def has_room(store):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put(store, row, table, scratch):  # type: ignore[no-untyped-def]
-    bucket = find_bucket(store, table)
+def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
     block = block_with_room(store, bucket, order_code(store, table, scratch), store.sorting)
     place = np.int64(store.blocks[block, BLOCK_COUNT])
     store.blocks[block, BLOCK_COUNT] += 1
@@ -441,35 +448,75 @@ def take_out(store, row):  # type: ignore[no-untyped-def]
         drop_bucket(store, bucket)
 
 
-@kernel(STORE, frozen(int64), int64, boolean, array(int64))
-def place_rows(store, rows, start, counting, scratch):  # type: ignore[no-untyped-def]
-    """Place rows[start:] that wait (or, `counting`, only note how many rows each bucket will have); returns
-    the first for which there is no room, or no table of the code that state[WANTED] then holds.
+@inlined
+def keep_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+    """Write the codes of a row from scratch to codes[kept], as far as these reach."""
+    for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
+        codes[kept, c] = scratch[HASHED + c]
+
+
+@inlined
+def recall_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+    """The codes of a row to scratch, from codes[kept] where these reach far enough."""
+    words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
+    if words > codes.shape[1]:
+        code_row(store, row, scratch)
+        return
+    for c in range(words):
+        scratch[HASHED + c] = codes[kept, c]
+
+
+@kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
+def place_rows(store, rows, belongs, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
+    """Place rows that wait; returns the first for which there is no room, or no table of the code that
+    state[WANTED] then holds.
+
+    Many rows are placed in two stages. COUNT keeps the codes of rows[i] in codes[i], as many as there is room
+    for, counts how many rows each bucket will have, and writes to belongs[i] by what the rows are to follow
+    each other: its bucket, or its order in leaves, above IN_LEAVES. PUT then places the rows in that order,
+    order[i] being the number that rows[i] had before.
     """
     for i in range(start, rows.size):
-        row = rows[i]
+        row, kept = rows[i], order[i] if stage == PUT else i
+        if i + FETCHED < rows.size:
+            soon = rows[i + FETCHED // 2]
+            prefetch(store.bounds, store.rows[soon, ROW_PLACE])
+            prefetch(store.rows, ROW_FIELDS * rows[i + FETCHED])
+            prefetch(store.where, 2 * rows[i + FETCHED])
+            if stage == PUT:
+                prefetch(codes, codes.shape[1] * order[i + FETCHED])
         if store.where[row, PLACE] != WAITING:
             continue
         if not has_room(store):
             store.state[WANTED] = NONE
             return i
         signature = store.rows[row, ROW_SIGNATURE]
-        in_leaf = store.signatures[signature, SIGN_LEAF] != 0
-        if counting and in_leaf:
-            continue
-        code_row(store, row, scratch)
-        if in_leaf:
-            put_in_leaf(store, row, scratch, HASHED, store.sorting)
+        if stage == PUT:
+            recall_codes(store, row, scratch, codes, kept)
+        else:
+            code_row(store, row, scratch)
+        if stage == COUNT:
+            keep_codes(store, row, scratch, codes, kept)
+        if store.signatures[signature, SIGN_LEAF] != 0:
+            if stage == COUNT:
+                belongs[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
+            else:
+                put_in_leaf(store, row, scratch, HASHED, store.sorting)
             continue
         code = find_schema(store, row, scratch)
+        if stage == PUT:
+            put(store, row, store.buckets[belongs[i], BUCKET_TABLE], belongs[i], scratch)
+            continue
         table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
         if table == NONE:
             store.state[WANTED] = code
             return i
-        if counting:
-            store.buckets[find_bucket(store, table), BUCKET_ZONES] += 1
+        bucket = find_bucket(store, table)
+        if stage == COUNT:
+            belongs[i] = bucket
+            store.buckets[bucket, BUCKET_ZONES] += 1
         else:
-            put(store, row, table, scratch)
+            put(store, row, table, bucket, scratch)
     return rows.size
 
 
@@ -500,7 +547,7 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
         return False
     if was_in_leaf:
         take_out(store, row)
-        put(store, row, table, scratch)
+        put(store, row, table, find_bucket(store, table), scratch)
         return True
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
     bucket = store.blocks[block, BLOCK_BUCKET]
@@ -516,7 +563,7 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
         write_codes(store, row, block, place, scratch)
     else:
         take_out(store, row)
-        put(store, row, table, scratch)
+        put(store, row, table, find_bucket(store, table), scratch)
     return True
 
 
@@ -536,18 +583,6 @@ def remove_rows(store, rows):  # type: ignore[no-untyped-def]
         if store.where[rows[i], PLACE] >= 0:
             take_out(store, rows[i])
         store.where[rows[i], PLACE] = ABSENT
-    return 0
-
-
-@kernel(STORE, frozen(int64), array(int64), array(int64))
-def order_for_leaves(store, rows, scratch, order):  # type: ignore[no-untyped-def]
-    """order[i]: by what rows[i] follow each other in leaves, or NONE where they stand in none."""
-    for i in range(rows.size):
-        signature = store.rows[rows[i], ROW_SIGNATURE]
-        order[i] = NONE
-        if store.signatures[signature, SIGN_LEAF] != 0:
-            code_row(store, rows[i], scratch)
-            order[i] = leaf_order(store, rows[i], scratch, HASHED)
     return 0
 
 

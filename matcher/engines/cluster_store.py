@@ -45,6 +45,8 @@ _UNSHARED = 2
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
 _WORDS = {int(Shape.BOTH): 2}
+_KEPT_TESTS = 8
+"""Tests of a row whose codes are kept while rows are placed anew."""
 
 
 class Worker:
@@ -276,9 +278,12 @@ class ClusterStore(RowStore):
         self.store = self.store._replace(coding=coding.lines, cuts=coding.cuts)
         self.store = self.store._replace(reaches=ladder(self.planner.widest(self)))
         self.configuration = self.planner.plan(self, samples, counts, anew)
-        self._assign([signature for signature, rows in enumerate(self.signature_rows) if rows])
+        self._assign(self._live_signatures())
         self.place_all()
         self._trim()
+
+    def _live_signatures(self) -> list[int]:
+        return [signature for signature, rows in enumerate(self.signature_rows) if rows]
 
     def _assign(self, signatures: list[int]) -> None:
         """Give signatures their templates."""
@@ -293,7 +298,7 @@ class ClusterStore(RowStore):
         self.configuration = found
         lines = self.store.signatures
         before = lines[:, a.SIGN_TEMPLATE].copy()
-        self._assign([signature for signature, rows in enumerate(self.signature_rows) if rows])
+        self._assign(self._live_signatures())
         moved = lines[:, a.SIGN_TEMPLATE] != before
         live = np.flatnonzero(self.is_live(np.arange(self.row_top)))
         rows = live[moved[self.arrays.rows[live, r.ROW_SIGNATURE]]]
@@ -342,15 +347,16 @@ class ClusterStore(RowStore):
         where = self.store.where[: self.row_top]
         where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
         rows = np.flatnonzero(where[:, a.PLACE] == a.WAITING)
-        if self.configuration.leaves:
-            order = np.empty(len(rows), dtype=np.int64)
-            k.order_for_leaves(self.store, rows, self.scratch, order)
-            rows = rows[np.argsort(order, kind="stable")]
-            coding, count = self.store.coding, int(np.count_nonzero(order != a.NONE))
-            leaves = empty_leaves(self.configuration.leaves, coding, count)
+        tests = max((len(self.columns_of[s]) for s in self._live_signatures()), default=0)
+        codes = np.empty((len(rows), 2 * min(tests, _KEPT_TESTS)), dtype=np.uint16)
+        belongs = np.full(len(rows), a.NONE, dtype=np.int64)
+        self._place_some(rows, belongs, codes, rows, k.COUNT)
+        in_leaves = int(np.count_nonzero(belongs >= k.IN_LEAVES))
+        if in_leaves:
+            leaves = empty_leaves(self.configuration.leaves, self.store.coding, in_leaves)
             self.store = self.store._replace(leaves=leaves)
-        self._place(rows, counting=True)
-        self._place(rows)
+        order = np.argsort(belongs, kind="stable")
+        self._place_some(rows[order], belongs[order], codes, order, k.PUT)
         self.store.leaves.state[f.FILLED] = f.LEAF
 
     def _clear(self) -> None:
@@ -363,10 +369,16 @@ class ClusterStore(RowStore):
         leaves = empty_leaves(self.configuration.leaves, self.store.coding, 0)
         self.store = self.store._replace(leaves=leaves)
 
-    def _place(self, rows: Numbers, counting: bool = False) -> None:
+    def _place(self, rows: Numbers) -> None:
+        """Place rows that wait where they belong."""
+        self._place_some(rows, self.scratch, np.empty((0, 0), dtype=np.uint16), rows, k.AT_ONCE)
+
+    def _place_some(
+        self, rows: Numbers, belongs: Numbers, codes: npt.NDArray[np.uint16], order: Numbers, stage: int
+    ) -> None:
         done = 0
         while True:
-            done = k.place_rows(self.store, rows, done, counting, self.scratch)
+            done = k.place_rows(self.store, rows, belongs, codes, order, done, stage, self.scratch)
             if done == len(rows):
                 return
             self._make_room()

@@ -489,6 +489,38 @@ def test_subscriptions_of_several_structures_update_together(engine: Engine) -> 
     assert matches(engine, {"price": 5.0}) == [[4]]
 
 
+def test_structures_that_write_the_same_update_together(engine: Engine) -> None:
+    wide = EventType("Wide", {f"a{i}": "int64" for i in range(6)} | {"f": "float64"})
+    made, oracle = create_engine(engine.name, wide), create_engine("naive", wide)
+    rng = np.random.default_rng(7)
+    texts = [
+        f"a{i} == $x and a{j} {sign} $y" for i in range(6) for j in range(6) for sign in ("<", ">=", "==")
+    ]
+    texts += [
+        "f > $x and a0 <= $y",
+        "a1 == $x and (a2 > $y or a3 < 2 * $y)",
+        "a4 > $y and a4 < $y + 3 or f == $x",
+    ]
+    for number, text in enumerate(texts):
+        ids = np.arange(5 * number, 5 * number + 5)
+        for each in (made, oracle):
+            each.add_many(ids, parse(text, wide), {"x": ids % 4, "y": ids % 3})
+    events = [{f"a{i}": int(value) for i, value in enumerate(row)} for row in rng.integers(0, 5, (40, 6))]
+    events += [{"a0": LOW, "a1": HIGH, "a2": HIGH - 1, "f": 2.0}]
+    events_batch = EventBatch.from_pylist(wide, events)
+    for low, high in ((0, 5), (LOW, LOW + 3), (HIGH - 2, HIGH), (0, 5)):
+        ids = rng.permutation(5 * len(texts))[:400]
+        values = {name: rng.integers(low, high, 400, endpoint=True) for name in ("x", "y")}
+        for each in (made, oracle):
+            each.update_many(ids, values)
+        found, expected = made.match(events_batch), oracle.match(events_batch)
+        assert found[0].tolist() == expected[0].tolist()
+        assert found[1].tolist() == expected[1].tolist()
+    with pytest.raises(VariableError, match=r"\$y"):
+        made.update_many(ids, {"x": values["x"], "y": np.where(ids == ids[-1], np.nan, 1.0)})
+    assert made.match(events_batch)[1].tolist() == expected[1].tolist()
+
+
 def test_values_in_every_form(engine: Engine) -> None:
     everything = parse("firm == $f and price >= $p and volume >= $v and open == $o and time >= $t", QUOTE)
     times = np.array(["2026-01-01", "2026-01-02"], dtype="datetime64[D]")
