@@ -3,8 +3,8 @@
 What is no interval (prefix, contains, the order of strings ...) is a derived column: key 1 where it
 holds, 0 where not, MISSING where the attribute is missing. However many subscriptions share it, it is
 computed once per batch, on the distinct values of the attribute. Derived columns are counted: the last to
-release one frees its place. An attribute is encoded from the first subscription on that tests it: a broker
-that passes events on by their price alone never looks at the rest.
+release one frees its place. An attribute is encoded while subscriptions test it: a broker that passes events
+on by their price alone never looks at the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Columns:
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
         self._numbers: dict[Derived, int] = {}
-        self._tested: dict[int, Kind] = {}
+        self._tested: dict[int, int] = {}  # how many rows test each attribute
 
     def __len__(self) -> int:
         return len(self.event_type.names) + len(self._derived)
@@ -59,11 +59,19 @@ class Columns:
         """How many derived columns are in use."""
         return len(self._numbers)
 
-    def test(self, columns: Iterable[int]) -> None:
-        """Encode these attributes from now on; that of a derived column is not needed."""
+    def test(self, columns: Iterable[int], users: int = 1) -> None:
+        """So many more users test these attributes, which are encoded while anybody does; that of a derived
+        column need not be.
+        """
         for number in columns:
-            if number not in self._tested:
-                self._tested[number] = self.event_type.kinds[number]
+            self._tested[number] = self._tested.get(number, 0) + users
+
+    def forget(self, columns: Iterable[int], users: int = 1) -> None:
+        """So many users that tested these attributes are gone."""
+        for number in columns:
+            self._tested[number] -= users
+            if self._tested[number] == 0:
+                del self._tested[number]
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
         """The number of a derived column, for so many more users of it."""
@@ -117,13 +125,13 @@ class Columns:
         extremes = 0
         records = batch.record_batch
         if len(batch):
-            for number, kind in self._tested.items():
-                extremes += self._encode(records.column(number), number, kind, keys)
+            for number in self._tested:
+                extremes += self._encode(records.column(number), number, self.event_type.kinds[number], keys)
             if self._derived:
                 self._derive(records, keys)
         if not extremes:
             return keys, _NONE
-        integers = [number for number, kind in self._tested.items() if kind is Kind.INT64]
+        integers = [number for number in self._tested if self.event_type.kinds[number] is Kind.INT64]
         outermost = (keys[:, integers] == FIRST) | (keys[:, integers] == LAST)
         return keys, np.flatnonzero(outermost.any(axis=1))
 

@@ -188,7 +188,7 @@ class RowEngine(Engine):
 
     def _insert_box(self, plan: BoxPlan, sides: Sides, rows: Numbers, operands: Operands) -> bool:
         """Insert the rows of one box; returns whether no bound can be one of the extremes."""
-        self.columns.test(plan.columns)
+        self.columns.test(plan.columns, len(rows))
         lows, highs, inner = box_bounds(plan, sides, operands, len(rows))
         for chosen, signature in self._signatures(plan, len(rows), operands):
             if chosen is None:
@@ -283,6 +283,7 @@ class RowEngine(Engine):
             self.plans.release(number, len(chosen))
 
     def _take_out(self, plan: BoxPlan, rows: Numbers) -> None:
+        self.columns.forget(plan.columns, len(rows))
         if plan.texts:
             signatures, counts = np.unique(self.store.signatures_of(rows), return_counts=True)
             self.store.remove(rows)

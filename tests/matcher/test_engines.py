@@ -452,6 +452,21 @@ def test_everything_removed_leaves_room_for_as_much_again(engine: Engine) -> Non
     assert held[3] <= 1.5 * held[0]
 
 
+def test_attributes_that_nobody_tests_any_more_and_then_again(engine: Engine) -> None:
+    engine.add_many(np.arange(10), parse("price > $x and volume < 5", QUOTE), {"x": np.arange(10)})
+    engine.add(10, parse("volume < 7", QUOTE))
+    assert matches(engine, {"price": 8.5, "volume": 6}) == [[10]]
+    engine.remove_many(np.arange(10))
+    assert matches(engine, {"price": 8.5, "volume": 6}, {"price": 8.5, "volume": 8}) == [[10], []]
+    engine.add_many(np.arange(10), parse("price > $x or exists(price) and $x > volume", QUOTE), {"x": 8})
+    engine.remove(10)
+    assert matches(engine, {"price": 8.5}, {"price": 1.0, "volume": 8}, {"volume": 1}) == [
+        [*range(10)],
+        [],
+        [],
+    ]
+
+
 def test_filters_that_differ_in_constants_alone(engine: Engine) -> None:
     for i in range(60):
         engine.add(i, parse(f'firm == "f{i % 3}" and price between {i} and {i + 10}', QUOTE))

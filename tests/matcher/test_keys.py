@@ -145,13 +145,18 @@ def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is()
     assert len(columns) == 2
 
 
-def test_an_attribute_is_encoded_from_the_first_that_tests_it() -> None:
+def test_an_attribute_is_encoded_while_anybody_tests_it() -> None:
     event_type = EventType("T", {"x": "int64", "y": "float64"})
     columns = Columns(event_type)
     batch = EventBatch.from_pylist(event_type, [{"x": 2**63 - 1, "y": 1.0}])
     assert [part.tolist() for part in columns.encode(batch)] == [[[0, 0]], []]
     columns.test([0])
     assert [part.tolist() for part in columns.encode(batch)] == [[[LAST, 0]], [0]]
+    columns.test([0, 1], 2)
+    columns.forget([0, 1], 2)
+    assert [part.tolist() for part in columns.encode(batch)] == [[[LAST, 0]], [0]]
+    columns.forget([0])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[0, 0]], []]
 
 
 @pytest.mark.parametrize("kind", list(Kind))
