@@ -38,7 +38,7 @@ LEAST_BENEFIT = 0.75
 B_min).
 """
 FIRST_EVENTS, MOST_EVENTS = 1 << 11, 1 << 20
-"""Events until the first look, and the most between two looks."""
+"""Events until the first look, and the most between two looks, unless there are more subscriptions."""
 WORSE = 1.25
 """Margins that have grown by less since the last look are not looked into: a look has its price."""
 _CHANGED = 8
@@ -83,7 +83,9 @@ class Maintenance:
         if self._changed(store) or self.settled < 0 or total > WORSE * self.settled:
             found = _improved(store, statistics(), checks)
             self.settled = -1.0 if found is not None else total
-        self.interval = 2 * FIRST_EVENTS if found is not None else min(4 * self.interval, MOST_EVENTS)
+        # A look costs about as much as an event per subscription, so it comes no oftener than they do.
+        soon = max(2 * FIRST_EVENTS, store.count)
+        self.interval = soon if found is not None else max(soon, min(4 * self.interval, MOST_EVENTS))
         self.due = store.events.seen + self.interval
         self.changes = store.changes
         return found

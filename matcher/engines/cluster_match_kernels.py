@@ -63,7 +63,7 @@ from covey.matcher.engines.cluster_slot_kernels import (
     tests_of,
     zone_block,
 )
-from covey.matcher.engines.row_kernels import ROW_FIRST, ROW_INTERFACE, ROW_SIGNATURE, sort_range
+from covey.matcher.engines.row_kernels import ROW_SIGNATURE, first_of, interface_of, sort_range
 from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
 from covey.matcher.keys import MISSING
 
@@ -320,7 +320,7 @@ def match_events(store, keys, codes, start, ahead, shared, ordered, seen, buffer
                         rows = row_at(store, block, capacity_of(store, block))
                         for i in range(found):
                             row = store.words[rows + hits[i]]
-                            first_row = store.rows[row if row >= 0 else ~row, ROW_FIRST]
+                            first_row = first_of(store.rows, row if row >= 0 else ~row)
                             if seen[first_row] != seen[seen.size - 1]:
                                 seen[first_row] = seen[seen.size - 1]
                                 out[end] = store.longs[first + hits[i]]
@@ -343,7 +343,7 @@ def match_events(store, keys, codes, start, ahead, shared, ordered, seen, buffer
             for h in range(search_leaf(store, buffers.leaf.listed[i], keys, codes, e, buffers.leaf)):
                 if shared:
                     row = store.leaves.records[RECORD * places[h] + 1] >> 32
-                    first_row = store.rows[row if row >= 0 else ~row, ROW_FIRST]
+                    first_row = first_of(store.rows, row if row >= 0 else ~row)
                     if seen[first_row] == seen[seen.size - 1]:
                         continue
                     seen[first_row] = seen[seen.size - 1]
@@ -399,7 +399,7 @@ def weigh_signatures(store, reached, least, checks):  # type: ignore[no-untyped-
 @inlined
 def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
     """Set the bit of a row's interface for an event; returns how many bits that makes more."""
-    interface = store.rows[row, ROW_INTERFACE]
+    interface = interface_of(store.rows, row)
     bit = np.uint64(1) << np.uint64(interface & 63)
     if bits[e, interface >> 6] & bit != 0:
         return np.int64(0)

@@ -29,7 +29,7 @@ from covey.matcher.engines.cluster_leaves import empty_leaves, is_sparse, leaf_b
 from covey.matcher.engines.cluster_planning import Planner
 from covey.matcher.engines.cluster_search_kernels import STEP
 from covey.matcher.engines.cluster_statistics import EventSample
-from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
+from covey.matcher.engines.row_store import SPARE, Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType
 from covey.matcher.keys import LAST, Keys, largest_key
 from covey.matcher.plan import Shape
@@ -320,7 +320,7 @@ class ClusterStore(RowStore):
         return samples, counts
 
     def _trim(self) -> None:
-        """Give back what there is room for beyond a sixteenth; it grows in steps of a quarter."""
+        """Give back what there is room for beyond a little; it grows in steps of a quarter."""
         self.trim_rows()
         s, state = self.store, self.store.state
         sizes = {
@@ -329,14 +329,15 @@ class ClusterStore(RowStore):
             "blocks": (int(state[a.BLOCK_TOP]), 16),
         }
         for name, (used, least) in sizes.items():
-            size = used + used // 16 + least
+            size = used + used // SPARE + least
             if size < len(getattr(s, name)):
                 change: dict[str, Any] = {name: grown(getattr(s, name), size)}
                 self.store = s = s._replace(**change)
-        leaves = int(s.leaves.state[f.LEAF_TOP]) * 17 // 16 + 1
+        leaves = int(s.leaves.state[f.LEAF_TOP]) * (SPARE + 1) // SPARE + 1
         if leaves < len(s.leaves.lines):
             self.store = s = s._replace(leaves=with_room(s.leaves, leaves))
-        units = int(state[a.UNIT_TOP]) * 17 // 16 + 3 * a.LARGEST_BLOCK + 2 * int(state[a.LARGEST_DIRECTORY])
+        units = int(state[a.UNIT_TOP]) * (SPARE + 1) // SPARE
+        units += 3 * a.LARGEST_BLOCK + 2 * int(state[a.LARGEST_DIRECTORY])
         if units < len(s.longs):
             self.store = s._replace(**_pool(units, s.bytes))
 

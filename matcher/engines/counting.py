@@ -20,7 +20,7 @@ from covey.matcher.engines.lists import lists_bytes, new_lists, with_lists, with
 from covey.matcher.engines.predicate_kernels import TRUE, YOUNG
 from covey.matcher.engines.predicates import PredicateTable
 from covey.matcher.engines.row_engine import RowEngine
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_PLACE
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType
 from covey.matcher.keys import Keys
@@ -77,10 +77,10 @@ class CountingStore(RowStore):
         return 4 * int((counts + len(predicates)).sum())
 
     def _remove(self, rows: Numbers) -> None:
-        tests = max(int(self.arrays.rows[rows[0], ROW_TESTS]), 1)
+        tests = max(self.tests_of(rows), 1)
         places = self.arrays.rows[rows, ROW_PLACE].astype(np.int64)
         numbers = self._links[places[None, :] + np.arange(tests)[:, None], 0]
-        c.detach_rows(self._lists, self._order, self._links, self.arrays.rows, rows)
+        c.detach_rows(self._lists, self._order, self._links, self.arrays.rows, rows, tests)
         self.predicates.release(numbers)
         self._stretches.give(places, tests)
         self._need[rows] = 0

@@ -23,7 +23,7 @@ from numba import int32, int64, types, uint8, uint16
 
 from covey.matcher.engines.list_kernels import COUNT, LISTS, SIZE, START, growth, pull, push
 from covey.matcher.engines.predicate_kernels import PREDICATES, satisfied
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_PLACE
 from covey.matcher.kernel import array, frozen, inlined, kernel
 
 
@@ -80,12 +80,12 @@ def detach(lists, order, links, row_table, at):  # type: ignore[no-untyped-def]
         links[there, 1] = position
 
 
-@kernel(LISTS, ORDER, array(int32, 2), frozen(int32, 2), frozen(int64))
-def detach_rows(lists, order, links, row_table, rows):  # type: ignore[no-untyped-def]
-    """Take rows out of the lists of all their predicates."""
+@kernel(LISTS, ORDER, array(int32, 2), frozen(int32, 2), frozen(int64), int64)
+def detach_rows(lists, order, links, row_table, rows, tests):  # type: ignore[no-untyped-def]
+    """Take rows out of the lists of all their predicates, so many each."""
     for i in range(rows.size):
         at = row_table[rows[i], ROW_PLACE]
-        for t in range(max(row_table[rows[i], ROW_TESTS], 1)):
+        for t in range(tests):
             detach(lists, order, links, row_table, at + t)
             links[at + t, 0] = -1
     return 0

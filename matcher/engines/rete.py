@@ -20,7 +20,7 @@ from covey.matcher.engines.list_kernels import COUNT
 from covey.matcher.engines.lists import lists_bytes, new_lists, with_lists, with_room
 from covey.matcher.engines.predicates import PredicateNumbers, PredicateTable
 from covey.matcher.engines.row_engine import RowEngine
-from covey.matcher.engines.row_kernels import ROW_SIGNATURE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_SIGNATURE
 from covey.matcher.engines.row_store import Numbers, RowStore, grown
 from covey.matcher.event_type import EventType
 from covey.matcher.keys import Keys
@@ -64,7 +64,7 @@ class ReteStore(RowStore):
             self._make_room(len(predicates))
 
     def _remove(self, rows: Numbers) -> None:
-        predicates = self._predicates(rows, int(self.arrays.rows[rows[0], ROW_TESTS]))
+        predicates = self._predicates(rows, self.tests_of(rows))
         k.unchain_rows(self._beta, rows, self.arrays.rows)
         self.predicates.release(predicates)
 

@@ -22,7 +22,7 @@ from numba import int32, int64, types
 
 from covey.matcher.engines.list_kernels import COUNT, LISTS, Lists, growth, item, pull, push
 from covey.matcher.engines.predicate_kernels import PREDICATES, satisfied
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_PLACE
 from covey.matcher.kernel import array, frozen, inlined, kernel
 
 NONE = -1
@@ -192,7 +192,7 @@ def read_chains(beta, rows, row_table, out):  # type: ignore[no-untyped-def]
     """out[t, i] is predicate t of row i; all rows have as many tests as `out` has lines."""
     for i in range(rows.size):
         node = beta.ends[rows[i]]
-        for t in range(row_table[rows[i], ROW_TESTS] - 1, -1, -1):
+        for t in range(out.shape[0] - 1, -1, -1):
             out[t, i] = beta.nodes[node, PREDICATE]
             node = beta.nodes[node, PARENT]
     return 0

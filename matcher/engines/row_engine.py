@@ -33,6 +33,7 @@ from covey.matcher.engines.id_kernels import UNORDERED
 from covey.matcher.engines.ids import IdMap
 from covey.matcher.engines.plans import Plans, Writes, moves
 from covey.matcher.engines.row_kernels import (
+    INTERFACE_MASK,
     ROW_INTERFACE,
     ROW_PLAN,
     count_interfaces,
@@ -257,6 +258,10 @@ class RowEngine(Engine):
             grown[: len(self._interfaces)] = self._interfaces
             self._interfaces = grown
 
+    def _interfaces_of(self, rows: Numbers) -> npt.NDArray[np.int64]:
+        found: npt.NDArray[np.int64] = self.store.arrays.rows[rows, ROW_INTERFACE].astype(np.int64)
+        return found & INTERFACE_MASK
+
     # --- removing ---------------------------------------------------------------------------------
 
     def remove_many(self, ids: npt.ArrayLike) -> None:
@@ -270,7 +275,7 @@ class RowEngine(Engine):
             return
         arrays = self.store.arrays
         self._ids.leave(arrays.ids, firsts)
-        self._count_interfaces(arrays.rows[firsts, ROW_INTERFACE].astype(np.int64), -1)
+        self._count_interfaces(self._interfaces_of(firsts), -1)
         self._extremes.forget(firsts)
         for number, positions in self._by_plan(firsts):
             plan = self.plans[number].plan
@@ -516,7 +521,7 @@ class RowEngine(Engine):
             offsets, ids = self.match(batch.take(doubtful))
             rows = self._ids.find(self.store.arrays.ids, ids)
             event = np.repeat(doubtful, np.diff(offsets))[rows >= 0]
-            interface = self.store.arrays.rows[rows[rows >= 0], ROW_INTERFACE].astype(np.uint64)
+            interface = self._interfaces_of(rows[rows >= 0]).astype(np.uint64)
             bits[doubtful] = 0
             words = (interface >> np.uint64(6)).astype(np.int64)
             np.bitwise_or.at(bits, (event, words), np.uint64(1) << (interface & np.uint64(63)))

@@ -1,6 +1,6 @@
 """Kernels that turn matching rows into answers: the ids of subscriptions, or the interfaces they are for.
 
-    rows [ signature place first plan interface tests | ... ]     one line of int32 per row; the fields below
+    rows [ signature place plan interface | ... ]     one line of int32 per row; the fields below
 
 Engines whose structures know rows alone share these. A subscription of several rows (boxes) must be answered
 once: the stamp of the last event that it matched stands in seen[first row].
@@ -13,8 +13,23 @@ from numba import boolean, int32, int64, uint64
 
 from covey.matcher.kernel import array, frozen, inlined, kernel
 
-ROW_SIGNATURE, ROW_PLACE, ROW_FIRST, ROW_PLAN, ROW_INTERFACE, ROW_TESTS = range(6)
-ROW_FIELDS = 6
+ROW_SIGNATURE, ROW_PLACE, ROW_PLAN, ROW_INTERFACE = range(4)
+"""The interface has 16 bits; above them stands which row of its subscription this is, from 0 on."""
+ROW_FIELDS = 4
+INTERFACE_BITS = 16
+INTERFACE_MASK = (1 << INTERFACE_BITS) - 1
+
+
+@inlined
+def first_of(rows, row):  # type: ignore[no-untyped-def]
+    """The first row of the subscription that a row is of."""
+    return row - (rows[row, ROW_INTERFACE] >> INTERFACE_BITS)
+
+
+@inlined
+def interface_of(rows, row):  # type: ignore[no-untyped-def]
+    """The interface of the subscription that a row is of."""
+    return rows[row, ROW_INTERFACE] & INTERFACE_MASK
 
 
 @inlined
@@ -64,9 +79,8 @@ def describe_rows(firsts, each, wanted, plan, interfaces, rows, ids):  # type: i
     for i in range(firsts.size):
         for row in range(firsts[i], firsts[i] + each):
             ids[row] = wanted[i]
-            rows[row, ROW_FIRST] = firsts[i]
             rows[row, ROW_PLAN] = plan
-            rows[row, ROW_INTERFACE] = interfaces[i]
+            rows[row, ROW_INTERFACE] = interfaces[i] | (row - firsts[i]) << INTERFACE_BITS
     return 0
 
 
@@ -81,12 +95,11 @@ def count_interfaces(interfaces, sign, counts):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel(array(int32, 2), frozen(int64), int64, int64)
-def sign_rows(rows, numbers, signature, tests):  # type: ignore[no-untyped-def]
-    """These rows have this signature now, and so many tests."""
+@kernel(array(int32, 2), frozen(int64), int64)
+def sign_rows(rows, numbers, signature):  # type: ignore[no-untyped-def]
+    """These rows have this signature now."""
     for i in range(numbers.size):
         rows[numbers[i], ROW_SIGNATURE] = signature
-        rows[numbers[i], ROW_TESTS] = tests
     return 0
 
 
@@ -104,7 +117,7 @@ def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # ty
         for i in range(start, stop):
             row = found[i]
             if shared:
-                first = rows[row, ROW_FIRST]
+                first = first_of(rows, row)
                 if seen[first] == stamp:
                     continue
                 seen[first] = stamp
@@ -122,6 +135,6 @@ def interface_bits(rows, offsets, found, bits):  # type: ignore[no-untyped-def]
     """Set the bits of the interfaces of the rows that each event matches."""
     for e in range(offsets.size - 1):
         for i in range(offsets[e], offsets[e + 1]):
-            interface = rows[found[i], ROW_INTERFACE]
+            interface = interface_of(rows, found[i])
             bits[e, interface >> 6] |= np.uint64(1) << np.uint64(interface & 63)
     return 0

@@ -23,6 +23,8 @@ from covey.matcher.keys import Keys
 Numbers = npt.NDArray[np.int64]
 
 _SMALLEST = 16
+SPARE = 128
+"""One part in so many is left as room when the rest is given back."""
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 
@@ -115,6 +117,10 @@ class RowStore(ABC):
         signatures: Numbers = self.arrays.rows[rows, k.ROW_SIGNATURE].astype(np.int64)
         return signatures
 
+    def tests_of(self, rows: Numbers) -> int:
+        """How many tests rows have that have equally many."""
+        return len(self.columns_of[self.arrays.rows[rows[0], k.ROW_SIGNATURE]])
+
     def new_rows(self, count: int, each: int) -> Numbers:
         """The first rows of `count` stretches of `each` rows."""
         firsts = self._rows.take(count, each)
@@ -127,8 +133,8 @@ class RowStore(ABC):
         return firsts
 
     def trim_rows(self) -> None:
-        """Give back what rows have room for beyond a sixteenth."""
-        size = self._rows.top + self._rows.top // 16 + _SMALLEST
+        """Give back what rows have room for beyond a little."""
+        size = self._rows.top + self._rows.top // SPARE + _SMALLEST
         if size < len(self.arrays.ids):
             a = self.arrays
             self.arrays = RowArrays(a.rows[:size].copy(), a.ids[:size].copy(), a.seen)
@@ -142,7 +148,7 @@ class RowStore(ABC):
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         """Insert rows by their bounds lows[t, i], highs[t, i] on the columns of their signature."""
-        k.sign_rows(self.arrays.rows, rows, signature, len(self.columns_of[signature]))
+        k.sign_rows(self.arrays.rows, rows, signature)
         self.signature_rows[signature] += len(rows)
         self._insert(rows, np.array(self.columns_of[signature], dtype=np.int64), lows, highs)
 
@@ -167,7 +173,7 @@ class RowStore(ABC):
     def write(self, rows: Numbers, part: int, values: Keys) -> None:
         """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end."""
         test = (part - 1) // 2
-        lows, highs = self._read(rows, int(self.arrays.rows[rows[0], k.ROW_TESTS]))
+        lows, highs = self._read(rows, self.tests_of(rows))
         (lows if part % 2 else highs)[test] = values
         self._change(rows, test, lows, highs)
 

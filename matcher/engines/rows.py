@@ -16,12 +16,9 @@ from covey.matcher.keys import Keys
 
 Numbers = npt.NDArray[np.int64]
 
-ROW_FIRST, ROW_PLAN, ROW_INTERFACE = 2, 3, 4
-"""Fields that the row table of every store has: first row of the subscription, plan, interface."""
-
 
 class Arrays(Protocol):
-    """What lies by row number: `rows` a line of int32 with the fields above, `ids` the subscription's id."""
+    """What lies by row number: `rows` a line of int32 (`row_kernels`), `ids` the subscription's id."""
 
     @property
     def rows(self) -> npt.NDArray[np.int32]: ...

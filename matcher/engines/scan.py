@@ -17,7 +17,7 @@ import numpy.typing as npt
 from covey.matcher.columns import Columns
 from covey.matcher.engines import scan_kernels as k
 from covey.matcher.engines.row_engine import RowEngine
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
 from covey.matcher.engines.scan_coding import Coding, code_columns
 from covey.matcher.event_type import EventType
@@ -94,7 +94,7 @@ class ScanStore(RowStore):
         self._state[rows] = ABSENT
         self._stretches.give(
             self.arrays.rows[rows, ROW_PLACE].astype(np.int64),
-            max(int(self.arrays.rows[rows[0], ROW_TESTS]), 1),
+            max(self.tests_of(rows), 1),
         )
 
     def _become_young(self, rows: Numbers) -> None:
@@ -227,11 +227,12 @@ class ScanStore(RowStore):
         self._scan = self._arranged(made, tests, order, slots)
 
     def _tests(self, rows: Numbers) -> _Tests:
-        sizes = self.arrays.rows[rows, ROW_TESTS].astype(np.int64)
+        lengths = np.array([0, *map(len, self.columns_of)], dtype=np.int64)
+        sizes = lengths[1:][self.arrays.rows[rows, ROW_SIGNATURE]]
         starts = np.cumsum(sizes) - sizes
         within = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
         places = np.repeat(self.arrays.rows[rows, ROW_PLACE], sizes) + within
-        firsts = np.cumsum([0, *map(len, self.columns_of)])
+        firsts = np.cumsum(lengths)
         flat = np.array([column for columns in self.columns_of for column in columns], dtype=np.int64)
         columns = flat[np.repeat(firsts[self.arrays.rows[rows, ROW_SIGNATURE]], sizes) + within]
         return _Tests(rows, sizes, starts, columns, self._bounds[places, 0], self._bounds[places, 1])

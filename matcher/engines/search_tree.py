@@ -18,7 +18,7 @@ from covey.matcher.columns import Columns
 from covey.matcher.engines import search_tree_kernels as kernels
 from covey.matcher.engines import search_tree_layout as k
 from covey.matcher.engines.row_engine import RowEngine
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE, ROW_TESTS
+from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.row_store import Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType
 from covey.matcher.keys import Keys
@@ -109,7 +109,7 @@ class SearchTreeStore(RowStore):
     def _remove(self, rows: Numbers) -> None:
         self._leave(rows)
         self._waiting[rows] = False
-        tests = max(int(self.arrays.rows[rows[0], ROW_TESTS]), 1)
+        tests = max(self.tests_of(rows), 1)
         self._stretches.give(self.arrays.rows[rows, ROW_PLACE].astype(np.int64), tests)
 
     def _leave(self, rows: Numbers) -> None:

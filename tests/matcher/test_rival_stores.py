@@ -18,6 +18,7 @@ from covey.matcher.engines.cluster_store import ClusterStore
 from covey.matcher.engines.counting import CountingStore
 from covey.matcher.engines.predicates import PredicateTable
 from covey.matcher.engines.rete import ReteStore
+from covey.matcher.engines.row_kernels import ROW_INTERFACE
 from covey.matcher.engines.row_store import RowStore
 from covey.matcher.engines.scan import ScanStore
 from covey.matcher.engines.search_tree import SearchTreeStore
@@ -98,8 +99,7 @@ class Model:
         lows = np.array([[t[i][0] for t in tests.values()] for i in range(size)], np.int64).reshape(shape)
         highs = np.array([[t[i][1] for t in tests.values()] for i in range(size)], np.int64).reshape(shape)
         self.store.arrays.ids[rows] = rows + 1000
-        self.store.arrays.rows[rows, 2] = rows
-        self.store.arrays.rows[rows, 4] = rows % 70
+        self.store.arrays.rows[rows, ROW_INTERFACE] = rows % 70
         signature = self.store.signature(columns)
         self.store.insert(rows, signature, lows, highs)
         self.rows |= {row: (columns, each) for row, each in tests.items()}
