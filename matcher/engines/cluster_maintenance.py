@@ -62,7 +62,7 @@ class Maintenance:
 
     due: int = FIRST_EVENTS
     interval: int = FIRST_EVENTS
-    changes: int = 0
+    turnover: int = 0
     settled: float = -1.0
     """Checks per event in clusters of too large a margin when nothing better was found, or -1."""
 
@@ -73,8 +73,7 @@ class Maintenance:
         return store.events.seen >= self.due or self._changed(store)
 
     def _changed(self, store: ClusterStore) -> bool:
-        self.changes = min(self.changes, store.changes)  # they are counted anew when codes are chosen
-        return _CHANGED * (store.changes - self.changes) > store.count
+        return _CHANGED * (store.turnover - self.turnover) > store.count
 
     def improve(self, store: ClusterStore, statistics: Callable[[], Equalities]) -> Configuration | None:
         """A better configuration, or None; the next look comes soon if there is one, else much later."""
@@ -87,7 +86,7 @@ class Maintenance:
         soon = max(2 * FIRST_EVENTS, store.count)
         self.interval = soon if found is not None else max(soon, min(4 * self.interval, MOST_EVENTS))
         self.due = store.events.seen + self.interval
-        self.changes = store.changes
+        self.turnover = store.turnover
         return found
 
 

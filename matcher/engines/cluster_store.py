@@ -97,7 +97,9 @@ class ClusterStore(RowStore):
         self.events = EventSample()
         self.moves = np.zeros(len(event_type.names), dtype=np.int64)
         """How many new values equalities on each column got."""
-        self.changes = 0
+        self.turnover = 0
+        """Rows ever added, and removed."""
+        self._changed_before = 0  # the turnover when codes were chosen
         self.count = 0
         self._configured = 0
         self._written = 0
@@ -194,13 +196,13 @@ class ClusterStore(RowStore):
             self._uncoded += len(rows)
         self._waiting.append(rows)
         self.count += len(rows)
-        self.changes += len(rows)
+        self.turnover += len(rows)
 
     def _remove(self, rows: Numbers) -> None:
         k.remove_rows(self.store, rows)
         self.count -= len(rows)
         self._removed += len(rows)
-        self.changes += len(rows)
+        self.turnover += len(rows)
         for signature, count in self._count_signatures(rows):
             words = int(self.store.signatures[signature, a.SIGN_WORDS])
             chosen = rows if count == len(rows) else rows[self.signatures_of(rows) == signature]
@@ -251,7 +253,8 @@ class ClusterStore(RowStore):
 
     def _prepare(self) -> None:
         grown_much = self.count > 2 * self._configured + _FEW
-        drifted = self._written + self.changes > _RENEWED * self._configured + _MANY
+        changed = self._written + self.turnover - self._changed_before
+        drifted = changed > _RENEWED * self._configured + _MANY
         sparse = is_sparse(self.store.leaves)
         if grown_much or drifted or sparse or self._uncoded > _FEW + self._configured // _FEW:
             self.configure(anew=grown_much)
@@ -269,7 +272,8 @@ class ClusterStore(RowStore):
         """Choose codes, and where it is to be `anew` a hashing configuration, for what there is now, and
         place all rows; cost: about a microsecond per row.
         """
-        self._configured, self._written, self._uncoded, self.changes = self.count, 0, 0, 0
+        self._configured, self._written, self._uncoded = self.count, 0, 0
+        self._changed_before = self.turnover
         samples, counts = self.sample()
         tops = np.full(max(len(counts), len(self.store.coding)), LAST, dtype=np.int64)
         tops[: len(self._tops)] = self._tops
