@@ -28,7 +28,8 @@ _compiled = 0
 
 
 def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
-    """Compile all kernels, or load them from the cache: under a second when cached, else a minute or two, once.
+    """Compile all kernels, or load them from the cache: under a second when cached, else a minute or
+    two, once.
 
     `progress(done, total)` is called before the first and after each. Later calls return at once.
     """
