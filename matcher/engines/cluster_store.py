@@ -38,6 +38,8 @@ _FEW = 64
 _SAMPLES = 1 << 18
 _RENEWED, _MANY = 4, 1 << 16
 """Codes are chosen anew after so many changes per row, and so many more: bounds may have drifted."""
+_MOST_WAITING = 1 << 14
+"""Insertions between two matches from which on rows that wait and those that have gone are told apart."""
 _SCATTERED = 4
 """Rows are placed anew after one in so many, and some more, is gone: what comes instead lies scattered."""
 _UNSHARED = 2
@@ -107,7 +109,7 @@ class ClusterStore(RowStore):
         self._uncoded = 0  # rows added since, with tests on columns that have no cuts yet
         self._coded: set[int] = set()  # columns whose bounds were looked at when cuts were chosen
         self._waiting: list[Numbers] = []
-        self._unassigned: list[int] = []  # signatures that have no template yet
+        self._unassigned: dict[int, None] = {}  # signatures that have no template yet
         self._words = Stretches()
         self.workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -171,7 +173,7 @@ class ClusterStore(RowStore):
             more[len(self.store.coding) :, a.CODE_TOP] = LAST
             self.store = self.store._replace(coding=more)
             self.moves = grown(self.moves, len(more))
-        self._unassigned.append(signature)
+        self._unassigned[signature] = None
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         if not len(rows):
@@ -195,6 +197,9 @@ class ClusterStore(RowStore):
         if any(c < a.NARROW_COLUMNS and c not in self._coded for c in self.columns_of[signature]):
             self._uncoded += len(rows)
         self._waiting.append(rows)
+        if len(self._waiting) > _MOST_WAITING:  # as when subscriptions come and go, and no events
+            rows = np.unique(np.concatenate(self._waiting))
+            self._waiting = [rows[self.store.where[rows, a.PLACE] == a.WAITING]]
         self.count += len(rows)
         self.turnover += len(rows)
 
@@ -259,7 +264,7 @@ class ClusterStore(RowStore):
         if grown_much or drifted or sparse or self._uncoded > _FEW + self._configured // _FEW:
             self.configure(anew=grown_much)
         elif self._waiting:
-            self._assign(self._unassigned)
+            self._assign(list(self._unassigned))
             self._place(np.concatenate(self._waiting))
         self._waiting.clear()
         if _SCATTERED * self._removed > self.count + _MANY // 4:

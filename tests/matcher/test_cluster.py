@@ -71,6 +71,19 @@ def test_room_that_was_given_back_is_used_again() -> None:
     assert tops[-1] == tops[1]
 
 
+def test_subscriptions_that_come_and_go_without_events_leave_nothing_behind() -> None:
+    engine = ClusterEngine(QUOTE)
+    filters = [parse(text, QUOTE) for text in ("price < 3", "volume > 5 and price < 2")]
+    for i in range(25_000):
+        engine.add(i, filters[i % 2])
+        if i >= 10:
+            engine.remove(i - 10)
+    assert sum(map(len, engine.store._waiting)) <= 17_000
+    assert len(engine.store._unassigned) <= 4
+    batch = EventBatch.from_pylist(QUOTE, [{"price": 1.0, "volume": 9}])
+    assert engine.match(batch)[1].tolist() == list(range(24_990, 25_000))
+
+
 def test_structures_share_plans_and_plans_go_with_their_last_subscription() -> None:
     engine = ClusterEngine(QUOTE)
     for i in range(20):
