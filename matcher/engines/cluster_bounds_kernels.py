@@ -25,6 +25,7 @@ from covey.matcher.engines.cluster_arrays import (
 from covey.matcher.engines.cluster_kernels import (
     BOTH,
     EQUAL,
+    FETCHED,
     FIXED,
     HASHED,
     HIGH,
@@ -34,8 +35,8 @@ from covey.matcher.engines.cluster_kernels import (
     high_bound,
     low_bound,
 )
-from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.kernel import array, frozen, kernel
+from covey.matcher.engines.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.kernel import array, frozen, kernel, prefetch
 from covey.matcher.keys import NOTHING
 
 
@@ -76,6 +77,9 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
         line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
         is_high = parts[p] & 1 == 0
         for i in range(rows.size):
+            if i + FETCHED < rows.size:
+                prefetch(row_table, ROW_FIELDS * rows[i + FETCHED])
+                prefetch(bounds, row_table[rows[i + FETCHED // 2], ROW_PLACE])
             signature = row_table[rows[i], ROW_SIGNATURE]
             at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
             shape = signatures[signature, line + TEST_SHAPE]

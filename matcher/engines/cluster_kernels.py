@@ -15,6 +15,7 @@ from covey.matcher.engines.cluster_arrays import (
     BLOCK,
     BLOCK_BUCKET,
     BLOCK_COUNT,
+    BLOCK_FIELDS,
     BLOCK_TOP,
     BUCKET_FREE,
     BUCKET_HEAD,
@@ -521,6 +522,26 @@ def place_rows(store, rows, belongs, codes, order, start, stage, scratch):  # ty
 
 
 @inlined
+def fetch_row(store, row):  # type: ignore[no-untyped-def]
+    """Ask for the bounds of a row, and for what is known of its block."""
+    prefetch(store.bounds, store.rows[row, ROW_PLACE])
+    if store.where[row, PLACE] >= 0 and store.where[row, BLOCK] != IN_LEAF:
+        prefetch(store.blocks, BLOCK_FIELDS * store.where[row, BLOCK])
+
+
+@inlined
+def fetch_codes(store, row):  # type: ignore[no-untyped-def]
+    """Ask for a row's bucket, and for where its first codes stand."""
+    place, block = np.int64(store.where[row, PLACE]), np.int64(store.where[row, BLOCK])
+    if place >= 0 and block != IN_LEAF:
+        prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, BLOCK_BUCKET])
+        capacity = capacity_of(store, block)
+        first = low_at(store, block, capacity, 0) + place
+        prefetch(store.shorts, first)
+        prefetch(store.shorts, first + 2 * capacity)
+
+
+@inlined
 def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
     """Renew a row's codes, or move it where it belongs now; False where that needs room, or a table of the
     code in state[WANTED].
@@ -571,6 +592,10 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
 def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     """Rows[start:] have new bounds: bring them where they belong; returns the first that could not be."""
     for i in range(start, rows.size):
+        if i + FETCHED < rows.size:
+            prefetch(store.where, 2 * rows[i + FETCHED])
+            fetch_row(store, rows[i + FETCHED // 2])
+            fetch_codes(store, rows[i + FETCHED // 4])
         if not settle_row(store, rows[i], scratch):
             return i
     return rows.size

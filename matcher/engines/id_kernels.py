@@ -14,10 +14,12 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64
 
-from covey.matcher.kernel import array, frozen, inlined, kernel
+from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
 
 FREE = np.int32(-1)
 NONE, UNORDERED = -1, -2
+FETCHED = 16
+"""How many ids early the lines of one are fetched."""
 MULTIPLIER = np.int64(-7046029254386353131)
 
 
@@ -43,6 +45,9 @@ def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
     mask = np.int64(places.size - 1)
     known = 0
     for i in range(wanted.size):
+        if i + FETCHED < wanted.size:
+            prefetch(places, home(wanted[i + FETCHED], mask))
+            prefetch(ids, max(np.int64(places[home(wanted[i + FETCHED // 2], mask)]), 0))
         place = home(wanted[i], mask)
         while places[place] != FREE and ids[places[place]] != wanted[i]:
             place = (place + 1) & mask
