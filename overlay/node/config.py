@@ -155,7 +155,8 @@ class _Reader:
             raise self.error("damping", f"is {damping!r}: expected 0 with engine {POSET!r}")
         if damping and routing == "static":
             raise self.error("damping", f"is {damping!r}: expected 0 with static routing")
-        merging = self.choice(top.get("merging", "off"), "merging", MERGINGS)
+        given = top.get("merging", "off")
+        merging = self.choice("off" if given is False else given, "merging", MERGINGS)  # YAML's bare off
         if merging != "off" and routing == "static":
             raise self.error("merging", f"is {merging!r}: expected off with static routing")
         budget = top.get("merging_budget", MERGING_BUDGET)

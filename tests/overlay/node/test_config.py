@@ -146,6 +146,7 @@ def test_damping_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
 def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) -> None:
     plain = load(tmp_path, TWO)
     assert (plain.merging, plain.merging_budget) == ("off", 64)
+    assert load(tmp_path, f"{TWO}\nmerging: off\n").merging == "off"
     text = f"{TWO}\nmerging: budget\nmerging_budget: 12\n"
     merging = load(tmp_path, text)
     assert (merging.merging, merging.merging_budget) == ("budget", 12)
