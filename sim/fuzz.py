@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -21,6 +20,7 @@ from covey.overlay.core.mergers import MERGINGS
 from covey.overlay.core.motion import Motion, directions
 from covey.overlay.core.poset_matching import POSET
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.processes import workers
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS
@@ -402,5 +402,5 @@ def fuzz(seeds: Iterable[int], options: Options, *, jobs: int = 1) -> Iterator[O
     if jobs == 1:
         yield from map(partial(play, options=options), seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with workers(jobs) as pool:
         yield from pool.map(partial(play, options=options), seeds, chunksize=5)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from covey.sim.processes import workers
 from covey.sim.scenario import Scenario
 
 
@@ -72,7 +72,7 @@ def play_all(
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Played] = {}
     ordered = sorted(points, key=lambda p: -p.scenario.update_rate)
-    with ProcessPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+    with workers(jobs) as pool:
         for future in as_completed([pool.submit(partial(play, point, folder)) for point in ordered]):
             played = future.result()
             found[played.name] = played
