@@ -6,78 +6,24 @@ from collections import deque
 
 import numpy as np
 import pytest
+from core_ends import QUOTE, drain, events, exchange, meet, pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.control_queue import ControlQueue
-from covey.overlay.core.link import CONTROL_BYTES, CONTROL_IN_FLIGHT, Frame, Hello, Link, LinkError
+from covey.matcher import EventBatch
+from covey.overlay.core.link import CONTROL_IN_FLIGHT, Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import (
-    Acknowledge,
     Advertise,
     Deliver,
     Message,
     Publish,
     Refuse,
-    Subscribe,
     SyncBegin,
     SyncEnd,
     Unadvertise,
     Unsubscribe,
-    Update,
 )
 from covey.overlay.core.size import size_of
-
-QUOTE = EventType("Quote", {"price": "float64"})
-BELOW = parse("price < $limit", QUOTE)
-
-
-def events(first: int, count: int = 1) -> Publish:
-    rows = [{"price": float(i)} for i in range(count)]
-    return Publish(EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first))
-
-
-def update(epoch: int, subscription: int = 1, **values: float) -> Update:
-    return Update(epoch, subscription, values)
-
-
-def pair(**options: int) -> tuple[Link, Link]:
-    """Two ends that have met."""
-    a, b = Link(1, **options), Link(2, **options)
-    meet(a, b)
-    return a, b
-
-
-def meet(a: Link, b: Link) -> tuple[bool, bool]:
-    from_a, from_b = a.hello(), b.hello()
-    return a.resume(from_b), b.resume(from_a)
-
-
-def drain(sender: Link, receiver: Link) -> list[Message]:
-    """All that the sender has to say now, as the receiver gets it."""
-    got: list[Message] = []
-    while (frame := sender.next_frame()) is not None:
-        got += receiver.receive(frame)
-    return got
-
-
-def exchange(a: Link, b: Link) -> tuple[list[Message], list[Message]]:
-    """Frames to and fro until nobody has more to say; what a got, and what b got."""
-    to_a: list[Message] = []
-    to_b: list[Message] = []
-    while True:
-        got_b, got_a = drain(a, b), drain(b, a)
-        to_a += got_a
-        to_b += got_b
-        for link, got in ((a, got_a), (b, got_b)):
-            for message in got:
-                if isinstance(message, Publish | Deliver):
-                    link.consume(size_of(message))
-        for link in (a, b):
-            link.acknowledge()
-        if a.idle and b.idle and not a.acknowledgement_due and not b.acknowledgement_due:
-            return to_a, to_b
-
 
 # --- numbering, acknowledgement, resumption -------------------------------------------------------
 
@@ -256,6 +202,22 @@ def test_a_probe_is_answered_at_once() -> None:
     assert a.next_frame() is None
 
 
+def test_a_link_that_gave_up_starts_afresh_even_if_its_first_answer_is_lost() -> None:
+    a, b = pair(max_control=3)
+    exchange(a, b)
+    a.send(SyncBegin())
+    b.send(SyncBegin())
+    exchange(a, b)
+    for i in range(1, 6):
+        a.send(Unsubscribe(i, i))
+    assert a.give_up_control()
+    lost = b.hello()
+    assert not a.resume(lost)
+    assert meet(a, b) == (False, False)
+    a.send(SyncBegin())
+    assert exchange(a, b)[1] == [SyncBegin()]
+
+
 # --- control and events ---------------------------------------------------------------------------
 
 
@@ -382,155 +344,6 @@ def test_refusals_leave_at_once_and_count_until_they_have_arrived() -> None:
     assert sum(len(b.receive(frame)) for frame in frames if frame is not None) == 20
     exchange(a, b)
     assert (a.idle, a.backlog_control) == (True, 0)
-
-
-# --- latest wins ----------------------------------------------------------------------------------
-
-
-def control(*messages: Message) -> list[Message]:
-    a, b = pair()
-    for message in messages:
-        a.send(message)
-    return drain(a, b)
-
-
-def test_a_link_that_gave_up_starts_afresh_even_if_its_first_answer_is_lost() -> None:
-    a, b = pair(max_control=3)
-    exchange(a, b)
-    a.send(SyncBegin())
-    b.send(SyncBegin())
-    exchange(a, b)
-    for i in range(1, 6):
-        a.send(Unsubscribe(i, i))
-    assert a.give_up_control()
-    lost = b.hello()
-    assert not a.resume(lost)
-    assert meet(a, b) == (False, False)
-    a.send(SyncBegin())
-    assert exchange(a, b)[1] == [SyncBegin()]
-
-
-def test_later_values_replace_waiting_ones() -> None:
-    assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
-        Update(3, 1, {"limit": 2.0, "other": 3.0})
-    ]
-
-
-def test_the_newest_epoch_follows_the_newest_values() -> None:
-    """An acknowledgement of epoch 2 must not say that epoch 1 has taken effect while the values of 3 have
-    not."""
-    assert control(update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0)) == [
-        Update(1, 1, {"limit": 2.0}),
-        Update(2, 2, {"limit": 9.0}),
-        Update(3, 1, {}),
-    ]
-
-
-def test_a_later_message_stands_for_the_newest_epoch() -> None:
-    got = control(
-        update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
-    )
-    assert got == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
-
-
-def test_values_never_pass_what_creates_or_removes_subscriptions() -> None:
-    subscribe = Subscribe(2, 2, BELOW, {"limit": 5.0})
-    messages = [update(1, 1, limit=1.0), subscribe, update(3, 1, limit=2.0), Unsubscribe(4, 1)]
-    assert control(*messages) == messages
-
-
-def test_only_the_newest_acknowledgement_is_sent() -> None:
-    assert control(Acknowledge(1), Acknowledge(2), update(1, limit=1.0), Acknowledge(3)) == [
-        update(1, limit=1.0),
-        Acknowledge(3),
-    ]
-
-
-def test_an_acknowledgement_never_passes_a_refusal() -> None:
-    refusal = Refuse(2, "INVALID_ARGUMENT", "no")
-    assert control(Acknowledge(1), refusal, Acknowledge(2)) == [refusal, Acknowledge(2)]
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=30))
-def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
-    changes: list[tuple[int, str, int]],
-) -> None:
-    expected: dict[int, dict[str, float]] = {}
-    messages: list[Message] = []
-    for epoch, (subscription, name, value) in enumerate(changes, 1):
-        expected.setdefault(subscription, {})[name] = value
-        messages.append(Update(epoch, subscription, {name: value}))
-    seen: dict[int, dict[str, float]] = {}
-    epochs = []
-    got = control(*messages)
-    for message in got:
-        assert isinstance(message, Update)
-        epochs.append(message.epoch)
-        for name, value in message.values.items():
-            assert isinstance(value, int)
-            seen.setdefault(message.subscription_id, {})[name] = value
-    assert seen == expected
-    assert epochs == sorted(set(epochs))
-    assert epochs[-1:] == ([len(changes)] if changes else [])
-    assert len(got) <= 4
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)) | st.none(), max_size=60),
-    st.integers(1, 900),
-    st.integers(1, 900),
-)
-def test_every_frame_ends_at_values_that_were_there_together(
-    steps: list[tuple[int, int] | None], stretch: int, full: int
-) -> None:
-    """None takes a frame. An Update may pass others only within one: else a peer could see that one
-    subscription has given something up before it sees that another has taken it over.
-    """
-    queue = ControlQueue()
-    said: dict[int, int] = {}
-    states: list[dict[int, int]] = [{}]
-    seen: dict[int, int] = {}
-    reached = 0
-    for step in [*steps, *[None] * 70]:
-        if step is None:
-            messages, size = queue.take(full)
-            for message in messages:
-                assert isinstance(message, Update)
-                if message.values:
-                    seen[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
-            reached = next(i for i in range(reached, len(states)) if states[i] == seen)
-            assert size <= max(full, 96) + max(stretch, 96)
-        else:
-            subscription, value = step
-            said[subscription] = value
-            states.append(dict(said))
-            queue.append(Update(len(states), subscription, {"a": value}), stretch)
-    assert seen == said
-    assert len(queue) == 0
-
-
-def test_control_leaves_in_frames_that_the_next_broker_can_handle_meanwhile() -> None:
-    a, b = pair(frames_in_flight=1000)
-    exchange(a, b)
-    updates = [update(i, i, limit=1.0) for i in range(1, 1001)]
-    for message in updates:
-        a.send(message)
-    frames = []
-    while (frame := a.next_frame()) is not None:
-        frames.append(frame)
-    assert [message for frame in frames for message in frame.messages] == updates
-    assert all(sum(size_of(message) for message in frame.messages) <= CONTROL_BYTES for frame in frames)
-    assert len(frames) == -(-1000 // (CONTROL_BYTES // size_of(updates[0])))
-
-
-def test_however_slow_a_link_is_one_update_per_subscription_waits() -> None:
-    """What a frame leaves behind still takes up what comes."""
-    queue = ControlQueue()
-    for epoch in range(1, 10_001):
-        queue.append(update(epoch, epoch % 1000, limit=float(epoch)), 1 << 20)
-        if epoch % 500 == 0:
-            queue.take(1000)
-    assert len(queue) <= 1000
 
 
 # --- two ends over a bad connection ---------------------------------------------------------------
