@@ -180,6 +180,17 @@ def id_array(ids: npt.ArrayLike) -> IdArray:
     return np.ascontiguousarray(found, dtype=np.int64)
 
 
+def check_distinct(ids: IdArray) -> None:
+    """`SubscriptionError` for an id that is there more than once."""
+    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+        ordered = np.sort(ids)
+        repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+        if len(repeated):
+            raise SubscriptionError(
+                f"subscription {int(ordered[repeated[0]])}: given more than once, expected each id once"
+            )
+
+
 def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt.NDArray[np.int64]:
     """Interface numbers, one per subscription; `SubscriptionError` where one is out of range or the count
     is wrong.

@@ -136,7 +136,7 @@ def make_plan(filter: Filter) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
     boxes = structure.boxes()
     if boxes is None:
         return None
-    operands = _Operands(list(lifted))
+    operands = _Operands(list(lifted), lifted=bool(lifted))
     made = tuple([_box(filter.event_type, box, operands) for box in boxes])
     found = operands.operands
     variables = tuple([o if isinstance(o, Variable) else None for o in found])
@@ -168,10 +168,10 @@ class _Operands:
     of a filter as it is, as they come.
     """
 
-    def __init__(self, lifted: list[Operand]) -> None:
-        self.operands = lifted
+    def __init__(self, operands: list[Operand], *, lifted: bool) -> None:
+        self.operands = operands
+        self.lifted = lifted
         self.kinds: dict[int, Kind] = {}
-        self.lifted = bool(lifted)
         self._numbers: dict[Operand, int] = {}
 
     def number(self, operand: Operand, kind: Kind) -> int:
@@ -248,6 +248,6 @@ class _Made:
 @lru_cache(SHARED)
 def _shared_tests(test: Test, column: int, kind: Kind) -> _Made:
     """The tests of a structure's, whose operands are numbered by their names."""
-    operands = _Operands([Variable("1")])
+    operands = _Operands([], lifted=True)
     tests = _tests(test, column, kind, operands)
     return _Made(tuple(tests), tuple(operands.kinds))

@@ -41,7 +41,7 @@ class ClusterEngine(RowEngine):
         return ClusterStore(self.event_type, self._planner, self._threads)
 
     def _match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64]) -> None:
-        self.store.match_bits(keys, bits, int(np.count_nonzero(self._interfaces)))
+        self.store.match_bits(keys, bits, self._interfaces.in_use)
 
 
 class PropagationEngine(ClusterEngine):

@@ -22,19 +22,18 @@ from covey.matcher.engines.cluster_arrays import (
     TEST_WORD,
     WAITING,
 )
-from covey.matcher.engines.cluster_kernels import (
+from covey.matcher.engines.cluster_code_kernels import (
     BOTH,
     EQUAL,
-    FETCHED,
     FIXED,
     HASHED,
     HIGH,
     LOW,
-    choose_ranges,
     code_row,
     high_bound,
     low_bound,
 )
+from covey.matcher.engines.cluster_kernels import FETCHED, choose_ranges
 from covey.matcher.engines.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.kernel import array, frozen, kernel, prefetch
 from covey.matcher.keys import NOTHING

@@ -24,9 +24,6 @@ from covey.matcher.engines.cluster_arrays import (
     BUCKET_TOP,
     BUCKET_ZONES,
     CODE_COUNT,
-    CODE_LINEAR,
-    CODE_START,
-    CODE_TOP,
     GONE,
     LARGEST_BLOCK,
     LARGEST_DIRECTORY,
@@ -60,6 +57,15 @@ from covey.matcher.engines.cluster_arrays import (
     WAITING,
     WANTED,
 )
+from covey.matcher.engines.cluster_code_kernels import (
+    BOTH,
+    FIRST_TEST,
+    HASHED,
+    HIGH,
+    code_row,
+    keep_codes,
+    recall_codes,
+)
 from covey.matcher.engines.cluster_leaf_arrays import IN_LEAF
 from covey.matcher.engines.cluster_leaf_kernels import (
     leaf_order,
@@ -83,16 +89,8 @@ from covey.matcher.engines.cluster_slot_kernels import (
 )
 from covey.matcher.engines.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.kernel import array, frozen, inlined, kernel, prefetch
-from covey.matcher.keys import FIRST, MISSING, NOTHING
 
-EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
 COLUMN_BITS, CLASS_BITS = 9, 6
-FIRST_TEST, HASHED = 4, 5
-"""Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
-first.
-"""
-
-
 AT_ONCE, COUNT, PUT = range(3)
 """Stages of placing rows."""
 IN_LEAVES = 1 << 40
@@ -112,72 +110,6 @@ def first_hash(table):  # type: ignore[no-untyped-def]
     return np.int64(table) * np.int64(-4417276706812531889)
 
 
-# --- keys seen through cuts -----------------------------------------------------------------------
-
-
-@inlined
-def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
-    """The code of a key."""
-    if key == MISSING:
-        return np.int64(0)
-    count = coding[column, CODE_COUNT]
-    start = coding[column, CODE_START]
-    if key > coding[column, CODE_TOP]:
-        return 2 * count + 5
-    if count == 0:
-        return np.int64(3)
-    if coding[column, CODE_LINEAR] != 0:  # all integers from the first cut to the last
-        if key < cuts[start]:
-            return np.int64(3)
-        if key > cuts[start + count - 1]:
-            return 2 * count + 3
-        return 2 * (key - cuts[start]) + 4
-    at, left = start, count
-    while left > 1:
-        half = left >> 1
-        if cuts[at + half - 1] < key:
-            at += half
-        left -= half
-    if cuts[at] < key:
-        return 2 * (at - start) + 5
-    return 2 * (at - start) + (4 if cuts[at] == key else 3)
-
-
-@inlined
-def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a low end: one below all keys where it is open, so that no event is in doubt there."""
-    return np.int64(2) if bound == FIRST else code_of(coding, cuts, column, bound)
-
-
-@inlined
-def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a high end: where it is open, one above all keys but NaN."""
-    if bound == coding[column, CODE_TOP]:
-        return 2 * coding[column, CODE_COUNT] + 4
-    return code_of(coding, cuts, column, bound)
-
-
-@inlined
-def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    line = SIGN_TESTS + TEST_FIELDS * test
-    shape = store.signatures[signature, line + TEST_SHAPE]
-    if shape == HIGH:
-        return np.int64(FIRST)
-    return store.bounds[place + store.signatures[signature, line + TEST_WORD]]
-
-
-@inlined
-def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    line = SIGN_TESTS + TEST_FIELDS * test
-    shape = store.signatures[signature, line + TEST_SHAPE]
-    if shape == LOW:
-        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
-    word = store.bounds[place + store.signatures[signature, line + TEST_WORD] + (1 if shape == BOTH else 0)]
-    if shape <= FIXED and word == NOTHING:
-        return np.int64(MISSING)
-    return word
-
-
 # --- where a row belongs --------------------------------------------------------------------------
 
 
@@ -190,31 +122,6 @@ def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
     while reaches[chosen] < width:
         chosen += ranges
     return chosen
-
-
-@inlined
-def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The codes of a row's tests, to scratch[HASHED + 2 * test] and the word behind; NEVER where nothing
-    passes.
-    """
-    signature = store.rows[row, ROW_SIGNATURE]
-    place = store.rows[row, ROW_PLACE]
-    line = store.signatures[signature]
-    for test in range(line[SIGN_SIZE]):
-        column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-        if column >= NARROW_COLUMNS:
-            continue
-        low = low_bound(store, signature, place, test)
-        high = high_bound(store, signature, place, test)
-        at = HASHED + 2 * test
-        if low > high:
-            scratch[at], scratch[at + 1] = NEVER, 0
-        else:
-            scratch[at] = code_of_low(store.coding, store.cuts, column, low)
-            if low == high and low != FIRST:
-                scratch[at + 1] = scratch[at]
-            else:
-                scratch[at + 1] = code_of_high(store.coding, store.cuts, column, high)
 
 
 @inlined
@@ -447,24 +354,6 @@ def take_out(store, row):  # type: ignore[no-untyped-def]
     store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
     if not leave_slot(store, bucket, block, place):
         drop_bucket(store, bucket)
-
-
-@inlined
-def keep_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
-    """Write the codes of a row from scratch to codes[kept], as far as these reach."""
-    for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
-        codes[kept, c] = scratch[HASHED + c]
-
-
-@inlined
-def recall_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
-    """The codes of a row to scratch, from codes[kept] where these reach far enough."""
-    words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
-    if words > codes.shape[1]:
-        code_row(store, row, scratch)
-        return
-    for c in range(words):
-        scratch[HASHED + c] = codes[kept, c]
 
 
 @kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))

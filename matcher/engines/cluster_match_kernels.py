@@ -36,14 +36,8 @@ from covey.matcher.engines.cluster_arrays import (
     TABLE_WIDTH,
     TABLES,
 )
-from covey.matcher.engines.cluster_kernels import (
-    BOTH,
-    HIGH,
-    LOW,
-    code_of,
-    first_hash,
-    mix,
-)
+from covey.matcher.engines.cluster_code_kernels import BOTH, HIGH, LOW, code_of
+from covey.matcher.engines.cluster_kernels import first_hash, mix
 from covey.matcher.engines.cluster_leaf_arrays import LEAF, LEAF_ROWS, RECORD
 from covey.matcher.engines.cluster_leaf_match_kernels import (
     LEAF_BUFFERS,

@@ -22,7 +22,8 @@ from covey.matcher.engines.cluster_arrays import (
     TEST_FIELDS,
     TEST_SHAPE,
 )
-from covey.matcher.engines.cluster_kernels import BOTH, EQUAL, is_hashed
+from covey.matcher.engines.cluster_code_kernels import BOTH, EQUAL
+from covey.matcher.engines.cluster_kernels import is_hashed
 from covey.matcher.kernel import array, frozen, inlined, kernel
 
 USE_SCHEMA, USE_RANGED, USE_HEAD, USE_LEFT = 0, 1, 2, 5

@@ -21,7 +21,7 @@ from covey.matcher.engines.cluster_arrays import (
     TEST_COLUMN,
     TEST_FIELDS,
 )
-from covey.matcher.engines.cluster_kernels import high_bound, low_bound
+from covey.matcher.engines.cluster_code_kernels import high_bound, low_bound
 from covey.matcher.engines.cluster_leaf_arrays import RECORD
 from covey.matcher.engines.cluster_leaf_match_kernels import combine_bitmaps, compare_codes
 from covey.matcher.engines.cluster_slot_kernels import capacity_of, column_at, low_at, row_at, tests_of

@@ -24,6 +24,7 @@ from covey.matcher.engines import cluster_kernels as k
 from covey.matcher.engines import cluster_leaf_arrays as f
 from covey.matcher.engines import cluster_match_kernels as m
 from covey.matcher.engines import row_kernels as r
+from covey.matcher.engines.cluster_code_kernels import HASHED
 from covey.matcher.engines.cluster_coding import Coding
 from covey.matcher.engines.cluster_leaves import empty_leaves, is_sparse, leaf_buffers, with_room
 from covey.matcher.engines.cluster_planning import Planner
@@ -113,7 +114,7 @@ class ClusterStore(RowStore):
         self._words = Stretches()
         self.workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.scratch = np.zeros(k.HASHED + 16, dtype=np.int64)
+        self.scratch = np.zeros(HASHED + 16, dtype=np.int64)
         coding = Coding.without_cuts(self._tops)
         self.store = a.Store(
             state=np.zeros(a.STATE, dtype=np.int64),
@@ -158,7 +159,7 @@ class ClusterStore(RowStore):
             wider = np.zeros((lines, max(width, old.shape[1])), dtype=np.int32)
             wider[: len(old), : old.shape[1]] = old
             self.store = self.store._replace(signatures=wider)
-            self.scratch = np.zeros(k.HASHED + 2 * wider.shape[1], dtype=np.int64)
+            self.scratch = np.zeros(HASHED + 2 * wider.shape[1], dtype=np.int64)
         tests: list[int] = []
         words = 0
         for column, shape in zip(columns, shapes, strict=True):
@@ -213,23 +214,14 @@ class ClusterStore(RowStore):
             chosen = rows if count == len(rows) else rows[self.signatures_of(rows) == signature]
             self._words.give(self.arrays.rows[chosen, r.ROW_PLACE].astype(np.int64), max(words, 1))
 
-    def write(self, rows: Numbers, part: int, values: Keys) -> None:
-        """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end, in
-        this order; `settle` must follow.
-        """
-        self._write(rows, [part], values.reshape(1, -1))
-
     def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        """Give rows several bounds, values[p, i] for parts[p] as in `write`, and settle them; their plans may
-        differ.
+        """Give rows several bounds, values[p, i] for parts[p]: 1 + 2t is test t's low end, 2 + 2t its high
+        end, in this order.
         """
-        self._write(rows, parts, values)
-        self.settle(rows)
-
-    def _write(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         s, numbers = self.store, np.array(parts, dtype=np.int64)
         b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values, self.moves)
         self._written += len(rows)
+        self.settle(rows)
 
     def settle(self, rows: Numbers) -> None:
         """Bring rows to where their new bounds belong; most stay, with new codes."""
@@ -241,8 +233,7 @@ class ClusterStore(RowStore):
             self._make_room()
 
     def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
-        self.write(rows, 1 + 2 * test, lows[test])
-        self.write(rows, 2 + 2 * test, highs[test])
+        raise AssertionError("the cluster engine writes bounds at once")
 
     def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         lows = np.empty((tests, len(rows)), dtype=np.int64)

@@ -4,7 +4,7 @@ any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,8 +16,8 @@ from covey.matcher.filter import Filter
 from covey.matcher.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
 from covey.matcher.values import Family
 
-Write = tuple[int, int, Variable, Kind, bool, bool]
-"""A bound written in place: box, part of the row, operand, kind, strict, and whether it is a low end."""
+Write = tuple[int, int, Variable, Kind, bool]
+"""A bound written in place: box, part of the row (odd for a low end), operand, kind, strict."""
 
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
 """What the values of some variables are, and what they write; plans that write the same share it."""
@@ -45,13 +45,9 @@ class Shared:
         names = tuple(values)
         if names not in self.writes:
             changed = self.plan.operands_of(set(names))
-            families = [self.plan.filter.family(name) for name in names]
-            still = not changed & self.plan.coded and not any(moves(box, changed) for box in self.plan.boxes)
-            self.writes[names] = (
-                _same((tuple(families), tuple(_changes(self.plan, changed))))
-                if None not in families and still
-                else None
-            )
+            known = all(self.plan.filter.family(name) is not None for name in names)
+            still = known and not any(moves(box, changed) for box in self.plan.boxes)
+            self.writes[names] = _same(writes_of(self.plan, names)) if still else None
         return self.writes[names]
 
 
@@ -113,11 +109,20 @@ def moves(plan: BoxPlan, changed: frozenset[int]) -> bool:
     return any(text.operand in changed for text in plan.texts)
 
 
+def writes_of(plan: Plan, names: Collection[str]) -> Writes:
+    """What values of these variables write in the boxes whose rows stay."""
+    families = tuple([plan.filter.family(name) for name in names])
+    changed = plan.operands_of(set(names))
+    return families, tuple(_changes(plan, changed))
+
+
 def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
     for box, box_plan in enumerate(plan.boxes):
+        if moves(box_plan, changed):
+            continue
         for t, test in enumerate(box_plan.tests):
             for side, part in ((test.lower, 1 + 2 * t), (test.upper, 2 + 2 * t)):
                 if side is not None and side.operand in changed:
                     variable = plan.variables[side.operand]
                     assert variable is not None
-                    yield box, part, variable, test.kind, side.strict, part % 2 == 1
+                    yield box, part, variable, test.kind, side.strict

@@ -18,10 +18,10 @@ import pyarrow as pa
 from covey.matcher.batch import EventBatch
 from covey.matcher.columns import Columns
 from covey.matcher.engine import (
-    MAX_INTERFACE,
     Column,
     Engine,
     IdArray,
+    check_distinct,
     create_engine,
     id_array,
     interface_array,
@@ -31,12 +31,12 @@ from covey.matcher.engines.bounds import Operands, Sides, box_bounds, high_bound
 from covey.matcher.engines.extremes import Extremes, is_inner
 from covey.matcher.engines.id_kernels import UNORDERED
 from covey.matcher.engines.ids import IdMap
-from covey.matcher.engines.plans import Plans, Writes, moves
+from covey.matcher.engines.interfaces import Interfaces
+from covey.matcher.engines.plans import Plans, Shared, Writes, moves, writes_of
 from covey.matcher.engines.row_kernels import (
     INTERFACE_MASK,
     ROW_INTERFACE,
     ROW_PLAN,
-    count_interfaces,
     describe_rows,
 )
 from covey.matcher.engines.row_report import explain_rows
@@ -45,7 +45,7 @@ from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import Scalar
 from covey.matcher.filter import Filter
-from covey.matcher.keys import FIRST, LAST, Keys, lower_key, upper_key
+from covey.matcher.keys import Keys, lower_key, upper_key
 from covey.matcher.operands import (
     Values,
     check_columns,
@@ -74,8 +74,7 @@ class RowEngine(Engine):
         )
         self._extremes = Extremes()
         self._sharing = 0  # subscriptions of several rows
-        self._interfaces = np.zeros(64, dtype=np.int64)  # subscriptions per interface, those beyond left out
-        self._highest_interface = 0
+        self._interfaces = Interfaces()  # those of subscriptions beyond the cap are not counted
         self._collect_at = 1024
 
     def _new_plans(self) -> Plans:
@@ -113,14 +112,14 @@ class RowEngine(Engine):
         else:
             self._add_rows(*found, wanted, checked, interfaces)
         highest = interface if isinstance(interface, int) else int(interfaces.max())
-        self._highest_interface = max(self._highest_interface, highest)
+        self._interfaces.highest = max(self._interfaces.highest, highest)
 
     def _check_new(self, wanted: IdArray) -> None:
         ids = self.store.arrays.ids
         first = self._ids.first_known(ids, wanted)
         repeated = [int(wanted[first])] if first >= 0 else []
         if first == UNORDERED:
-            _check_distinct(wanted)
+            check_distinct(wanted)
             repeated = wanted[self._ids.find(ids, wanted) >= 0].tolist()[:1]
         if self.beyond is not None and not repeated:
             repeated = [i for i in wanted.tolist() if i in self.beyond]
@@ -158,7 +157,7 @@ class RowEngine(Engine):
                 self._note_extremes(box_plan, box, firsts, operands, None)
         shared.users += len(ids)
         self._sharing += len(ids) if each > 1 else 0
-        self._count_interfaces(interfaces, 1)
+        self._interfaces.count(interfaces, 1)
 
     def _operands(
         self,
@@ -181,11 +180,13 @@ class RowEngine(Engine):
             assert value is not None
             found[number] = value
             if number in plan.coded:
-                strings = self.columns.strings
-                found[~number] = (
-                    strings.codes(value) if isinstance(value, pa.Array) else strings.code(str(value))
-                )
+                found[~number] = self._codes(value)
         return found
+
+    def _codes(self, value: Values) -> Values:
+        """The codes of strings."""
+        strings = self.columns.strings
+        return strings.codes(value) if isinstance(value, pa.Array) else strings.code(str(value))
 
     def _insert_box(self, plan: BoxPlan, sides: Sides, rows: Numbers, operands: Operands) -> bool:
         """Insert the rows of one box; returns whether no bound can be one of the extremes."""
@@ -251,13 +252,6 @@ class RowEngine(Engine):
                         if not harmless[side.operand]:
                             self._extremes.note(firsts, (box, place, is_lower), value, side.strict)
 
-    def _count_interfaces(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
-        """Count subscriptions by interface, `sign` each."""
-        while not count_interfaces(interfaces, sign, self._interfaces):
-            grown = np.zeros(min(2 * int(interfaces.max()) + 2, MAX_INTERFACE + 1), dtype=np.int64)
-            grown[: len(self._interfaces)] = self._interfaces
-            self._interfaces = grown
-
     def _interfaces_of(self, rows: Numbers) -> npt.NDArray[np.int64]:
         found: npt.NDArray[np.int64] = self.store.arrays.rows[rows, ROW_INTERFACE].astype(np.int64)
         return found & INTERFACE_MASK
@@ -266,7 +260,7 @@ class RowEngine(Engine):
 
     def remove_many(self, ids: npt.ArrayLike) -> None:
         wanted = id_array(ids)
-        _check_distinct(wanted)
+        check_distinct(wanted)
         firsts = self._find(wanted)
         if self.beyond is not None:
             self.beyond.remove_many(wanted[firsts < 0])
@@ -275,7 +269,7 @@ class RowEngine(Engine):
             return
         arrays = self.store.arrays
         self._ids.leave(arrays.ids, firsts)
-        self._count_interfaces(self._interfaces_of(firsts), -1)
+        self._interfaces.count(self._interfaces_of(firsts), -1)
         self._extremes.forget(firsts)
         for number, positions in self._by_plan(firsts):
             plan = self.plans[number].plan
@@ -304,9 +298,7 @@ class RowEngine(Engine):
         if len(firsts) == 1 or (numbers == numbers[0]).all():
             yield int(numbers[0]), None
             return
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        for positions in np.split(order, cuts):
+        for positions in _alike(numbers):
             yield int(numbers[positions[0]]), positions
 
     def _find(self, wanted: IdArray) -> Numbers:
@@ -327,7 +319,7 @@ class RowEngine(Engine):
             self._update_many(wanted, values)
 
     def _update_many(self, wanted: IdArray, values: Mapping[str, Scalar | Column]) -> None:
-        _check_distinct(wanted)
+        check_distinct(wanted)
         firsts = self._find(wanted)
         for name, given in values.items():
             if is_column(given) and len(given) != len(wanted):
@@ -337,75 +329,67 @@ class RowEngine(Engine):
         outside = np.flatnonzero(firsts < 0)
         inside = np.flatnonzero(firsts >= 0) if len(outside) else None
         changes = []
-        for numbers, positions in (
+        for shared, positions in (
             self._by_writes(firsts if inside is None else firsts[inside], values)
             if len(outside) < len(wanted)
             else ()
         ):
-            plan = self.plans[numbers[0]].plan
+            plan = shared.plan
             if inside is not None:
                 positions = inside if positions is None else inside[positions]
             chosen = firsts if positions is None else firsts[positions]
             given_here = values if positions is None else part_of(values, positions)
             self._check_names(plan, int(wanted[0 if positions is None else positions[0]]), values)
             checked = check_columns(plan.filter, given_here, len(chosen), partial=True)
-            changes.append((numbers, chosen, checked))
+            changes.append((shared, chosen, checked))
         if self.beyond is not None:  # which changes nothing if something is wrong
             self.beyond.update_many(wanted[outside], part_of(values, outside))
         self._collect_codes()
-        for numbers, chosen, checked in changes:
-            if not self._write_rows(self.plans[numbers[0]].in_place(values), chosen, checked):
-                for number, positions in self._by_plan(chosen):
-                    some = positions is not None
-                    self._update_rows(
-                        self.plans[number].plan,
-                        chosen[positions] if some else chosen,
-                        {name: _part(value, positions) if some else value for name, value in checked.items()},
-                    )
+        for shared, chosen, checked in changes:
+            writes = shared.in_place(values)
+            if writes is None:
+                self._move_rows(shared.plan, chosen, checked)
+            else:
+                self._write_rows(writes, chosen, checked)
 
     def _by_writes(
         self, firsts: Numbers, values: Mapping[str, object]
-    ) -> Iterator[tuple[list[int], Numbers | None]]:
-        """(plans that these values write the same in, or one alone; positions in `firsts`, or None for all of
-        them)
+    ) -> Iterator[tuple[Shared, Numbers | None]]:
+        """(one of the plans that these values write the same in, or a plan whose rows move; positions in
+        `firsts`, or None for all of them)
         """
         of_rows = self.store.arrays.rows[firsts, ROW_PLAN]
         numbers = [int(of_rows[0])] if (of_rows == of_rows[0]).all() else np.unique(of_rows).tolist()
-        groups: dict[tuple[int, int], list[int]] = {}
+        groups: dict[int, list[int]] = {}
         for number in numbers:
             writes = self.plans[number].in_place(values)
-            groups.setdefault((id(writes), 0 if writes else number), []).append(number)
+            groups.setdefault(id(self.plans[number] if writes is None else writes), []).append(number)
         if len(groups) == 1:
-            yield numbers, None
+            yield self.plans[numbers[0]], None
             return
         group_of = np.zeros(len(self.plans), dtype=np.int64)
         for group, members in enumerate(groups.values()):
             group_of[members] = group
-        of_rows = group_of[of_rows]
-        order = np.argsort(of_rows, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(of_rows[order])) + 1)
-        yield from zip(groups.values(), parts, strict=True)
+        for members, positions in zip(groups.values(), _alike(group_of[of_rows]), strict=True):
+            yield self.plans[members[0]], positions
 
-    def _write_rows(self, writes: Writes | None, firsts: Numbers, values: dict[str, Values]) -> bool:
-        """Write new bounds of subscriptions of plans that share these writes; False, and nothing done, where
-        rows have to move, or a bound is one of the extremes.
-        """
-        if writes is None:
-            return False
+    def _write_rows(self, writes: Writes, firsts: Numbers, values: dict[str, Values]) -> None:
+        """Write new bounds of subscriptions of plans that share these writes."""
         parts: dict[int, list[int]] = {}
         bounds: dict[int, list[int | Keys]] = {}
-        for box, part, variable, kind, strict, is_lower in writes[1]:
+        for box, part, variable, kind, strict in writes[1]:
             value = evaluate_column(variable, kind, values[variable.name])
-            if kind is Kind.INT64 and (self._extremes or not is_inner(value)):
-                return False
+            if kind is Kind.STRING:
+                value = self._codes(value)
+            elif kind is Kind.INT64 and (self._extremes or not is_inner(value)):
+                self._extremes.note(firsts, (box, (part - 1) // 2, part % 2 == 1), value, strict)
             parts.setdefault(box, []).append(part)
-            bounds.setdefault(box, []).append((lower if is_lower else upper)(kind, value, strict))
+            bounds.setdefault(box, []).append((lower if part % 2 else upper)(kind, value, strict))
         for box, numbers in parts.items():
             matrix = np.empty((len(numbers), len(firsts)), dtype=np.int64)
             for line, bound in zip(matrix, bounds[box], strict=True):
                 line[:] = bound
             self.store.write_parts(firsts + box, numbers, matrix)
-        return True
 
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
@@ -420,13 +404,12 @@ class RowEngine(Engine):
         _, changes = writes
         checked = shared.plan.filter.check_values(values, partial=True)
         bounds = []
-        for _, _, variable, kind, strict, is_lower in changes:
+        for _, part, variable, kind, strict in changes:
             value = normal(kind, affine(variable, checked[variable.name]))
-            bound = lower_key(kind, value, strict) if is_lower else upper_key(kind, value, strict)
-            if kind is Kind.INT64 and (self._extremes or bound <= FIRST or bound >= LAST):
+            if kind is Kind.STRING or (kind is Kind.INT64 and (self._extremes or not is_inner(value))):
                 self._update_many(one_id(subscription_id), values)
                 return
-            bounds.append(bound)
+            bounds.append((lower_key if part % 2 else upper_key)(kind, value, strict))
         for box in {change[0]: None for change in changes}:
             mine = [(part, bound) for (of, part, *_), bound in zip(changes, bounds, strict=True) if of == box]
             column = np.array([bound for _, bound in mine], dtype=np.int64).reshape(-1, 1)
@@ -444,24 +427,15 @@ class RowEngine(Engine):
                     f"variable ${name} is unknown: subscription {subscription_id} has {known}"
                 )
 
-    def _update_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
+    def _move_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
+        """Give subscriptions of one plan new values, some of which change what rows test."""
         changed = plan.operands_of(set(values))
         operands = self._operands(plan, (), values, changed)
         for box, box_plan in enumerate(plan.boxes):
             if moves(box_plan, changed):
                 self._move(box_plan, firsts + box, operands, changed)
-            else:
-                for t, test in enumerate(box_plan.tests):
-                    if test.lower is not None and test.lower.operand in changed:
-                        self._write(firsts + box, 1 + 2 * t, low_bounds(test, test.lower, operands))
-                    if test.upper is not None and test.upper.operand in changed:
-                        self._write(firsts + box, 2 + 2 * t, high_bounds(test, test.upper, operands))
-                self.store.settle(firsts + box)
-            self._note_extremes(box_plan, box, firsts, operands, changed)
-
-    def _write(self, rows: Numbers, part: int, bounds: int | Keys) -> None:
-        values = bounds if isinstance(bounds, np.ndarray) else np.full(len(rows), bounds, dtype=np.int64)
-        self.store.write(rows, part, values)
+                self._note_extremes(box_plan, box, firsts, operands, changed)
+        self._write_rows(writes_of(plan, values), firsts, values)
 
     def _move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
         """Take rows out and put them in again where their new texts belong."""
@@ -515,7 +489,7 @@ class RowEngine(Engine):
 
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
         keys, doubtful = self.columns.encode(self._check(batch))
-        bits = np.zeros((len(batch), self._highest_interface // 64 + 1), dtype=np.uint64)
+        bits = np.zeros((len(batch), self._interfaces.highest // 64 + 1), dtype=np.uint64)
         self._match_bits(keys, bits)
         if len(doubtful) and self._extremes:
             offsets, ids = self.match(batch.take(doubtful))
@@ -611,21 +585,10 @@ class RowEngine(Engine):
         return "\n".join([verdict, *explain_rows(self.store, self.columns, plan, first, keys[0])])
 
 
-def _part(value: Values, positions: Numbers | None) -> Values:
-    """The values of some subscriptions."""
-    if isinstance(value, np.ndarray):
-        return value[positions]
-    return value.take(pa.array(positions)) if isinstance(value, pa.Array) else value
-
-
-def _check_distinct(ids: IdArray) -> None:
-    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
-        ordered = np.sort(ids)
-        repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if len(repeated):
-            raise SubscriptionError(
-                f"subscription {int(ordered[repeated[0]])}: given more than once, expected each id once"
-            )
+def _alike(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
+    """The positions of each number, by ascending numbers."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
 
 
 def _together(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:

@@ -170,26 +170,18 @@ class RowStore(ABC):
         found, counts = np.unique(signatures, return_counts=True)
         return list(zip(found.tolist(), counts.tolist(), strict=True))
 
-    def write(self, rows: Numbers, part: int, values: Keys) -> None:
-        """Give rows of one plan another bound: part 1 + 2t is test t's low end, 2 + 2t its high end."""
-        test = (part - 1) // 2
-        lows, highs = self._read(rows, self.tests_of(rows))
-        (lows if part % 2 else highs)[test] = values
-        self._change(rows, test, lows, highs)
-
     def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        """Give rows several bounds, values[p, i] for parts[p] as in `write`, and settle them; their plans may
-        differ, but not in the tests that these parts are of.
+        """Give rows several bounds, values[p, i] for parts[p]: 1 + 2t is test t's low end, 2 + 2t its high
+        end, in this order. Their plans may differ, but not in the tests that these parts are of.
         """
         signatures = self.signatures_of(rows)
         for signature in np.unique(signatures).tolist():
             chosen = np.flatnonzero(signatures == signature)
+            lows, highs = self._read(rows[chosen], len(self.columns_of[signature]))
             for part, line in zip(parts, values, strict=True):
-                self.write(rows[chosen], part, line[chosen])
-            self.settle(rows[chosen])
-
-    def settle(self, rows: Numbers) -> None:  # noqa: B027 - most structures follow each bound at once
-        """All bounds of these rows that a change writes have been written."""
+                test = (part - 1) // 2
+                (lows if part % 2 else highs)[test] = line[chosen]
+                self._change(rows[chosen], test, lows, highs)
 
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         """lows[tests, n] and highs[tests, n] of rows that have so many tests."""

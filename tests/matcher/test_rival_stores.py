@@ -128,8 +128,7 @@ class Model:
             fresh = [interval(self.choose, columns[test]) for _ in rows]
             for end in (0, 1):
                 values = np.array([each[end] for each in fresh], dtype=np.int64)
-                self.store.write(rows, 1 + 2 * test + end, values)
-            self.store.settle(rows)
+                self.store.write_parts(rows, [1 + 2 * test + end], values.reshape(1, -1))
             for row, each in zip(rows.tolist(), fresh, strict=True):
                 self.rows[row][1][test] = each
 
