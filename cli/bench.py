@@ -152,7 +152,10 @@ def match(
     """
     from covey.cli.bench_match import run
     from covey.sim.bench.match_report import draw, markdown
+    from covey.sim.extras import need
 
+    if drawing is not None:
+        need("--draw", "matplotlib")
     results = run(
         workload,
         parameters or [],

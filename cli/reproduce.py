@@ -36,9 +36,13 @@ def reproduce(
     from rich.console import Console
 
     from covey.cli.progress import compile_once, progress
+    from covey.sim.extras import need
     from covey.sim.reproduce import PAPERS, Plan
     from covey.sim.reproduce import reproduce as run
 
+    if out is not None:
+        need("a plot", "matplotlib")
+        make(out)
     if paper in PAPERS:
         compile_once()
     with progress() as say:
@@ -80,17 +84,27 @@ def _table(finding: Finding) -> object:
     return table
 
 
-def write(report: Report, folder: Path) -> None:
-    """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure.
+def make(folder: Path) -> None:
+    """Make the folder of a report. Raises `CoveyError` where it cannot be made."""
+    from covey.matcher import CoveyError
 
-    Raises `CoveyError` for a folder that cannot be written.
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure, into a folder.
+
+    Raises `CoveyError` where it cannot be written.
     """
     from covey.matcher import CoveyError
     from covey.sim.report import write_report
     from covey.sim.reproduce.page import page, plot
 
+    make(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
         write_report(folder / "report.html", page(report))
         for finding in report.findings:

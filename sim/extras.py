@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from covey.matcher.errors import CoveyError
 
 EXTRAS = {
@@ -22,3 +24,12 @@ def missing(what: str, error: ModuleNotFoundError) -> Exception:
     if package is None:
         return error
     return CoveyError(f"{what} needs {package}: `pip install '.[sim]'` in the clone")
+
+
+def need(what: str, *modules: str) -> None:
+    """Raise what `missing` says unless all `modules` are there; asked before long work that ends in them."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ModuleNotFoundError as error:
+            raise missing(what, error) from None

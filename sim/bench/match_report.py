@@ -8,7 +8,7 @@ from statistics import median
 
 from covey.matcher.errors import CoveyError
 from covey.sim.bench.match import Result
-from covey.sim.extras import missing
+from covey.sim.extras import need
 
 _COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("events/s", lambda r: f"{median(r.rates):,.0f}"),
@@ -67,13 +67,12 @@ def draw(results: list[Result], path: Path) -> None:
 
     The file's ending says its form (.svg, .png, .pdf); `CoveyError` for one that cannot be drawn or written.
     """
-    try:
-        import matplotlib
+    need("--draw", "matplotlib")
+    import matplotlib
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ModuleNotFoundError as error:
-        raise missing("--draw", error) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
     across = min(3, len(workloads))

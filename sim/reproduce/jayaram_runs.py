@@ -208,6 +208,9 @@ def play_experiments(
     """Play every point, leave its trace in `folder`, and compute its metrics. `SparkError` where Spark does
     not start.
     """
+    # Loaded late, as workers need none of it, but first here: a missing package is told before the runs.
+    from covey.sim.metrics import summarise
+
     points: dict[tuple[str, str, float], Point] = {}
     for e in planned:
         for system in e.systems:
@@ -217,8 +220,6 @@ def play_experiments(
                 points[e.key, system, rate] = Point(name, scenario)
     played = play_all(list(points.values()), folder, lambda words, done: say(words, 0.9 * done))
     say("computing metrics", 0.9)
-    from covey.sim.metrics import summarise
-
     names = {point.name: key for key, point in points.items()}
     paths = [folder / f"{point.name}.parquet" for point in points.values()]
     summaries = {names[summary["run"]]: summary for summary in summarise(paths)}

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from covey.sim.driver import Run
 from covey.sim.processes import workers
 from covey.sim.scenario import Scenario
+from covey.sim.simulator import Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,6 @@ class Played:
 
 def play(point: Point, folder: Path) -> Played:
     """Play one point; its trace is `folder`/NAME.parquet."""
-    from covey.sim.driver import Run
-    from covey.sim.simulator import Measured
-
     run = Run(point.scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
     before: list[int] = []

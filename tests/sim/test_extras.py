@@ -34,26 +34,29 @@ def test_the_extra_is_the_one_that_the_project_declares() -> None:
 
 def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
     five = str(ROOT / "examples" / "five.yaml")
+    sweep = str(ROOT / "examples" / "sweep.yaml")
+    out = ["--out", str(tmp_path / "out")]
     (tmp_path / "scenario.yaml").write_text("brokers: 3\n")
-    needed = {
-        "covey demo": ("bokeh-sampledata", []),
-        "covey sim": ("networkx", []),
-        "covey sim fuzz": ("networkx", ["--seed", "1"]),
-        "covey topology make": ("networkx", ["line"]),
-        "covey topology check": ("networkx", [five]),
-        "covey metrics": ("pyspark", [str(tmp_path)]),
-        "covey sweep": ("pyspark", [str(ROOT / "examples" / "sweep.yaml"), "--out", str(tmp_path / "out")]),
-        "covey bench control": ("networkx", []),
-        "covey bench scenario": ("networkx", [str(tmp_path / "scenario.yaml")]),
-        "covey reproduce": ("networkx", ["jayaram", "--quick"]),
-    }
-    lines = json.dumps([[*command.split()[1:], *words] for command, (_, words) in needed.items()])
-    done = subprocess.run([sys.executable, "-c", SCRIPT, lines], capture_output=True, text=True, check=False)
+    needed = [
+        (["demo"], "a replay of quotes", "bokeh-sampledata"),
+        (["sim"], "covey sim", "networkx"),
+        (["sim", "fuzz", "--seed", "1"], "covey sim fuzz", "networkx"),
+        (["topology", "make", "line"], "covey topology make", "networkx"),
+        (["topology", "check", five], "covey topology check", "networkx"),
+        (["metrics", str(tmp_path)], "covey metrics", "pyspark"),
+        (["sweep", sweep, *out], "covey sweep", "pyspark"),
+        (["bench", "control"], "covey bench control", "networkx"),
+        (["bench", "scenario", str(tmp_path / "scenario.yaml")], "covey bench scenario", "networkx"),
+        (["bench", "match", "--draw", str(tmp_path / "curves.svg")], "--draw", "matplotlib"),
+        (["reproduce", "jayaram", "--quick"], "covey reproduce", "networkx"),
+        (["reproduce", "fabret", "--quick", *out], "a plot", "matplotlib"),
+    ]
+    lines = json.dumps([words for words, _, _ in needed])
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, lines], capture_output=True, text=True, check=False, timeout=100
+    )
     assert done.returncode == 0, done.stderr
-    for (command, (package, _)), told in zip(
-        needed.items(), json.loads(done.stdout.splitlines()[-1]), strict=True
-    ):
-        what = "a replay of quotes" if command == "covey demo" else command
+    for (_, what, package), told in zip(needed, json.loads(done.stdout.splitlines()[-1]), strict=True):
         assert told == [1, f"covey: {what} needs {package}: `pip install '.[sim]'` in the clone"]
 
 

@@ -100,6 +100,17 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         write(Report("fabret", "", "quick", []), tmp_path / "file")
 
 
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("covey.sim.reproduce.reproduce", lambda paper, *_: started.append(paper))
+    (tmp_path / "file").write_text("")
+    assert run("reproduce", "fabret", "--quick", "--out", str(tmp_path / "file")) == 1
+    assert f"covey: --out {tmp_path / 'file'}: " in capsys.readouterr().err
+    assert not started
+
+
 def test_engines_that_are_missing_are_left_out() -> None:
     wanted = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
     assert find_engines(wanted, Boolean()) == {"a": "scan", "c": "counting"}
