@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from operator import itemgetter
 
 from covey.matcher.evaluation import passes
 from covey.matcher.event_type import EventType, Kind
@@ -27,7 +25,6 @@ from covey.matcher.expression import (
     Operand,
     Operator,
     Predicate,
-    Variable,
 )
 from covey.matcher.intervals import LINES, Cut
 
@@ -36,11 +33,6 @@ CONJUNCTION_CAP = 64
 
 PREDICATE_CAP = 4096
 """The most predicates of a normal form, counted with their operands; beyond, the tree is the better form."""
-
-SHARED = 1 << 12
-"""Parts of structures that are kept to be shared: structures have most of their parts in common, and what is
-made once for each is what the garbage collector looks at again and again.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +142,6 @@ def _size(expression: Expression) -> int:
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
     """The boxes of a checked expression, or None when it is over a cap."""
-    plain = _plain_box(event_type, expression)
-    if plain is not None:
-        return (plain,)
     if _size(expression) > PREDICATE_CAP:
         return None
     forms = conjunctions(expression)
@@ -171,43 +160,10 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
     return tuple(boxes)
 
 
-def _plain_box(event_type: EventType, expression: Expression) -> Box | None:
-    """The box of a conjunction of intervals between variables, each of another attribute: by far the most
-    usual structure; None for any other expression.
-    """
-    parts = expression.parts if isinstance(expression, And) else (expression,)
-    if len(parts) > CONJUNCTION_CAP:
-        return None
-    tests: list[tuple[int, Test]] = []
-    for part in parts:
-        if part.__class__ is not Predicate or not _asks_variables(part):
-            return None
-        test = _only_test(part, event_type.attributes[part.attribute])
-        if test is None:
-            return None
-        tests.append((event_type.index(part.attribute), test))
-    if len({column for column, _ in tests}) < len(tests):
-        return None
-    return tuple([test for _, test in sorted(tests, key=itemgetter(0))])
-
-
-@lru_cache(SHARED)
-def _only_test(predicate: Predicate, kind: Kind) -> Test | None:
-    """The one test that a predicate with variables is, if it is one."""
-    choice = _shared_alternatives(predicate, kind)
-    part = choice[0][0] if len(choice) == 1 and len(choice[0]) == 1 else None
-    return part if isinstance(part, Test) else None
-
-
 def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:
     open_boxes: list[_Making] = [_Making(event_type)]
     # What cannot split a box first, so that contradictions show before boxes multiply.
-    choices = [
-        (_shared_alternatives if _asks_variables(predicate) else _alternatives)(
-            predicate, event_type.attributes[predicate.attribute]
-        )
-        for predicate in form
-    ]
+    choices = [_alternatives(predicate, event_type.attributes[predicate.attribute]) for predicate in form]
     for choice in sorted(choices, key=len):
         grown: list[_Making] = []
         for i, alternative in enumerate(choice):
@@ -245,15 +201,6 @@ def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
     if operator is Operator.LT or operator is Operator.LE:
         return [(Test(attribute, (), (bound,)),)]
     return [(Test(attribute, (bound,), ()),)]
-
-
-_shared_alternatives = lru_cache(SHARED)(_alternatives)
-
-
-def _asks_variables(predicate: Predicate) -> bool:
-    """Whether the structures of other filters may have this predicate too."""
-    operands = predicate.operands
-    return len(operands) <= 2 and all(operand.__class__ is Variable for operand in operands)
 
 
 def _equal(attribute: str, operand: Operand) -> Test:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
 
-from covey.matcher.boxes import SHARED, Box, boxes_of
+from covey.matcher.boxes import Box, boxes_of
 from covey.matcher.checking import Variables, check_expression
 from covey.matcher.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
 from covey.matcher.cutting import Getter, getter
@@ -45,6 +45,11 @@ from covey.matcher.values import FAMILY, Family, coerce, evaluate
 from covey.matcher.writing import write
 
 _NO_VALUES: Mapping[str, Scalar] = {}
+
+_SHARED = 1 << 12
+"""Predicates of structures that are kept to be shared: what is made once for each structure is what the
+garbage collector looks at again and again.
+"""
 
 
 class Filter:
@@ -323,7 +328,7 @@ def _lifted(
     return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
 
 
-@lru_cache(SHARED)
+@lru_cache(_SHARED)
 def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
     """A predicate of structures: its operands are variables with these numbers."""
     return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))

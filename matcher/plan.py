@@ -4,19 +4,39 @@ Filters that differ in constants alone, or in the values of their variables, sha
 which columns are tested and which operand gives each bound; the operands' values then make the rows. A test
 of a plan has at most one bound on a side: `price > $a and price > 5` is two tests of one column, so that a
 new value of `$a` is one word to write.
+
+Structures that differ in the names of attributes alone, as `low < $x` and `high < $x` do, share a *skeleton*,
+in which an attribute is its place among those that the structure names, in the order of the event type. What
+takes work is made once for a skeleton; a plan says which columns stand at its places.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from itertools import zip_longest
+from typing import NamedTuple
 
-from covey.matcher.boxes import SHARED, Absent, Bound, Box, Test, Text
+from covey.matcher.boxes import Absent, Bound, Box, Test, Text, boxes_of
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import Constant, Operand, Operator, Scalar, Variable
+from covey.matcher.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Scalar,
+    Variable,
+)
 from covey.matcher.filter import Filter
 from covey.matcher.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+
+SKELETONS = 1 << 10
+"""The most skeletons whose plans are kept to be shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +49,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TestPlan:
-    """An interval of one attribute; where a side is None, the end is `low` or `high`."""
+    """An interval of an attribute; where a side is None, the end is `low` or `high`."""
 
     __test__ = False  # not for pytest
 
-    column: int
     kind: Kind
     lower: Side | None
     upper: Side | None
@@ -76,31 +95,57 @@ class TextPlan:
     `expected`).
     """
 
-    attribute: int
     operator: Operator
     operand: int
     expected: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BoxPlan:
-    """One row: its `tests`, and after them its `texts`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxSkeleton:
+    """One row: its `tests`, and after them its `texts`, which are on the attributes at `places`."""
 
     tests: tuple[TestPlan, ...]
     texts: tuple[TextPlan, ...]
-    columns: tuple[int, ...] = field(init=False)
-    """Of the tests."""
+    places: tuple[int, ...]
     shapes: tuple[Shape, ...] = field(init=False)
     """Of the tests, and after them of the texts."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple([test.column for test in self.tests]))
         shapes = [*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts)]
         object.__setattr__(self, "shapes", tuple(shapes))
 
+
+@dataclass(frozen=True, slots=True)
+class BoxPlan:
+    """One row: a box of a skeleton, and the columns of its tests and of its texts."""
+
+    skeleton: BoxSkeleton
+    columns: tuple[int, ...]
+    text_columns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, skeleton: BoxSkeleton, columns: Sequence[int]) -> BoxPlan:
+        """A box whose places these columns are."""
+        found = tuple([columns[place] for place in skeleton.places])
+        tests = len(skeleton.tests)
+        return cls(skeleton, found[:tests], found[tests:])
+
+    @property
+    def tests(self) -> tuple[TestPlan, ...]:
+        return self.skeleton.tests
+
+    @property
+    def texts(self) -> tuple[TextPlan, ...]:
+        return self.skeleton.texts
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the tests, and after them of the texts."""
+        return self.skeleton.shapes
+
     @property
     def size(self) -> int:
-        return len(self.shapes)
+        return len(self.skeleton.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,134 +165,193 @@ class Plan:
         return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
 
 
-PlanKey = tuple[Filter, tuple[Variable | None, ...]]
+Constants = tuple[Scalar | None, ...]
+"""The values of the operands that are constants."""
+
+Node = type[And] | type[Or] | Operator | int
 
 
-def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Scalar | None, ...]]:
-    """What tells plans apart, and the constants that a filter gives its operands."""
-    structure, operands = _form(filter)
+class Skeleton(NamedTuple):
+    """A structure without the names of its attributes. Its tree is written parents first, each node with the
+    number of its parts or operands: `a < $x or b in ($y, $z)` is Or 2 < 1 in 2. Predicates have their
+    attribute's place, and places their kind.
+    """
+
+    tree: tuple[Node, ...]
+    places: tuple[int, ...]
+    kinds: tuple[Kind, ...]
+
+
+class PlanKey(NamedTuple):
+    """What tells plans apart: a structure and its variables; or a filter as it is, and nothing else."""
+
+    structure: Skeleton | Filter
+    columns: tuple[int, ...]
+    variables: tuple[Variable | None, ...]
+
+
+def structure_key(filter: Filter) -> tuple[PlanKey, Constants]:
+    """What tells structures with their variables apart, and the constants that a filter gives its operands;
+    they are in the order of `Filter.lift`.
+    """
+    tree: list[Node] = []
+    tested: list[int] = []
+    operands: list[Operand] = []
+    index, kinds = filter.event_type.index, filter.event_type.kinds
+    pending: list[Expression] = [filter.expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            tree += part.operator, len(part.operands)
+            tested.append(index(part.attribute))
+            operands += part.operands
+        else:
+            tree += part.__class__, len(part.parts)
+            pending += reversed(part.parts)
+    columns = tuple(sorted(set(tested)))
+    place = {column: place for place, column in enumerate(columns)}
+    places = tuple([place[column] for column in tested])
+    skeleton = Skeleton(tuple(tree), places, tuple([kinds[column] for column in columns]))
+    variables, constants = _apart(operands)
+    return PlanKey(skeleton, columns, variables), constants
+
+
+def _apart(operands: Iterable[Operand]) -> tuple[tuple[Variable | None, ...], Constants]:
     variables = tuple([o if isinstance(o, Variable) else None for o in operands])
-    return (structure, variables), tuple([o.value if isinstance(o, Constant) else None for o in operands])
+    return variables, tuple([o.value if isinstance(o, Constant) else None for o in operands])
 
 
-def make_plan(filter: Filter) -> tuple[Plan, tuple[Scalar | None, ...]] | None:
-    """The plan of a filter and its constants; None when it has no normal form under the cap."""
-    structure, lifted = _form(filter)
-    boxes = structure.boxes()
-    if boxes is None:
-        return None
-    operands = _Operands(list(lifted), lifted=bool(lifted))
-    made = tuple([_box(filter.event_type, box, operands) for box in boxes])
-    found = operands.operands
-    variables = tuple([o if isinstance(o, Variable) else None for o in found])
-    kinds = tuple([operands.kinds.get(o) for o in range(len(found))])
-    constants = tuple([o.value if isinstance(o, Constant) else None for o in found])
-    tests = [test for box in made for test in box.tests if test.kind is Kind.STRING]
-    coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
-    return Plan(filter, made, kinds, variables, coded), constants
-
-
-def _form(filter: Filter) -> tuple[Filter, tuple[Operand, ...]]:
-    """The structure and its operands; or the filter as it is, and none, where constants make for fewer boxes.
+def plan_key(filter: Filter) -> tuple[PlanKey, Constants]:
+    """What tells plans apart, and the constants that a filter gives its operands: its structure; or the
+    filter as it is, and none, where constants make for fewer boxes.
 
     `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables.
     """
-    structure, operands = filter.lift()
-    boxes = structure.boxes()
-    if boxes is None:
-        return filter, ()
-    if len(boxes) > 1:
-        own = filter.boxes()
-        if own is not None and len(own) < len(boxes):
-            return filter, ()
-    return structure, operands
+    key, constants = structure_key(filter)
+    assert isinstance(key.structure, Skeleton)
+    shared = _skeleton_plan(key.structure)
+    if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
+        return PlanKey(filter, (), ()), ()
+    return key._replace(structure=shared.structure), constants
 
 
-class _Operands:
-    """The operands of a plan by number: those that were lifted, whose variables are numbered from "1" on; or
-    of a filter as it is, as they come.
+def _has_fewer(filter: Filter, boxes: int) -> bool:
+    own = filter.boxes()
+    return own is not None and len(own) < boxes
+
+
+def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, Constants] | None:
+    """The plan of a filter by its key, and the constants of a filter as it is; None when it has no normal
+    form under the cap.
     """
-
-    def __init__(self, operands: list[Operand], *, lifted: bool) -> None:
-        self.operands = operands
-        self.lifted = lifted
-        self.kinds: dict[int, Kind] = {}
-        self._numbers: dict[Operand, int] = {}
-
-    def number(self, operand: Operand, kind: Kind) -> int:
-        if self.lifted:
-            assert isinstance(operand, Variable)
-            found = int(operand.name) - 1
-        else:
-            found = self._numbers.setdefault(operand, len(self.operands))
-            if found == len(self.operands):
-                self.operands.append(operand)
-        self.kinds[found] = kind
-        return found
+    columns: Sequence[int]
+    structure, columns, variables = key
+    constants: Constants = ()
+    if isinstance(structure, Skeleton):
+        made = _skeleton_plan(structure)
+    else:
+        made = _made(structure, filter.event_type, filter.boxes(), [])
+        columns = range(len(filter.event_type.names))
+        variables, constants = _apart(() if made is None else made.operands)
+    if made is None:
+        return None
+    boxes = tuple([BoxPlan.of(box, columns) for box in made.boxes])
+    return Plan(filter, boxes, made.kinds, variables, made.coded), constants
 
 
-def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxPlan:
-    tests: list[TestPlan] = []
-    texts: list[TextPlan] = []
-    for part in box:
-        column, kind = event_type.index(part.attribute), event_type.attributes[part.attribute]
-        if isinstance(part, Text):
-            number = operands.number(part.operand, kind)
-            texts.append(TextPlan(column, part.operator, number, part.expected))
-        elif isinstance(part, Absent):
-            tests.append(TestPlan(column, kind, None, None, MISSING, MISSING))
-        elif operands.lifted:
-            made = _shared_tests(part, column, kind)
-            operands.kinds.update(dict.fromkeys(made.operands, kind))
-            tests += made.tests
-        else:
-            tests += _tests(part, column, kind, operands)
-    tests.sort(key=lambda test: _ORDER[test.shape])
-    return BoxPlan(tuple(tests), tuple(texts))
+@lru_cache(SKELETONS)
+def _skeleton_plan(skeleton: Skeleton) -> _Made | None:
+    """What the plans of a skeleton's structures share, made of one over an event type of its places alone."""
+    names = [f"a{place}" for place in range(len(skeleton.kinds))]
+    event_type = EventType("skeleton", {**dict(zip(names, skeleton.kinds, strict=True)), "other": Kind.BOOL})
+    operands: list[Operand] = []
+    expression = _expression(iter(skeleton.tree), iter([names[place] for place in skeleton.places]), operands)
+    return _made(skeleton, event_type, boxes_of(event_type, expression), operands)
 
 
-@lru_cache(SHARED)
-def _interval(column: int, kind: Kind, lower: Side | None, upper: Side | None) -> TestPlan:
-    return TestPlan(column, kind, lower, upper, FIRST, largest_key(kind))
-
-
-@lru_cache(SHARED)
-def _equality(column: int, kind: Kind, operand: int) -> TestPlan:
-    side = Side(operand, False)
-    return _interval(column, kind, side, side)
-
-
-def _tests(test: Test, column: int, kind: Kind, operands: _Operands) -> list[TestPlan]:
-    if test.nan:
-        return [TestPlan(column, kind, None, None, NAN_KEY, NAN_KEY)]
-    if not test.lower and not test.upper:
-        return [TestPlan(column, kind, None, None, FIRST, LAST)]
-    if len(test.lower) == 1 and test.lower == test.upper and not test.lower[0].strict:
-        return [_equality(column, kind, operands.number(test.lower[0].operand, kind))]
-
-    def side(bound: Bound) -> Side:
-        return Side(operands.number(bound.operand, kind), bound.strict)
-
-    equal = [b for b in test.lower if b in test.upper and not b.strict]
-    lowers = [side(b) for b in test.lower if b not in equal]
-    uppers = [side(b) for b in test.upper if b not in equal]
-    made = [_equality(column, kind, operands.number(b.operand, kind)) for b in equal]
-    for i in range(max(len(lowers), len(uppers))):
-        low_side = lowers[i] if i < len(lowers) else None
-        high_side = uppers[i] if i < len(uppers) else None
-        made.append(_interval(column, kind, low_side, high_side))
-    return made
+def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
+    """The expression of a tree, over attributes of these names and a variable for every operand."""
+    node, parts = next(tree), next(tree)
+    assert isinstance(parts, int)
+    if isinstance(node, Operator):
+        mine = [Variable(str(number)) for number in range(len(operands), len(operands) + parts)]
+        operands += mine
+        return Predicate(next(names), node, tuple(mine))
+    assert not isinstance(node, int)
+    return node(tuple([_expression(tree, names, operands) for _ in range(parts)]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    tests: tuple[TestPlan, ...]
-    operands: tuple[int, ...]
+    """The plan of a structure but for its columns."""
+
+    structure: Skeleton | Filter
+    boxes: tuple[BoxSkeleton, ...]
+    kinds: tuple[Kind | None, ...]
+    coded: frozenset[int]
+    operands: tuple[Operand, ...]
 
 
-@lru_cache(SHARED)
-def _shared_tests(test: Test, column: int, kind: Kind) -> _Made:
-    """The tests of a structure's, whose operands are numbered by their names."""
-    operands = _Operands([], lifted=True)
-    tests = _tests(test, column, kind, operands)
-    return _Made(tuple(tests), tuple(operands.kinds))
+def _made(
+    structure: Skeleton | Filter, event_type: EventType, boxes: tuple[Box, ...] | None, known: list[Operand]
+) -> _Made | None:
+    """The operands are those `known`, by number, and after them those that are met."""
+    if boxes is None:
+        return None
+    operands = _Operands(known)
+    made = tuple([_box(event_type, box, operands) for box in boxes])
+    kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
+    tests = [test for box in made for test in box.tests if test.kind is Kind.STRING]
+    coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
+    return _Made(structure, made, kinds, coded, tuple(operands.numbers))
+
+
+class _Operands:
+    """The operands of a plan, numbered as they come."""
+
+    def __init__(self, known: Iterable[Operand]) -> None:
+        self.numbers = {operand: number for number, operand in enumerate(known)}
+        self.kinds: dict[int, Kind] = {}
+
+    def number(self, operand: Operand, kind: Kind) -> int:
+        found = self.numbers.setdefault(operand, len(self.numbers))
+        self.kinds[found] = kind
+        return found
+
+
+def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
+    tests: list[tuple[TestPlan, int]] = []
+    texts: list[tuple[TextPlan, int]] = []
+    for part in box:
+        place, kind = event_type.index(part.attribute), event_type.attributes[part.attribute]
+        if isinstance(part, Text):
+            plan = TextPlan(part.operator, operands.number(part.operand, kind), part.expected)
+            texts.append((plan, place))
+        elif isinstance(part, Absent):
+            tests.append((TestPlan(kind, None, None, MISSING, MISSING), place))
+        else:
+            tests += [(test, place) for test in _tests(part, kind, operands)]
+    tests.sort(key=lambda pair: _ORDER[pair[0].shape])
+    return BoxSkeleton(
+        tuple([test for test, _ in tests]),
+        tuple([text for text, _ in texts]),
+        tuple([place for _, place in (*tests, *texts)]),
+    )
+
+
+def _tests(test: Test, kind: Kind, operands: _Operands) -> list[TestPlan]:
+    if test.nan:
+        return [TestPlan(kind, None, None, NAN_KEY, NAN_KEY)]
+    if not test.lower and not test.upper:
+        return [TestPlan(kind, None, None, FIRST, LAST)]
+
+    def side(bound: Bound) -> Side:
+        return Side(operands.number(bound.operand, kind), bound.strict)
+
+    def interval(lower: Side | None, upper: Side | None) -> TestPlan:
+        return TestPlan(kind, lower, upper, FIRST, largest_key(kind))
+
+    equal = [side(b) for b in test.lower if b in test.upper and not b.strict]
+    lowers = [side(b) for b in test.lower if b.strict or b not in test.upper]
+    uppers = [side(b) for b in test.upper if b.strict or b not in test.lower]
+    return [interval(s, s) for s in equal] + [interval(*ends) for ends in zip_longest(lowers, uppers)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from covey.matcher.engines import bound_kernels as k
 from covey.matcher.event_type import Kind
 from covey.matcher.keys import Keys, microseconds
 from covey.matcher.operands import Values, lower, upper
-from covey.matcher.plan import BoxPlan, Side, TestPlan
+from covey.matcher.plan import SKELETONS, BoxPlan, BoxSkeleton, Side, TestPlan
 
 Operands = dict[int, Values]
 """Values of operands by number, the codes of strings by ~number; one for all subscriptions or one for
@@ -38,31 +39,32 @@ class Sides:
     floats: tuple[bool, ...]
     lines: npt.NDArray[np.int64]
 
-    @classmethod
-    def of(cls, plan: BoxPlan) -> Sides:
-        """The ends of a box."""
-        places: dict[tuple[int, bool], int] = {}
-        lines: list[int] = []
-        for test in plan.tests:
-            lines.append(_FAMILIES.get(test.kind, k.PLAIN))
-            for side, constant in ((test.lower, test.low), (test.upper, test.high)):
-                if side is None:
-                    lines += (k.NO_OPERAND, 0, constant)
-                else:
-                    operand = _operand(test, side), test.kind is Kind.FLOAT64
-                    lines += (places.setdefault(operand, len(places)), side.strict, 0)
-        for text in plan.texts:
-            lines += (k.PLAIN, k.NO_OPERAND, 0, text.expected, k.NO_OPERAND, 0, text.expected)
-        array = np.array(lines, dtype=np.int64).reshape(-1, k.SIDE_FIELDS)
-        return cls(tuple([o for o, _ in places]), tuple([is_float for _, is_float in places]), array)
+
+@lru_cache(SKELETONS)
+def _sides(box: BoxSkeleton) -> Sides:
+    numbers: dict[tuple[int, bool], int] = {}
+    lines: list[int] = []
+    for test in box.tests:
+        lines.append(_FAMILIES.get(test.kind, k.PLAIN))
+        for side, constant in ((test.lower, test.low), (test.upper, test.high)):
+            if side is None:
+                lines += (k.NO_OPERAND, 0, constant)
+            else:
+                operand = _operand(test, side), test.kind is Kind.FLOAT64
+                lines += (numbers.setdefault(operand, len(numbers)), side.strict, 0)
+    for text in box.texts:
+        lines += (k.PLAIN, k.NO_OPERAND, 0, text.expected, k.NO_OPERAND, 0, text.expected)
+    array = np.array(lines, dtype=np.int64).reshape(-1, k.SIDE_FIELDS)
+    return Sides(tuple([o for o, _ in numbers]), tuple([is_float for _, is_float in numbers]), array)
 
 
-def box_bounds(plan: BoxPlan, sides: Sides, operands: Operands, count: int) -> tuple[Keys, Keys, bool]:
+def box_bounds(plan: BoxPlan, operands: Operands, count: int) -> tuple[Keys, Keys, bool]:
     """lows[t, i] and highs[t, i] of the tests and texts of a box, for `count` rows; and whether it is plain
     to see that none parts two int64 that share a key.
     """
     lows = np.empty((plan.size, count), dtype=np.int64)
     highs = np.empty((plan.size, count), dtype=np.int64)
+    sides = _sides(plan.skeleton)
     values = _plain_values(sides, operands, count)
     if values is not None:
         return lows, highs, not k.make_bounds(sides.lines, values, lows, highs)

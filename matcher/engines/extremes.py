@@ -74,10 +74,9 @@ class Extremes:
         self, first: int, box: int, plan: BoxPlan, event_type: EventType, event: Mapping[str, object]
     ) -> bool:
         """Whether an event that a box accepts by its keys also keeps the box's exact bounds."""
-        tests = plan.tests
         for (of_box, place, is_lower), bound in self._bounds[first].items():
             if of_box == box:
-                value = event[event_type.names[tests[place].column]]
+                value = event[event_type.names[plan.columns[place]]]
                 assert isinstance(value, int)
                 if value < bound if is_lower else value > bound:
                     return False

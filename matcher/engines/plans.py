@@ -8,12 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from covey.matcher.boxes import SHARED
-from covey.matcher.engines.bounds import Sides
 from covey.matcher.event_type import Kind
-from covey.matcher.expression import Scalar, Variable
+from covey.matcher.expression import Variable
 from covey.matcher.filter import Filter
-from covey.matcher.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.plan import BoxPlan, Constants, Plan, PlanKey, make_plan, plan_key
 from covey.matcher.values import Family
 
 Write = tuple[int, int, Variable, Kind, bool]
@@ -22,23 +20,19 @@ Write = tuple[int, int, Variable, Kind, bool]
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
 """What the values of some variables are, and what they write; plans that write the same share it."""
 
-Constants = tuple[Scalar | None, ...]
+_SHARED = 1 << 12
+"""Writes that are kept to be shared."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """A plan and its subscriptions. `constants` are those of the filter it was made for."""
+    """A plan and its subscriptions. `constants` are those of a filter that has a plan as it is."""
 
     plan: Plan
     key: PlanKey
     constants: Constants
     users: int = 0
     writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
-    sides: tuple[Sides, ...] = field(init=False)
-    """Of the boxes."""
-
-    def __post_init__(self) -> None:
-        self.sides = tuple([Sides.of(box) for box in self.plan.boxes])
 
     def in_place(self, values: Mapping[str, object]) -> Writes | None:
         """What values of these variables write in place; None where a row moves, or a variable is unknown."""
@@ -72,13 +66,12 @@ class Plans:
         """The number of a filter's plan and the constants among its operands; None where it has no boxes."""
         key, constants = plan_key(filter)
         number = self._numbers.get(key)
-        if number is not None:
-            return number, constants or self[number].constants
-        made = make_plan(filter)
-        if made is None:
-            return None
-        plan, constants = made
-        return self._enter(Shared(plan, key, constants)), constants
+        if number is None:
+            made = make_plan(filter, key)
+            if made is None:
+                return None
+            number = self._enter(Shared(made[0], key, made[1]))
+        return number, constants or self[number].constants
 
     def _enter(self, shared: Shared) -> int:
         number = self._free.pop() if self._free else len(self._shared)
@@ -98,7 +91,7 @@ class Plans:
             self._free.append(number)
 
 
-@lru_cache(SHARED)
+@lru_cache(_SHARED)
 def _same(writes: Writes) -> Writes:
     """The one object for equal writes, by which they are recognised."""
     return writes

@@ -27,7 +27,7 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.bounds import Operands, Sides, box_bounds, high_bounds, low_bounds
+from covey.matcher.engines.bounds import Operands, box_bounds, high_bounds, low_bounds
 from covey.matcher.engines.extremes import Extremes, is_inner
 from covey.matcher.engines.id_kernels import UNORDERED
 from covey.matcher.engines.ids import IdMap
@@ -151,8 +151,8 @@ class RowEngine(Engine):
         describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
         operands = self._operands(plan, constants, values, None)
-        for box, (box_plan, sides) in enumerate(zip(plan.boxes, shared.sides, strict=True)):
-            inner = self._insert_box(box_plan, sides, firsts + box if box else firsts, operands)
+        for box, box_plan in enumerate(plan.boxes):
+            inner = self._insert_box(box_plan, firsts + box if box else firsts, operands)
             if not inner or self._extremes:
                 self._note_extremes(box_plan, box, firsts, operands, None)
         shared.users += len(ids)
@@ -188,10 +188,10 @@ class RowEngine(Engine):
         strings = self.columns.strings
         return strings.codes(value) if isinstance(value, pa.Array) else strings.code(str(value))
 
-    def _insert_box(self, plan: BoxPlan, sides: Sides, rows: Numbers, operands: Operands) -> bool:
+    def _insert_box(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> bool:
         """Insert the rows of one box; returns whether no bound can be one of the extremes."""
         self.columns.test(plan.columns, len(rows))
-        lows, highs, inner = box_bounds(plan, sides, operands, len(rows))
+        lows, highs, inner = box_bounds(plan, operands, len(rows))
         for chosen, signature in self._signatures(plan, len(rows), operands):
             if chosen is None:
                 self.store.insert(rows, signature, lows, highs)
@@ -217,8 +217,8 @@ class RowEngine(Engine):
             return
         if count == 1 or not any(isinstance(operands[text.operand], pa.Array) for text in plan.texts):
             derived = [
-                self.columns.acquire((text.attribute, text.operator, str(operands[text.operand])), count)
-                for text in plan.texts
+                self.columns.acquire((column, text.operator, str(operands[text.operand])), count)
+                for column, text in zip(plan.text_columns, plan.texts, strict=True)
             ]
             yield None, self.store.signature((*columns, *derived), shapes)
             return
@@ -233,8 +233,8 @@ class RowEngine(Engine):
         for combination, number in number_of.items():
             chosen = np.flatnonzero(group == number)
             derived = [
-                self.columns.acquire((text.attribute, text.operator, constant), len(chosen))
-                for text, constant in zip(plan.texts, combination, strict=True)
+                self.columns.acquire((column, text.operator, constant), len(chosen))
+                for column, text, constant in zip(plan.text_columns, plan.texts, combination, strict=True)
             ]
             yield chosen, self.store.signature((*columns, *derived), shapes)
 
@@ -449,16 +449,15 @@ class RowEngine(Engine):
         columns = {int(s): self.store.signature_columns(int(s))[len(plan.tests) :] for s in np.unique(old)}
         self.store.remove(rows)
         by_signature: dict[int, list[int]] = {}
-        tests = tuple(test.column for test in plan.tests)
         for position, before in enumerate(old.tolist()):
             derived = []
-            for text, column in zip(plan.texts, columns[before], strict=True):
+            for attribute, text, column in zip(plan.text_columns, plan.texts, columns[before], strict=True):
                 constant = self.columns.constant(column)
                 if text.operand in changed:
                     value = operands[text.operand]
                     constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
-                derived.append(self.columns.acquire((text.attribute, text.operator, constant)))
-            signature = self.store.signature((*tests, *derived), plan.shapes)
+                derived.append(self.columns.acquire((attribute, text.operator, constant)))
+            signature = self.store.signature((*plan.columns, *derived), plan.shapes)
             by_signature.setdefault(signature, []).append(position)
         for before in old.tolist():
             for column in columns[before]:

@@ -18,12 +18,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.plans import Constants, Plans, Shared
+from covey.matcher.engines.plans import Plans, Shared
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Predicate, Variable
+from covey.matcher.expression import And, Expression, Operand, Operator, Predicate, Variable
 from covey.matcher.filter import Filter
 from covey.matcher.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
-from covey.matcher.plan import BoxPlan, Plan, PlanKey, Side, TestPlan, TextPlan
+from covey.matcher.plan import (
+    BoxPlan,
+    BoxSkeleton,
+    Constants,
+    Plan,
+    Side,
+    TestPlan,
+    TextPlan,
+    structure_key,
+)
 
 AND, OR = 0, 1
 
@@ -38,6 +47,7 @@ _TEXTUAL = {
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
+    column: int
     plan: TestPlan | TextPlan
 
 
@@ -77,13 +87,10 @@ class TreePlans(Plans):
 
     def find(self, filter: Filter) -> tuple[int, Constants]:
         """The number of a filter's plan and the constants among its operands."""
-        structure, operands = filter.lift()
-        variables = tuple([o if isinstance(o, Variable) else None for o in operands])
-        constants = tuple([o.value if isinstance(o, Constant) else None for o in operands])
-        key: PlanKey = (structure, variables)
+        key, constants = structure_key(filter)
         number = self._numbers.get(key)
         if number is None:
-            plan, shape = _make(filter, structure, variables)
+            plan, shape = _make(filter, key.variables)
             number = self._enter(Shared(plan, key, constants))
             self.shapes[number] = shape
             self.version += 1
@@ -95,25 +102,26 @@ class TreePlans(Plans):
             del self.shapes[number]
 
 
-def _make(
-    filter: Filter, structure: Filter, variables: tuple[Variable | None, ...]
-) -> tuple[Plan, TreeShape]:
+def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan, TreeShape]:
     maker = _Maker(filter.event_type, [None] * len(variables))
-    root = maker.node(structure.expression)
-    leaves: list[TestPlan | TextPlan] = []
+    root = maker.node(filter.lift()[0].expression)
+    leaves: list[_Leaf] = []
     words: list[int] = []
     depth = _write(root, leaves, words, 0)
-    tests = tuple([leaf for leaf in leaves if isinstance(leaf, TestPlan)])
-    texts = tuple([leaf for leaf in leaves if isinstance(leaf, TextPlan)])
     # in a row, texts come after tests: say so in the words, whose leaves are numbered as they come
-    order = sorted(range(len(leaves)), key=lambda leaf: isinstance(leaves[leaf], TextPlan))
+    order = sorted(range(len(leaves)), key=lambda leaf: isinstance(leaves[leaf].plan, TextPlan))
+    plans = [leaves[leaf].plan for leaf in order]
+    tests = tuple([plan for plan in plans if isinstance(plan, TestPlan)])
+    texts = tuple([plan for plan in plans if isinstance(plan, TextPlan)])
+    columns = tuple([leaves[leaf].column for leaf in order])
+    attributes = range(len(filter.event_type.names))
     number = {leaf: position for position, leaf in enumerate(order)}
     shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
     coded = [side for t in tests if t.kind is Kind.STRING for side in (t.lower, t.upper) if side is not None]
     never = isinstance(root, _Inner) and root.operator == OR and not root.children
     plan = Plan(
         filter=filter,
-        boxes=() if never else (BoxPlan(tests, texts),),
+        boxes=() if never else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
         kinds=tuple(maker.kinds),
         variables=variables,
         coded=frozenset(side.operand for side in coded),
@@ -122,11 +130,11 @@ def _make(
     return plan, TreeShape(shape, least, least == len(leaves), depth)
 
 
-def _write(node: _Node, leaves: list[TestPlan | TextPlan], words: list[int], depth: int) -> int:
+def _write(node: _Node, leaves: list[_Leaf], words: list[int], depth: int) -> int:
     """Append a node's leaves and words; returns how deep it goes."""
     if isinstance(node, _Leaf):
         words.append(len(leaves))
-        leaves.append(node.plan)
+        leaves.append(node)
         return depth
     at = len(words)
     words.append(0)
@@ -164,9 +172,9 @@ class _Maker:
             self.event_type.attributes[predicate.attribute],
         )
         if operator is Operator.EXISTS:
-            return _Leaf(TestPlan(column, kind, None, None, FIRST, LAST))
+            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
         if operator is Operator.NOT_EXISTS:
-            return _Leaf(TestPlan(column, kind, None, None, MISSING, MISSING))
+            return _Leaf(column, TestPlan(kind, None, None, MISSING, MISSING))
         if operator in (Operator.EQ, Operator.IN):
             return _joined(OR, [self.interval(column, kind, o, o) for o in dict.fromkeys(operands)])
         if operator in (Operator.NE, Operator.NOT_IN):
@@ -190,7 +198,7 @@ class _Maker:
     def unequal(self, column: int, kind: Kind, operands: tuple[Operand, ...]) -> _Node:
         """Unlike each of these, and there."""
         if not operands:
-            return _Leaf(TestPlan(column, kind, None, None, FIRST, LAST))
+            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
         if kind is Kind.STRING:
             return _joined(AND, [self.text(column, Operator.EQ, o, False) for o in operands])
         sides: list[_Node] = []
@@ -200,7 +208,7 @@ class _Maker:
                 self.interval(column, kind, operand, None, strict=True),
             ]
             if kind is Kind.FLOAT64:
-                either.append(_Leaf(TestPlan(column, kind, None, None, NAN_KEY, NAN_KEY)))
+                either.append(_Leaf(column, TestPlan(kind, None, None, NAN_KEY, NAN_KEY)))
             sides.append(_joined(OR, either))
         return _joined(AND, sides)
 
@@ -219,10 +227,10 @@ class _Maker:
     ) -> _Node:
         lower = None if low is None else Side(self.number(low, kind), strict)
         upper = None if high is None else Side(self.number(high, kind), strict)
-        return _Leaf(TestPlan(column, kind, lower, upper, FIRST, largest_key(kind)))
+        return _Leaf(column, TestPlan(kind, lower, upper, FIRST, largest_key(kind)))
 
     def text(self, column: int, operator: Operator, operand: Operand, expected: bool) -> _Node:
-        return _Leaf(TextPlan(column, operator, self.number(operand, Kind.STRING), expected))
+        return _Leaf(column, TextPlan(operator, self.number(operand, Kind.STRING), expected))
 
     def number(self, operand: Operand, kind: Kind) -> int:
         """The number of a structure's operand: its variables are called 1, 2, ..."""
@@ -250,14 +258,15 @@ def _paired(children: list[_Node]) -> list[_Node]:
     for child in children:
         plan = child.plan if isinstance(child, _Leaf) else None
         if isinstance(plan, TestPlan) and (plan.lower is None) != (plan.upper is None):
-            at = waiting.pop((plan.column, plan.lower is None), None)
+            assert isinstance(child, _Leaf)
+            at = waiting.pop((child.column, plan.lower is None), None)
             if at is not None:
                 other = paired[at]
                 assert isinstance(other, _Leaf)
                 assert isinstance(other.plan, TestPlan)
                 lower, upper = plan.lower or other.plan.lower, plan.upper or other.plan.upper
-                paired[at] = _Leaf(TestPlan(plan.column, plan.kind, lower, upper, plan.low, plan.high))
+                paired[at] = _Leaf(child.column, TestPlan(plan.kind, lower, upper, plan.low, plan.high))
                 continue
-            waiting.setdefault((plan.column, plan.lower is not None), len(paired))
+            waiting.setdefault((child.column, plan.lower is not None), len(paired))
         paired.append(child)
     return paired

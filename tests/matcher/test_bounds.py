@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from random_filters import FLOATS, INTEGERS
 
 from covey.matcher import EventType, Kind, compile_kernels, parse
-from covey.matcher.engines.bounds import Operands, Sides, box_bounds
+from covey.matcher.engines.bounds import Operands, box_bounds
 from covey.matcher.keys import is_ambiguous, lower_key, upper_key
-from covey.matcher.plan import make_plan
+from covey.matcher.plan import Plan, make_plan, plan_key
 
 T = EventType("T", {"i": "int64", "f": "float64", "b": "bool", "t": "timestamp", "s": "string"})
 TEXTS = (
@@ -29,13 +29,18 @@ def kernels() -> None:
     compile_kernels()
 
 
+def plan_of(text: str) -> Plan:
+    filter = parse(text, T)
+    made = make_plan(filter, plan_key(filter)[0])
+    assert made is not None
+    return made[0]
+
+
 @given(st.sampled_from(TEXTS), st.integers(1, 5), st.booleans(), st.data())
 def test_columns_and_single_values_give_the_bounds_of_each(
     text: str, count: int, alone: bool, data: st.DataObject
 ) -> None:
-    made = make_plan(parse(text, T))
-    assert made is not None
-    plan = made[0]
+    plan = plan_of(text)
     (box,) = plan.boxes
     operands: Operands = {}
     each: dict[int, list[Any]] = {}
@@ -45,7 +50,7 @@ def test_columns_and_single_values_give_the_bounds_of_each(
         each[number] = values[:1] * count if alone else values
         column = np.array(values, dtype=np.int64 if kind is Kind.INT64 else np.float64)
         operands[number] = values[0] if alone else column
-    lows, highs, inner = box_bounds(box, Sides.of(box), operands, count)
+    lows, highs, inner = box_bounds(box, operands, count)
     for t, test in enumerate(box.tests):
         for i in range(count):
             for side, one, bounds in ((test.lower, lower_key, lows), (test.upper, upper_key, highs)):
@@ -59,12 +64,10 @@ def test_columns_and_single_values_give_the_bounds_of_each(
 
 
 def test_what_the_kernel_has_no_type_for_gives_the_same_bounds() -> None:
-    made = make_plan(parse("f > $x and i <= $y", T))
-    assert made is not None
-    (box,) = made[0].boxes
+    (box,) = plan_of("f > $x and i <= $y").boxes
     of_test = {test.kind: t for t, test in enumerate(box.tests)}
     operands: Operands = {0: np.array([1, 2**53 + 1], dtype=np.int64), 1: np.array([0.5, 7.0])}
-    lows, highs, inner = box_bounds(box, Sides.of(box), operands, 2)
+    lows, highs, inner = box_bounds(box, operands, 2)
     assert lows[of_test[Kind.FLOAT64]].tolist() == [lower_key(Kind.FLOAT64, v, True) for v in (1, 2**53 + 1)]
     assert highs[of_test[Kind.INT64]].tolist() == [0, 7]
     assert not inner
