@@ -52,7 +52,7 @@ def check_columns(
             continue
         if len(given) != count:
             raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
-        numbers = _numbers(given) if count > 1 and filter.family(name) is Family.NUMBER else None
+        numbers = _numbers(given) if filter.family(name) is Family.NUMBER else None
         if numbers is None:
             columns[name] = given
             samples[name] = given[0]
@@ -79,7 +79,7 @@ def _numbers(given: Column) -> Numbers | None:
         return given.astype(np.int64, copy=False)
     if dtype.kind == "f" and dtype.itemsize <= 8:
         floats = given.astype(np.float64, copy=False)
-        return None if np.isnan(floats).any() else floats + 0.0
+        return None if np.count_nonzero(floats != floats) else floats + 0.0
     return None
 
 
@@ -131,10 +131,8 @@ def _from_checked(each: list[Scalar]) -> Values:
 
 def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
     """What an operand stands for on attributes of a kind, as `values.evaluate` says for each element."""
-    if isinstance(value, pa.Array):
-        return value
     if not isinstance(value, np.ndarray):
-        return normal(kind, affine(operand, value))
+        return value if isinstance(value, pa.Array) else normal(kind, affine(operand, value))
     scale, offset = operand.scale, operand.offset
     if scale == 1 and offset == 0:
         return value
@@ -186,4 +184,4 @@ def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[s
 
 
 def is_column(given: object) -> TypeGuard[Column]:
-    return isinstance(given, np.ndarray | list) and getattr(given, "ndim", 1) == 1
+    return given.ndim == 1 if isinstance(given, np.ndarray) else isinstance(given, list)
