@@ -17,19 +17,16 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import zip_longest
-from typing import NamedTuple
 
 from covey.matcher.boxes import Absent, Bound, Box, Test, Text, boxes_of
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.expression import (
     And,
-    Constant,
     Expression,
     Operand,
     Operator,
     Or,
     Predicate,
-    Scalar,
     Variable,
 )
 from covey.matcher.filter import Filter
@@ -165,34 +162,23 @@ class Plan:
         return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
 
 
-Constants = tuple[Scalar | None, ...]
-"""The values of the operands that are constants."""
-
 Node = type[And] | type[Or] | Operator | int
 
+Skeleton = tuple[tuple[Node, ...], tuple[int, ...], tuple[Kind, ...]]
+"""A structure without the names of its attributes: its tree, the places of its predicates, the kinds of its
+places. A tree is written parents first, each node with the number of its parts or operands: Or 2 < 1 in 2 is
+that of `a < $x or b in ($y, $z)`.
+"""
 
-class Skeleton(NamedTuple):
-    """A structure without the names of its attributes. Its tree is written parents first, each node with the
-    number of its parts or operands: `a < $x or b in ($y, $z)` is Or 2 < 1 in 2. Predicates have their
-    attribute's place, and places their kind.
-    """
-
-    tree: tuple[Node, ...]
-    places: tuple[int, ...]
-    kinds: tuple[Kind, ...]
-
-
-class PlanKey(NamedTuple):
-    """What tells plans apart: a structure and its variables; or a filter as it is, and nothing else."""
-
-    structure: Skeleton | Filter
-    columns: tuple[int, ...]
-    variables: tuple[Variable | None, ...]
+PlanKey = tuple[Skeleton | Filter, tuple[int, ...], tuple[Variable | None, ...]]
+"""What tells plans apart: a skeleton, the columns at its places, and the operands that are variables; or a
+filter as it is, and nothing else.
+"""
 
 
-def structure_key(filter: Filter) -> tuple[PlanKey, Constants]:
-    """What tells structures with their variables apart, and the constants that a filter gives its operands;
-    they are in the order of `Filter.lift`.
+def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
+    """What tells structures apart, a skeleton and its columns; and the operands, in the order of
+    `Filter.lift`.
     """
     tree: list[Node] = []
     tested: list[int] = []
@@ -208,31 +194,29 @@ def structure_key(filter: Filter) -> tuple[PlanKey, Constants]:
         else:
             tree += part.__class__, len(part.parts)
             pending += reversed(part.parts)
-    columns = tuple(sorted(set(tested)))
+    columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])
-    skeleton = Skeleton(tuple(tree), places, tuple([kinds[column] for column in columns]))
-    variables, constants = _apart(operands)
-    return PlanKey(skeleton, columns, variables), constants
+    skeleton = tuple(tree), places, tuple([kinds[column] for column in columns])
+    return skeleton, tuple(columns), tuple(operands)
 
 
-def _apart(operands: Iterable[Operand]) -> tuple[tuple[Variable | None, ...], Constants]:
-    variables = tuple([o if isinstance(o, Variable) else None for o in operands])
-    return variables, tuple([o.value if isinstance(o, Constant) else None for o in operands])
+def variables_of(operands: Iterable[Operand]) -> tuple[Variable | None, ...]:
+    """The operands that are variables, None for constants."""
+    return tuple([operand if isinstance(operand, Variable) else None for operand in operands])
 
 
-def plan_key(filter: Filter) -> tuple[PlanKey, Constants]:
-    """What tells plans apart, and the constants that a filter gives its operands: its structure; or the
-    filter as it is, and none, where constants make for fewer boxes.
+def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
+    """What tells plans apart, and the operands of the filter: its structure; or the filter as it is, and
+    none, where constants make for fewer boxes.
 
     `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables.
     """
-    key, constants = structure_key(filter)
-    assert isinstance(key.structure, Skeleton)
-    shared = _skeleton_plan(key.structure)
+    skeleton, columns, operands = structure_key(filter)
+    shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
-        return PlanKey(filter, (), ()), ()
-    return key._replace(structure=shared.structure), constants
+        return (filter, (), ()), ()
+    return (shared.structure, columns, variables_of(operands)), operands
 
 
 def _has_fewer(filter: Filter, boxes: int) -> bool:
@@ -240,32 +224,30 @@ def _has_fewer(filter: Filter, boxes: int) -> bool:
     return own is not None and len(own) < boxes
 
 
-def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, Constants] | None:
-    """The plan of a filter by its key, and the constants of a filter as it is; None when it has no normal
-    form under the cap.
-    """
+def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[Operand, ...]] | None:
+    """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
     columns: Sequence[int]
     structure, columns, variables = key
-    constants: Constants = ()
-    if isinstance(structure, Skeleton):
-        made = _skeleton_plan(structure)
-    else:
+    if isinstance(structure, Filter):
         made = _made(structure, filter.event_type, filter.boxes(), [])
         columns = range(len(filter.event_type.names))
-        variables, constants = _apart(() if made is None else made.operands)
+        variables = () if made is None else variables_of(made.operands)
+    else:
+        made = _skeleton_plan(structure)
     if made is None:
         return None
     boxes = tuple([BoxPlan.of(box, columns) for box in made.boxes])
-    return Plan(filter, boxes, made.kinds, variables, made.coded), constants
+    return Plan(filter, boxes, made.kinds, variables, made.coded), made.operands
 
 
 @lru_cache(SKELETONS)
 def _skeleton_plan(skeleton: Skeleton) -> _Made | None:
     """What the plans of a skeleton's structures share, made of one over an event type of its places alone."""
-    names = [f"a{place}" for place in range(len(skeleton.kinds))]
-    event_type = EventType("skeleton", {**dict(zip(names, skeleton.kinds, strict=True)), "other": Kind.BOOL})
+    tree, places, kinds = skeleton
+    names = [f"a{place}" for place in range(len(kinds))]
+    event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
     operands: list[Operand] = []
-    expression = _expression(iter(skeleton.tree), iter([names[place] for place in skeleton.places]), operands)
+    expression = _expression(iter(tree), iter([names[place] for place in places]), operands)
     return _made(skeleton, event_type, boxes_of(event_type, expression), operands)
 
 

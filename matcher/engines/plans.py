@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from covey.matcher.event_type import Kind
-from covey.matcher.expression import Variable
+from covey.matcher.expression import Operand, Variable
 from covey.matcher.filter import Filter
-from covey.matcher.plan import BoxPlan, Constants, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
 from covey.matcher.values import Family
 
 Write = tuple[int, int, Variable, Kind, bool]
@@ -26,11 +26,11 @@ _SHARED = 1 << 12
 
 @dataclass(slots=True)
 class Shared:
-    """A plan and its subscriptions. `constants` are those of a filter that has a plan as it is."""
+    """A plan and its subscriptions. `operands` are those of a filter that has a plan as it is."""
 
     plan: Plan
     key: PlanKey
-    constants: Constants
+    operands: tuple[Operand, ...]
     users: int = 0
     writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
 
@@ -62,16 +62,16 @@ class Plans:
         """One more than the highest number."""
         return len(self._shared)
 
-    def find(self, filter: Filter) -> tuple[int, Constants] | None:
-        """The number of a filter's plan and the constants among its operands; None where it has no boxes."""
-        key, constants = plan_key(filter)
+    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]] | None:
+        """The number of a filter's plan and its operands; None where it has no boxes."""
+        key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
             made = make_plan(filter, key)
             if made is None:
                 return None
             number = self._enter(Shared(made[0], key, made[1]))
-        return number, constants or self[number].constants
+        return number, operands or self[number].operands
 
     def _enter(self, shared: Shared) -> int:
         number = self._free.pop() if self._free else len(self._shared)

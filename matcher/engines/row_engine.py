@@ -9,7 +9,7 @@ one, which needs none.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ from covey.matcher.engines.row_report import explain_rows
 from covey.matcher.engines.rows import Numbers, Rows
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.event_type import EventType, Kind
-from covey.matcher.expression import Scalar
+from covey.matcher.expression import Operand, Scalar, Variable
 from covey.matcher.filter import Filter
 from covey.matcher.keys import Keys, lower_key, upper_key
 from covey.matcher.operands import (
@@ -138,7 +138,7 @@ class RowEngine(Engine):
     def _add_rows(
         self,
         number: int,
-        constants: tuple[Scalar | None, ...],
+        given: tuple[Operand, ...],
         ids: IdArray,
         values: dict[str, Values],
         interfaces: npt.NDArray[np.int64],
@@ -150,7 +150,7 @@ class RowEngine(Engine):
         arrays = self.store.arrays
         describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
-        operands = self._operands(plan, constants, values, None)
+        operands = self._operands(plan, given, values, None)
         for box, box_plan in enumerate(plan.boxes):
             inner = self._insert_box(box_plan, firsts + box if box else firsts, operands)
             if not inner or self._extremes:
@@ -162,22 +162,22 @@ class RowEngine(Engine):
     def _operands(
         self,
         plan: Plan,
-        constants: tuple[Scalar | None, ...],
+        given: Sequence[Operand | None],
         values: dict[str, Values],
         only: frozenset[int] | None,
     ) -> Operands:
-        """The value of every operand (of `only` these)."""
+        """The value of every operand (of `only` these), `given` by number."""
         found: Operands = {}
         for number, kind in enumerate(plan.kinds):
             if kind is None or (only is not None and number not in only):
                 continue
-            variable = plan.variables[number]
-            value: Values | None = (
-                constants[number]
-                if variable is None
-                else evaluate_column(variable, kind, values[variable.name])
+            operand = given[number]
+            assert operand is not None
+            value: Values = (
+                evaluate_column(operand, kind, values[operand.name])
+                if isinstance(operand, Variable)
+                else operand.value
             )
-            assert value is not None
             found[number] = value
             if number in plan.coded:
                 found[~number] = self._codes(value)
@@ -430,7 +430,7 @@ class RowEngine(Engine):
     def _move_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
         """Give subscriptions of one plan new values, some of which change what rows test."""
         changed = plan.operands_of(set(values))
-        operands = self._operands(plan, (), values, changed)
+        operands = self._operands(plan, plan.variables, values, changed)
         for box, box_plan in enumerate(plan.boxes):
             if moves(box_plan, changed):
                 self._move(box_plan, firsts + box, operands, changed)

@@ -26,12 +26,13 @@ from covey.matcher.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
 from covey.matcher.plan import (
     BoxPlan,
     BoxSkeleton,
-    Constants,
     Plan,
+    PlanKey,
     Side,
     TestPlan,
     TextPlan,
     structure_key,
+    variables_of,
 )
 
 AND, OR = 0, 1
@@ -85,16 +86,17 @@ class TreePlans(Plans):
         self.shapes: dict[int, TreeShape] = {}
         self.version = 0
 
-    def find(self, filter: Filter) -> tuple[int, Constants]:
-        """The number of a filter's plan and the constants among its operands."""
-        key, constants = structure_key(filter)
+    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
+        """The number of a filter's plan and its operands."""
+        skeleton, columns, operands = structure_key(filter)
+        key: PlanKey = (skeleton, columns, variables_of(operands))
         number = self._numbers.get(key)
         if number is None:
-            plan, shape = _make(filter, key.variables)
-            number = self._enter(Shared(plan, key, constants))
+            plan, shape = _make(filter, key[2])
+            number = self._enter(Shared(plan, key, operands))
             self.shapes[number] = shape
             self.version += 1
-        return number, constants
+        return number, operands
 
     def release(self, number: int, users: int) -> None:
         super().release(number, users)
