@@ -44,20 +44,31 @@ def check_columns(
     `count`, the number of subscriptions, is at least 1.
     """
     columns: dict[str, Column] = {}
+    floats: dict[str, Numbers] = {}
     checked: dict[str, Values] = {}
-    samples: dict[str, object] = {}
     for name, given in values.items():
         if not is_column(given):
-            samples[name] = given
             continue
         if len(given) != count:
             raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
         numbers = _numbers(given) if filter.family(name) is Family.NUMBER else None
         if numbers is None:
             columns[name] = given
-            samples[name] = given[0]
+        elif numbers.dtype.kind == "f":
+            floats[name] = numbers
         else:
             checked[name] = numbers
+    if floats:  # at once, for most groups are small
+        plain = _plain(np.concatenate(list(floats.values())))
+        if plain is None:
+            columns |= floats
+        else:
+            checked.update(zip(floats, plain.reshape(len(floats), count), strict=True))
+    samples = {
+        name: columns[name][0] if name in columns else given
+        for name, given in values.items()
+        if name not in checked
+    }
     checked.update(filter.check_values(samples, partial=True))
     if not partial and len(checked) < len(filter.variables):
         raise filter.no_value_for(checked)
@@ -71,16 +82,20 @@ def check_columns(
 
 
 def _numbers(given: Column) -> Numbers | None:
-    """An array of numbers that its type and range prove all right; else None."""
+    """An array of int64, or of floats, that its type proves all right but for NaN; else None."""
     if not isinstance(given, np.ndarray):
         return None
     dtype = given.dtype
     if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
         return given.astype(np.int64, copy=False)
-    if dtype.kind == "f" and dtype.itemsize <= 8:
-        floats = given.astype(np.float64, copy=False)
-        return None if np.count_nonzero(floats != floats) else floats + 0.0
-    return None
+    return given if dtype.kind == "f" and dtype.itemsize <= 8 else None
+
+
+def _plain(numbers: Numbers) -> Numbers | None:
+    """Numbers as int64 or as float64 without -0.0; None if there is NaN."""
+    if numbers.dtype == np.int64:
+        return numbers
+    return None if np.count_nonzero(numbers != numbers) else numbers.astype(np.float64, copy=False) + 0.0
 
 
 def _column(given: Column, sample: Values) -> Values | None:
@@ -106,7 +121,8 @@ def _column(given: Column, sample: Values) -> Values | None:
         exact = times.astype(np.int64)
         right = (times == given).all() and exact.min() >= _EARLIEST and exact.max() <= _LATEST
         return exact if right else None
-    return _numbers(given)
+    numbers = _numbers(given)
+    return None if numbers is None else _plain(numbers)
 
 
 def _strings(given: Column) -> StringColumn | None:
