@@ -260,7 +260,10 @@ def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Opera
         operands += mine
         return Predicate(next(names), node, tuple(mine))
     assert not isinstance(node, int)
-    return node(tuple([_expression(tree, names, operands) for _ in range(parts)]))
+    made: list[Expression] = []
+    for _ in range(parts):
+        made.append(_expression(tree, names, operands))  # noqa: PERF401 (saves stack)
+    return node(tuple(made))
 
 
 @dataclass(frozen=True, slots=True)
