@@ -17,13 +17,17 @@ cannot tell.
       highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
       columns   [ 3    9    3    4    | ]  x tests
 
-    bounds   [ key | low | low high | key ... ]     by row: a word per equality or single end, two per range
+    bounds   [ key | low | low high | key ... ]     by row: one per equality or single end, two per range
 
 A *code* is a key seen through the cuts of its column, 16 bits wide: 2i + 4 is the i-th cut itself, 2i + 3
 what lies before it and after its predecessor, 0 a missing value, and the last one NaN. So an order of codes
 is an order of keys, and where an event's code is even, or differs from the bound's, the code decides exactly.
 An open end has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the
 codes of one-sided tests decide for all events beyond the cuts.
+
+A bound is a key in one word of 32 bits, or *long*, in two: those on floats and times always, those on int64
+where one of the row's does not fit a word. Such rows have a signature of their own, so that the rest stays
+narrow.
 
 Everything that has a number is a line of a matrix with the fields below. Kernels that need room stop and say
 how far they came; the caller grows the arrays and calls again.
@@ -44,8 +48,10 @@ ACCESS = 4
 """The most parts that one access predicate has."""
 NARROW = 4
 """Tests of a row that have codes."""
-CAPACITIES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sizes of blocks, in slots: enough for comparing in vectors, few enough to move when one grows."""
+CAPACITIES = (*range(1, 8), *(size << fold for fold in range(7) for size in range(8, 16)), 1024)
+"""Sizes of blocks, in slots, an eighth to a sixteenth apart so that little stays empty; up to what is enough
+for comparing in vectors, and few enough to move when one grows.
+"""
 SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]
 FULL_ZONE, HALF_ZONE = CAPACITIES.index(128), CAPACITIES.index(96)
@@ -81,10 +87,11 @@ TABLE_PARTS = 7
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
 # signatures: tests, words of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
-# which tests are hashed equalities; then per test in the order of their use: column, shape, word
+# which tests are hashed equalities; then per test in the order of their use: column, shape, word of its first
+# bound, whether its bounds are long
 SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
 SIGN_TESTS = SIGN_ACCESS + ACCESS
-TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_FIELDS = 0, 1, 2, 3
+TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_LONG, TEST_FIELDS = 0, 1, 2, 3, 4
 # buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
 # while there is no block, BUCKET_ZONES is how many rows to make room for at once
 BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
@@ -114,7 +121,7 @@ class Store(NamedTuple):
     shorts: npt.NDArray[np.uint16]  # 16
     words: npt.NDArray[np.int32]  # 32
     longs: npt.NDArray[np.int64]  # and of 64 bits: units
-    bounds: npt.NDArray[np.int64]
+    bounds: npt.NDArray[np.int32]
     coding: npt.NDArray[np.int64]  # [columns, CODE_FIELDS]
     cuts: npt.NDArray[np.int64]
     reaches: npt.NDArray[np.int64]  # the widest range of each class, in codes
@@ -128,7 +135,7 @@ class Store(NamedTuple):
 
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
-     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int64),
+     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int32),
      array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
      array(int64), array(int64), LEAVES],
     Store,

@@ -18,6 +18,7 @@ from covey.matcher.engines.cluster_arrays import (
     STORE,
     TEST_COLUMN,
     TEST_FIELDS,
+    TEST_LONG,
     TEST_SHAPE,
     TEST_WORD,
     WAITING,
@@ -29,9 +30,12 @@ from covey.matcher.engines.cluster_code_kernels import (
     HASHED,
     HIGH,
     LOW,
+    bound_at,
     code_row,
+    fits_word,
     high_bound,
     low_bound,
+    put_bound,
 )
 from covey.matcher.engines.cluster_kernels import FETCHED, choose_ranges
 from covey.matcher.engines.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
@@ -39,7 +43,24 @@ from covey.matcher.kernel import array, frozen, kernel, prefetch
 from covey.matcher.keys import NOTHING
 
 
-@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64),
+@kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(boolean))
+def find_long(signatures, signature, lows, highs, found):  # type: ignore[no-untyped-def]
+    """found[i] = whether some bound lows[t, i] or highs[t, i] does not fit the words that a signature has for
+    it; returns how many do so.
+    """
+    for i in range(found.size):
+        found[i] = False
+    for t in range(lows.shape[0]):
+        if signatures[signature, SIGN_TESTS + TEST_FIELDS * t + TEST_LONG] == 0:
+            for i in range(found.size):
+                found[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
+    count = 0
+    for i in range(found.size):
+        count += found[i]
+    return count
+
+
+@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64),
         frozen(int64, 2), frozen(int64, 2))  # fmt: skip
 def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
     """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
@@ -52,26 +73,28 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
     for t in range(lows.shape[0]):
         line = SIGN_TESTS + TEST_FIELDS * t
         shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
+        long = signatures[signature, line + TEST_LONG]
         for i in range(rows.size):
             at = places[i] + word
             if shape <= FIXED:
-                bounds[at] = lows[t, i] if lows[t, i] == highs[t, i] else NOTHING
+                put_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
             if shape in (LOW, BOTH):
-                bounds[at] = lows[t, i]
+                put_bound(bounds, at, long, lows[t, i])
             if shape in (HIGH, BOTH):
-                bounds[at + (1 if shape == BOTH else 0)] = highs[t, i]
+                put_bound(bounds, at + (1 + long if shape == BOTH else 0), long, highs[t, i])
     return 0
 
 
-@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), frozen(int64), frozen(int64), frozen(int64, 2),
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64), frozen(int64, 2),
         array(int64))  # fmt: skip
 def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # type: ignore[no-untyped-def]
     """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
     end, in this order. An equality whose ends differ holds for nothing; moves[c] counts the new values of
-    those on column c.
+    those on column c. Returns how many bounds were not written because they do not fit.
 
     It takes three arrays and not the store, since unpacking the store costs more than one bound.
     """
+    left = 0
     for p in range(parts.size):
         line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
         is_high = parts[p] & 1 == 0
@@ -81,16 +104,18 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
                 prefetch(bounds, row_table[rows[i + FETCHED // 2], ROW_PLACE])
             signature = row_table[rows[i], ROW_SIGNATURE]
             at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
-            shape = signatures[signature, line + TEST_SHAPE]
+            shape, long = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_LONG]
             if shape == BOTH and is_high:
-                at += 1
+                at += 1 + long
             if shape == EQUAL and not is_high:
                 moves[signatures[signature, line + TEST_COLUMN]] += 1
-            if shape <= FIXED and is_high and bounds[at] != values[p, i]:
-                bounds[at] = NOTHING
+            if long == 0 and not fits_word(values[p, i]):
+                left += 1
+            elif shape <= FIXED and is_high and bound_at(bounds, at, long) != values[p, i]:
+                put_bound(bounds, at, long, np.int64(NOTHING))
             else:
-                bounds[at] = values[p, i]
-    return 0
+                put_bound(bounds, at, long, values[p, i])
+    return left
 
 
 @kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
@@ -119,10 +144,11 @@ def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped
             if column >= samples.shape[0]:
                 continue
             shape = store.signatures[signature, line + TEST_SHAPE]
+            long = store.signatures[signature, line + TEST_LONG]
             at = place + store.signatures[signature, line + TEST_WORD]
             for end in range(2 if shape == BOTH else 1):
                 if counts[column] < samples.shape[1]:
-                    samples[column, counts[column]] = store.bounds[at + end]
+                    samples[column, counts[column]] = bound_at(store.bounds, at + end * (1 + long), long)
                     counts[column] += 1
     return 0
 
@@ -166,7 +192,9 @@ def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
             if is_string[store.signatures[signature, line + TEST_COLUMN]]:
                 at = place + store.signatures[signature, line + TEST_WORD]
                 shape = store.signatures[signature, line + TEST_SHAPE]
+                long = store.signatures[signature, line + TEST_LONG]
                 for end in range(2 if shape == BOTH else 1):
-                    if 0 < store.bounds[at + end] < live.size:
-                        live[store.bounds[at + end]] = True
+                    code = bound_at(store.bounds, at + end * (1 + long), long)
+                    if 0 < code < live.size:
+                        live[code] = True
     return 0

@@ -17,14 +17,17 @@ from covey.matcher.engines.cluster_arrays import (
     SIGN_TESTS,
     TEST_COLUMN,
     TEST_FIELDS,
+    TEST_LONG,
     TEST_SHAPE,
     TEST_WORD,
 )
 from covey.matcher.engines.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.kernel import inlined
-from covey.matcher.keys import FIRST, MISSING, NOTHING
+from covey.matcher.keys import FIRST, LAST, MISSING, NOTHING
 
 EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
+FAR = 2**63 - 2**31
+"""How far the outermost keys are moved to stand in a word, where they are the outermost as well."""
 FIRST_TEST, HASHED = 4, 5
 """Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
 first.
@@ -74,12 +77,42 @@ def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def fits_word(key):  # type: ignore[no-untyped-def]
+    """Whether a key can stand in a word: it is near 0, or one of the two outermost on either side."""
+    return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
+
+
+@inlined
+def bound_at(bounds, at, long):  # type: ignore[no-untyped-def]
+    """The key that stands in bounds[at]; a long one in the word behind as well."""
+    word = np.int64(bounds[at])
+    if long != 0:
+        return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
+    if word <= FIRST + FAR:
+        return word - FAR
+    return word + FAR if word >= LAST - FAR else word
+
+
+@inlined
+def put_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
+    """Write a key to bounds[at], from which it can be read as `bound_at`."""
+    if long != 0:
+        bounds[at] = np.int32(key << 32 >> 32)
+        bounds[at + 1] = np.int32(key >> 32)
+    elif key <= FIRST:
+        bounds[at] = np.int32(key + FAR)
+    else:
+        bounds[at] = np.int32(key - FAR if key >= LAST else key)
+
+
+@inlined
 def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
     line = SIGN_TESTS + TEST_FIELDS * test
     shape = store.signatures[signature, line + TEST_SHAPE]
     if shape == HIGH:
         return np.int64(FIRST)
-    return store.bounds[place + store.signatures[signature, line + TEST_WORD]]
+    at = place + store.signatures[signature, line + TEST_WORD]
+    return bound_at(store.bounds, at, store.signatures[signature, line + TEST_LONG])
 
 
 @inlined
@@ -88,10 +121,10 @@ def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
     shape = store.signatures[signature, line + TEST_SHAPE]
     if shape == LOW:
         return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
-    word = store.bounds[place + store.signatures[signature, line + TEST_WORD] + (1 if shape == BOTH else 0)]
-    if shape <= FIXED and word == NOTHING:
-        return np.int64(MISSING)
-    return word
+    long = store.signatures[signature, line + TEST_LONG]
+    at = place + store.signatures[signature, line + TEST_WORD] + (1 + long if shape == BOTH else 0)
+    key = bound_at(store.bounds, at, long)
+    return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
 
 
 @inlined

@@ -51,6 +51,7 @@ from covey.matcher.engines.cluster_arrays import (
     TABLES,
     TEST_COLUMN,
     TEST_FIELDS,
+    TEST_LONG,
     TEST_SHAPE,
     TEST_WORD,
     UNIT_TOP,
@@ -62,6 +63,7 @@ from covey.matcher.engines.cluster_code_kernels import (
     FIRST_TEST,
     HASHED,
     HIGH,
+    bound_at,
     code_row,
     keep_codes,
     recall_codes,
@@ -172,7 +174,8 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
     equal = np.int64(line[SIGN_EQUAL])
     for a in range(equal):
         test = line[SIGN_ACCESS + a]
-        store.keys[a] = store.bounds[place + line[SIGN_TESTS + TEST_FIELDS * test + TEST_WORD]]
+        at = SIGN_TESTS + TEST_FIELDS * test
+        store.keys[a] = bound_at(store.bounds, place + line[at + TEST_WORD], line[at + TEST_LONG])
     code = np.int64(line[SIGN_TEMPLATE])
     wanted = np.int64(line[SIGN_RANGES])
     scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE

@@ -307,7 +307,7 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
         if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= parting:
             moved = np.int64(store.blocks[fresh, BLOCK_COUNT])
             if moved == capacity_of(store, fresh):
-                grow_block(store, fresh, size + 1)
+                grow_block(store, fresh, np.int64(store.blocks[fresh, BLOCK_SIZE]) + 1)
             copy_slot(store, block, p, fresh, moved)
             store.blocks[fresh, BLOCK_COUNT] = moved + 1
         else:

@@ -31,7 +31,7 @@ from covey.matcher.engines.cluster_planning import Planner
 from covey.matcher.engines.cluster_search_kernels import STEP
 from covey.matcher.engines.cluster_statistics import EventSample
 from covey.matcher.engines.row_store import SPARE, Numbers, RowStore, Stretches, grown
-from covey.matcher.event_type import EventType
+from covey.matcher.event_type import EventType, Kind
 from covey.matcher.keys import LAST, Keys, largest_key
 from covey.matcher.plan import Shape
 
@@ -47,7 +47,8 @@ _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
-_WORDS = {int(Shape.BOTH): 2}
+_LONG = {Kind.FLOAT64: True, Kind.TIMESTAMP: True, Kind.INT64: None}
+"""Whether bounds on a kind of attribute are long; None where it depends on the bounds."""
 _KEPT_TESTS = 8
 """Tests of a row whose codes are kept while rows are placed anew."""
 
@@ -94,6 +95,7 @@ class ClusterStore(RowStore):
 
     def __init__(self, event_type: EventType, planner: Planner, threads: int = 1) -> None:
         super().__init__(event_type)
+        self._long = [_LONG.get(kind, False) for kind in event_type.kinds]
         self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
         self.planner = planner
         self.configuration = planner.first()
@@ -126,7 +128,7 @@ class ClusterStore(RowStore):
             buckets=np.zeros((16, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
             blocks=np.zeros((16, a.BLOCK_FIELDS), dtype=np.int32),
             **_pool(3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
-            bounds=np.zeros(64, dtype=np.int64),
+            bounds=np.zeros(64, dtype=np.int32),
             coding=coding.lines,
             cuts=coding.cuts,
             reaches=ladder(1),
@@ -152,6 +154,7 @@ class ClusterStore(RowStore):
 
     def _new_signature(self, signature: int) -> None:
         columns, shapes = self.columns_of[signature], self.shapes(signature)
+        always = self.is_long[signature]
         width = a.SIGN_TESTS + a.TEST_FIELDS * len(columns)
         old = self.store.signatures
         if signature >= len(old) or width > old.shape[1]:
@@ -163,8 +166,10 @@ class ClusterStore(RowStore):
         tests: list[int] = []
         words = 0
         for column, shape in zip(columns, shapes, strict=True):
-            tests += (column, int(shape), words)
-            words += _WORDS.get(shape, 1)
+            long = self._long[column] if column < len(self._long) else False
+            each = 1 + (always if long is None else long)
+            tests += (column, int(shape), words, each - 1)
+            words += 2 * each if shape == Shape.BOTH else each
         line = self.store.signatures[signature]
         line[:] = 0
         line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
@@ -175,6 +180,22 @@ class ClusterStore(RowStore):
             self.store = self.store._replace(coding=more)
             self.moves = grown(self.moves, len(more))
         self._unassigned[signature] = None
+
+    def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
+        """As `RowStore.insert`; rows with a bound that does not fit its word go to the signature that has
+        room for it.
+        """
+        beyond = np.empty(len(rows), dtype=np.bool_)
+        if not b.find_long(self.store.signatures, signature, lows, highs, beyond):
+            super().insert(rows, signature, lows, highs)
+            return
+        columns, shapes = self.columns_of[signature], self.shapes_of[signature]
+        for long in (False, True):
+            chosen = np.flatnonzero(beyond == long)
+            if len(chosen):
+                parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (lows, highs)]
+                super().insert(rows[chosen], self.signature(columns, shapes, long=long), *parts)
+        self._leave_signature(signature, 0)
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         if not len(rows):
@@ -219,9 +240,26 @@ class ClusterStore(RowStore):
         end, in this order.
         """
         s, numbers = self.store, np.array(parts, dtype=np.int64)
-        b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values, self.moves)
+        if b.write_bounds(s.rows, s.signatures, s.bounds, rows, numbers, values, self.moves):
+            self._write_long(rows, parts, values)
         self._written += len(rows)
         self.settle(rows)
+
+    def _write_long(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+        """Put those of these rows in again that have no room for a new bound."""
+        signatures = self.signatures_of(rows)
+        for signature in np.unique(signatures).tolist():
+            here = np.flatnonzero(signatures == signature)
+            lows, highs = self._read(rows[here], len(self.columns_of[signature]))
+            for part, line in zip(parts, values, strict=True):
+                (lows if part % 2 else highs)[(part - 1) // 2] = line[here]
+            beyond = np.empty(len(here), dtype=np.bool_)
+            if b.find_long(self.store.signatures, signature, lows, highs, beyond):
+                moved = rows[here[beyond]]
+                narrow = self.columns_of[signature], self.shapes_of[signature]
+                self.remove(moved)
+                highs = np.ascontiguousarray(highs[:, beyond])
+                self.insert(moved, self.signature(*narrow), np.ascontiguousarray(lows[:, beyond]), highs)
 
     def settle(self, rows: Numbers) -> None:
         """Bring rows to where their new bounds belong; most stay, with new codes."""
@@ -327,6 +365,7 @@ class ClusterStore(RowStore):
             "bounds": (self._words.top, 64),
             "buckets": (int(state[a.BUCKET_TOP]), 16),
             "blocks": (int(state[a.BLOCK_TOP]), 16),
+            "signatures": (len(self.columns_of), 16),
         }
         for name, (used, least) in sizes.items():
             size = used + used // SPARE + least

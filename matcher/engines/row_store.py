@@ -78,7 +78,8 @@ class RowStore(ABC):
         self.columns_of: list[tuple[int, ...]] = []
         self.signature_rows: list[int] = []
         self.shapes_of: list[tuple[int, ...]] = []
-        self._signatures: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self.is_long: list[bool] = []
+        self._signatures: dict[tuple[tuple[int, ...], tuple[int, ...], bool], int] = {}
         self._free_signatures: list[int] = []
         self._rows = Stretches()
         self._stamp = 0
@@ -91,22 +92,33 @@ class RowStore(ABC):
         """One more than the highest row number ever given out."""
         return self._rows.top
 
-    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = ()) -> int:
+    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), *, long: bool = False) -> int:
         """The number of a tuple of columns (and of the tests' `plan.Shape`s, if given), made if there is
-        none; it lives while rows have it.
+        none; it lives while rows have it. `long` sets rows apart whose bounds take more room, where a store
+        makes a difference.
         """
-        found = self._signatures.get((columns, shapes))
+        found = self._signatures.get((columns, shapes, long))
         if found is None:
             found = self._free_signatures.pop() if self._free_signatures else len(self.columns_of)
             if found == len(self.columns_of):
                 self.columns_of.append(columns)
                 self.shapes_of.append(shapes)
                 self.signature_rows.append(0)
+                self.is_long.append(long)
             self.columns_of[found] = columns
             self.shapes_of[found] = shapes
-            self._signatures[columns, shapes] = found
+            self.is_long[found] = long
+            self._signatures[columns, shapes, long] = found
             self._new_signature(found)
         return found
+
+    def _leave_signature(self, signature: int, rows: int) -> None:
+        """So many rows less have a signature, which goes with the last."""
+        self.signature_rows[signature] -= rows
+        if self.signature_rows[signature] == 0:
+            key = self.columns_of[signature], self.shapes_of[signature], self.is_long[signature]
+            del self._signatures[key]
+            self._free_signatures.append(signature)
 
     def signature_columns(self, signature: int) -> list[int]:
         """The columns that a signature tests."""
@@ -156,10 +168,7 @@ class RowStore(ABC):
         """Take rows that have equally many tests out of the structure; their numbers stay theirs."""
         self._remove(rows)
         for signature, count in self._count_signatures(rows):
-            self.signature_rows[signature] -= count
-            if self.signature_rows[signature] == 0:
-                del self._signatures[self.columns_of[signature], self.shapes_of[signature]]
-                self._free_signatures.append(signature)
+            self._leave_signature(signature, count)
         self.arrays.rows[rows, k.ROW_SIGNATURE] = -1
 
     def _count_signatures(self, rows: Numbers) -> list[tuple[int, int]]:
