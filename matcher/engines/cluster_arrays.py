@@ -49,8 +49,8 @@ ACCESS = 4
 NARROW = 4
 """Tests of a row that have codes."""
 CAPACITIES = (*range(1, 8), *(size << fold for fold in range(7) for size in range(8, 16)), 1024)
-"""Sizes of blocks, in slots, an eighth to a sixteenth apart so that little stays empty; up to what is enough
-for comparing in vectors, and few enough to move when one grows.
+"""Sizes of blocks, in slots: enough for comparing in vectors, few enough to move when one grows; an eighth to
+a sixteenth apart, so that little stays empty where it is known how many rows come.
 """
 SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]

@@ -39,6 +39,8 @@ from covey.matcher.kernel import inlined
 from covey.matcher.plan import Shape
 
 HIGH = int(Shape.HIGH)
+_FEW = 4
+"""Rows below which a block is not worth making smaller."""
 _SPARSE = 32
 """Rows of a zone at which, and at each half of it, it may be joined with one beside it."""
 
@@ -117,6 +119,24 @@ def give_units(store, size, start):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def step_above(size):  # type: ignore[no-untyped-def]
+    """The size that blocks of a size grow to: a third to a half more, since what each leaves behind is used
+    again by blocks of its size alone.
+    """
+    place = size % SIZES
+    return (size + 1) | (3 if place > 6 else 1 if place > 2 else 0)
+
+
+@inlined
+def step_below(size):  # type: ignore[no-untyped-def]
+    """The largest of the sizes that blocks grow to which fits into a size."""
+    place = size % SIZES
+    if place > 6:
+        return ((size + 1) & ~3) - 1
+    return (size - 1) | 1 if place > 2 else size
+
+
+@inlined
 def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
     """A block without rows that belongs to a bucket."""
     blocks, state = store.blocks, store.state
@@ -136,7 +156,8 @@ def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
 
 @inlined
 def drop_block(store, block):  # type: ignore[no-untyped-def]
-    give_units(store, np.int64(store.blocks[block, BLOCK_SIZE]), np.int64(store.blocks[block, BLOCK_START]))
+    size = step_below(np.int64(store.blocks[block, BLOCK_SIZE]))
+    give_units(store, size, np.int64(store.blocks[block, BLOCK_START]))
     store.blocks[block, BLOCK_NEXT] = store.state[BLOCK_FREE]
     store.blocks[block, BLOCK_BUCKET] = NONE
     store.state[BLOCK_FREE] = block
@@ -163,8 +184,8 @@ def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def grow_block(store, block, size):  # type: ignore[no-untyped-def]
-    """Give a block a place of another size; it stays the same block."""
+def resize_block(store, block, size):  # type: ignore[no-untyped-def]
+    """Give a block a place of another size that its rows fit in; it stays the same block."""
     old, start = np.int64(store.blocks[block, BLOCK_SIZE]), np.int64(store.blocks[block, BLOCK_START])
     here, there, count = store.capacities[old], store.capacities[size], store.blocks[block, BLOCK_COUNT]
     tests = tests_of(store, block)
@@ -180,9 +201,22 @@ def grow_block(store, block, size):  # type: ignore[no-untyped-def]
             store.bytes[8 * fresh + (12 + 4 * tests + t) * there + p] = store.bytes[
                 8 * start + (12 + 4 * tests + t) * here + p
             ]
-    give_units(store, old, start)
+    give_units(store, step_below(old), start)
     store.blocks[block, BLOCK_START] = fresh
     store.blocks[block, BLOCK_SIZE] = size
+
+
+@inlined
+def grow_block(store, block):  # type: ignore[no-untyped-def]
+    resize_block(store, block, step_above(np.int64(store.blocks[block, BLOCK_SIZE])))
+
+
+@inlined
+def shrink_block(store, block):  # type: ignore[no-untyped-def]
+    """Give a block that is half empty a smaller place, if there is one."""
+    size = step_below(np.int64(store.blocks[block, BLOCK_SIZE]) - 1)
+    if store.free[size] != NONE or store.state[UNIT_TOP] + units_of(store, size) <= store.longs.size:
+        resize_block(store, block, size)
 
 
 # --- zones ----------------------------------------------------------------------------------------
@@ -307,7 +341,7 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
         if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= parting:
             moved = np.int64(store.blocks[fresh, BLOCK_COUNT])
             if moved == capacity_of(store, fresh):
-                grow_block(store, fresh, np.int64(store.blocks[fresh, BLOCK_SIZE]) + 1)
+                grow_block(store, fresh)
             copy_slot(store, block, p, fresh, moved)
             store.blocks[fresh, BLOCK_COUNT] = moved + 1
         else:
@@ -367,7 +401,7 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
         return block
     size = np.int64(store.blocks[block, BLOCK_SIZE]) - base
     if size < most:
-        grow_block(store, block, base + size + 1)
+        grow_block(store, block)
         return block
     if order == NONE:
         fresh = new_block(store, bucket, base)
@@ -380,7 +414,7 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
     directory = store.buckets[bucket, BUCKET_HEAD]
     block = zone_block(store, directory, last_zone(store, directory, zones + 1 if zones > 0 else 2, code))
     if store.blocks[block, BLOCK_COUNT] == capacity_of(store, block):
-        grow_block(store, block, np.int64(store.blocks[block, BLOCK_SIZE]) + 1)
+        grow_block(store, block)
     return block
 
 
@@ -406,4 +440,6 @@ def leave_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
     if last == 0:
         store.buckets[bucket, BUCKET_HEAD] = store.blocks[source, BLOCK_NEXT]
         drop_block(store, source)
+    elif last >= _FEW and 2 * last <= capacity_of(store, source):
+        shrink_block(store, source)
     return store.buckets[bucket, BUCKET_HEAD] != NONE

@@ -358,7 +358,7 @@ class ClusterStore(RowStore):
         return samples, counts
 
     def _trim(self) -> None:
-        """Give back what there is room for beyond a little; it grows in steps of a quarter."""
+        """Give back what there is room for beyond a little; it grows in steps."""
         self.trim_rows()
         s, state = self.store, self.store.state
         sizes = {
@@ -431,7 +431,7 @@ class ClusterStore(RowStore):
             return
         units, margin = len(s.longs), 2 * (a.LARGEST_BLOCK + int(state[a.LARGEST_DIRECTORY]))
         if state[a.UNIT_TOP] + margin > units:
-            self.store = s = s._replace(**_pool(max(units * 5 // 4, units + 2 * margin), s.bytes))
+            self.store = s = s._replace(**_pool(max(units * 9 // 8, units + margin), s.bytes))
         if state[a.BLOCK_TOP] >= len(s.blocks):
             self.store = s = s._replace(blocks=grown(s.blocks, len(s.blocks) * 5 // 4 + 16))
         if state[a.BUCKET_TOP] >= len(s.buckets):

@@ -9,7 +9,15 @@ import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventType, parse
 from covey.matcher.engines.cluster import ClusterEngine
-from covey.matcher.engines.cluster_arrays import PLACES_USED, TABLE_BUCKETS, TABLES, UNIT_TOP
+from covey.matcher.engines.cluster_arrays import (
+    CAPACITIES,
+    LARGEST_BLOCK,
+    PLACES_USED,
+    SIZES,
+    TABLE_BUCKETS,
+    TABLES,
+    UNIT_TOP,
+)
 from covey.matcher.engines.cluster_planning import MOST_SCHEMAS
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
@@ -270,3 +278,20 @@ def test_rows_that_are_left_when_many_have_gone_are_placed_together() -> None:
     engine.remove_many(1 + rng.permutation(29_999)[:25_000])
     assert 0 in engine.match(batch)[1]
     assert engine.store.store.state[UNIT_TOP] < before / 3
+
+
+def test_blocks_become_smaller_with_what_is_left_in_them() -> None:
+    engine = ClusterEngine(QUOTE)
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 0.5, "volume": 1}])
+    sizes = []
+    for step in range(120):
+        engine.add(step, parse("firm == 'a' and price < $p and volume >= 1", QUOTE), {"p": step})
+        engine.match(batch)
+    for left in range(119, 0, -1):
+        engine.remove(left)
+        (size,) = {int(s) for _, _, s, count, _ in engine.store.store.blocks.tolist() if count == left}
+        sizes.append(CAPACITIES[size % SIZES])
+        assert left <= sizes[-1] <= max(2 * left, 8)
+        assert engine.match(batch)[1].tolist() == list(range(1, left))
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(engine.store.store.longs) <= 4 * LARGEST_BLOCK
