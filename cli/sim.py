@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 sim = typer.Typer(help="Run whole overlays in virtual time, judged by checkers.")
 
 _SHOWN = 5
+_ONLY_WITH = {
+    "types": ("load", ("trading", "market")),
+    "speeds": ("load", ("detectors",)),
+    "sensors": ("load", ("detectors",)),
+    "resubscribe": ("routing", ("static",)),
+}
+"""Options that only some values of another field make use of."""
 
 
 @sim.callback(invoke_without_command=True)
@@ -134,6 +141,13 @@ def run(
             "load detectors has the brokers of its sensors, unless a topology is given",
             param_hint="--brokers",
         )
+    for name, (field, values) in _ONLY_WITH.items():
+        if _is_given(context, name) and getattr(chosen, field) not in values:
+            wanted = " or ".join(values)
+            raise typer.BadParameter(
+                f"{field} is {getattr(chosen, field)}, which has none: expected {field} {wanted}",
+                param_hint=f"--{name}",
+            )
     if calibrate is not None and chosen.cpu != "measured":
         raise typer.BadParameter("a calibration needs --cpu measured", param_hint="--calibrate")
     made = Run(chosen, topology=None if laid is None else of_overlay(laid))

@@ -334,6 +334,12 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
             ("--load", "detectors", "--speeds", "a.csv", "--sensors", "b.csv", "--brokers", 5),
             "--brokers: load detectors has the brokers of its sensors",
         ),
+        (
+            ("--load", "highway", "--types", 3),
+            "--types: load is highway, which has none: expected load trading or",
+        ),
+        (("--speeds", "a.csv"), "--speeds: load is trading, which has none: expected load detectors"),
+        (("--resubscribe", "old-first"), "--resubscribe: routing is parametric, which has none"),
         (("--seed", 9, "--brokers", 3, "fuzz"), "--brokers, --seed: expected behind fuzz, which has options"),
         (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected behind fuzz"),
         (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
