@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil, prod
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,8 @@ from covey.matcher.engines.cluster_code_kernels import HASHED
 from covey.matcher.engines.cluster_coding import Coding
 from covey.matcher.engines.cluster_leaves import empty_leaves, is_sparse, leaf_buffers, with_room
 from covey.matcher.engines.cluster_planning import Planner
-from covey.matcher.engines.cluster_search_kernels import STEP
 from covey.matcher.engines.cluster_statistics import EventSample
+from covey.matcher.engines.cluster_worker import Worker
 from covey.matcher.engines.row_store import SPARE, Numbers, RowStore, Stretches, grown
 from covey.matcher.event_type import EventType, Kind
 from covey.matcher.keys import LAST, Keys, largest_key
@@ -43,51 +42,12 @@ _MOST_WAITING = 1 << 14
 """Insertions between two matches from which on rows that wait and those that have gone are told apart."""
 _SCATTERED = 4
 """Rows are placed anew after one in so many, and some more, is gone: what comes instead lies scattered."""
-_UNSHARED = 2
-"""References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
 _LONG = {Kind.FLOAT64: True, Kind.TIMESTAMP: True, Kind.INT64: None}
 """Whether bounds on a kind of attribute are long; None where it depends on the bounds."""
 _KEPT_TESTS = 8
 """Tests of a row whose codes are kept while rows are placed anew."""
-
-
-class Worker:
-    """What one thread needs to match; `room` is how many ids it makes room for.
-
-    The memory of an answer is used again once the caller has let go of it: fresh memory costs more than what
-    is written into it.
-    """
-
-    def __init__(self) -> None:
-        words = np.zeros((a.MOST + STEP) // 8, dtype=np.uint64)
-        self.buffers = m.Buffers(
-            np.zeros((a.ACCESS, m.PROBE_FIELDS), dtype=np.int64),
-            np.zeros((1, m.QUEUE_FIELDS), dtype=np.int64),
-            words.view(np.uint8),
-            words,
-            np.zeros(a.MOST + 8, dtype=np.int32),
-            np.zeros(m.SPAN_FIELDS, dtype=np.int64),
-            leaf_buffers(empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64), 0)),
-        )
-        self.seen = np.zeros(1, dtype=np.int64)
-        self.room = 1024
-        self._answer: Numbers = np.empty(0, dtype=np.int64)
-
-    def answer(self) -> Numbers:
-        """Memory for an answer of `room` ids, that no other answer is in."""
-        fits = 3 * self.room <= 4 * len(self._answer) <= 16 * self.room
-        if not fits or getrefcount(self._answer) > _UNSHARED:
-            self._answer = np.empty(self.room, dtype=np.int64)
-        return self._answer
-
-    def enlarge(self, used: int) -> Numbers:
-        """The memory of the answer in the making, twice as large, with so much of it kept."""
-        larger = np.empty(2 * len(self._answer), dtype=np.int64)
-        larger[:used] = self._answer[:used]
-        self._answer = larger
-        return larger
 
 
 class ClusterStore(RowStore):
