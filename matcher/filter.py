@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
+from typing import Any
 
 from covey.matcher.boxes import Box, boxes_of
 from covey.matcher.checking import Variables, check_expression
@@ -69,10 +70,13 @@ class Filter:
         "_text",
         "event_type",
         "expression",
+        "plan_key",
     )
 
     event_type: EventType
     expression: Expression
+    plan_key: tuple[Any, tuple[Operand, ...]] | None
+    """What engines know it by (`plan.plan_key`), once one has asked."""
     _families: dict[str, Family]
 
     def __init__(self, event_type: EventType, expression: Expression) -> None:
@@ -83,6 +87,7 @@ class Filter:
         self.event_type = event_type
         self.expression = expression
         self._families = families
+        self.plan_key = None
         self._hash: int | None = None
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...

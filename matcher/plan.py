@@ -210,8 +210,15 @@ def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
     """What tells plans apart, and the operands of the filter: its structure; or the filter as it is, and
     none, where constants make for fewer boxes.
 
-    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables.
+    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables. Computed
+    once per filter.
     """
+    if filter.plan_key is None:
+        filter.plan_key = _plan_key(filter)
+    return filter.plan_key
+
+
+def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
     skeleton, columns, operands = structure_key(filter)
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
