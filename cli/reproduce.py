@@ -103,7 +103,6 @@ def write(report: Report, folder: Path) -> None:
     from covey.sim.report import write_report
     from covey.sim.reproduce.page import page, plot
 
-    make(folder)
     try:
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
         write_report(folder / "report.html", page(report))

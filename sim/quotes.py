@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from covey.matcher import EventType
-from covey.sim.extras import missing
+from covey.sim.extras import need
 
 QUOTE = EventType(
     "Quote",
@@ -36,10 +36,9 @@ def load_quotes() -> pa.RecordBatch:
 
     Raises `CoveyError` saying what to install where the package with the quotes is missing.
     """
-    try:
-        from bokeh_sampledata import stocks
-    except ModuleNotFoundError as error:
-        raise missing("a replay of quotes", error) from None
+    need("a replay of quotes", "bokeh_sampledata.stocks")
+    from bokeh_sampledata import stocks
+
     rows = []
     for firm in FIRMS:
         data = getattr(stocks, firm)

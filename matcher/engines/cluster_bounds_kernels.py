@@ -35,6 +35,7 @@ from covey.matcher.engines.cluster_code_kernels import (
     fits_word,
     high_bound,
     low_bound,
+    nth_bound,
     put_bound,
 )
 from covey.matcher.engines.cluster_kernels import FETCHED, choose_ranges
@@ -143,12 +144,9 @@ def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped
             column = store.signatures[signature, line + TEST_COLUMN]
             if column >= samples.shape[0]:
                 continue
-            shape = store.signatures[signature, line + TEST_SHAPE]
-            long = store.signatures[signature, line + TEST_LONG]
-            at = place + store.signatures[signature, line + TEST_WORD]
-            for end in range(2 if shape == BOTH else 1):
+            for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
                 if counts[column] < samples.shape[1]:
-                    samples[column, counts[column]] = bound_at(store.bounds, at + end * (1 + long), long)
+                    samples[column, counts[column]] = nth_bound(store, signature, place, test, end)
                     counts[column] += 1
     return 0
 
@@ -190,11 +188,8 @@ def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
         for test in range(store.signatures[signature, SIGN_SIZE]):
             line = SIGN_TESTS + TEST_FIELDS * test
             if is_string[store.signatures[signature, line + TEST_COLUMN]]:
-                at = place + store.signatures[signature, line + TEST_WORD]
-                shape = store.signatures[signature, line + TEST_SHAPE]
-                long = store.signatures[signature, line + TEST_LONG]
-                for end in range(2 if shape == BOTH else 1):
-                    code = bound_at(store.bounds, at + end * (1 + long), long)
+                for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
+                    code = nth_bound(store, signature, place, test, end)
                     if 0 < code < live.size:
                         live[code] = True
     return 0

@@ -106,13 +106,20 @@ def put_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
+    """The first bound that a row keeps for a test, or the second one of a range."""
     line = SIGN_TESTS + TEST_FIELDS * test
-    shape = store.signatures[signature, line + TEST_SHAPE]
-    if shape == HIGH:
+    long = store.signatures[signature, line + TEST_LONG]
+    return bound_at(
+        store.bounds, place + store.signatures[signature, line + TEST_WORD] + end * (1 + long), long
+    )
+
+
+@inlined
+def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    if store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_SHAPE] == HIGH:
         return np.int64(FIRST)
-    at = place + store.signatures[signature, line + TEST_WORD]
-    return bound_at(store.bounds, at, store.signatures[signature, line + TEST_LONG])
+    return nth_bound(store, signature, place, test, 0)
 
 
 @inlined
@@ -121,9 +128,7 @@ def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
     shape = store.signatures[signature, line + TEST_SHAPE]
     if shape == LOW:
         return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
-    long = store.signatures[signature, line + TEST_LONG]
-    at = place + store.signatures[signature, line + TEST_WORD] + (1 + long if shape == BOTH else 0)
-    key = bound_at(store.bounds, at, long)
+    key = nth_bound(store, signature, place, test, 1 if shape == BOTH else 0)
     return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
 
 

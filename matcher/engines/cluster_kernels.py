@@ -51,9 +51,7 @@ from covey.matcher.engines.cluster_arrays import (
     TABLES,
     TEST_COLUMN,
     TEST_FIELDS,
-    TEST_LONG,
     TEST_SHAPE,
-    TEST_WORD,
     UNIT_TOP,
     WAITING,
     WANTED,
@@ -63,9 +61,9 @@ from covey.matcher.engines.cluster_code_kernels import (
     FIRST_TEST,
     HASHED,
     HIGH,
-    bound_at,
     code_row,
     keep_codes,
+    nth_bound,
     recall_codes,
 )
 from covey.matcher.engines.cluster_leaf_arrays import IN_LEAF
@@ -174,8 +172,7 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
     equal = np.int64(line[SIGN_EQUAL])
     for a in range(equal):
         test = line[SIGN_ACCESS + a]
-        at = SIGN_TESTS + TEST_FIELDS * test
-        store.keys[a] = bound_at(store.bounds, place + line[at + TEST_WORD], line[at + TEST_LONG])
+        store.keys[a] = nth_bound(store, signature, place, test, 0)
     code = np.int64(line[SIGN_TEMPLATE])
     wanted = np.int64(line[SIGN_RANGES])
     scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE

@@ -44,8 +44,6 @@ _SCATTERED = 4
 """Rows are placed anew after one in so many, and some more, is gone: what comes instead lies scattered."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
-_LONG = {Kind.FLOAT64: True, Kind.TIMESTAMP: True, Kind.INT64: None}
-"""Whether bounds on a kind of attribute are long; None where it depends on the bounds."""
 _KEPT_TESTS = 8
 """Tests of a row whose codes are kept while rows are placed anew."""
 
@@ -55,7 +53,6 @@ class ClusterStore(RowStore):
 
     def __init__(self, event_type: EventType, planner: Planner, threads: int = 1) -> None:
         super().__init__(event_type)
-        self._long = [_LONG.get(kind, False) for kind in event_type.kinds]
         self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
         self.planner = planner
         self.configuration = planner.first()
@@ -114,7 +111,8 @@ class ClusterStore(RowStore):
 
     def _new_signature(self, signature: int) -> None:
         columns, shapes = self.columns_of[signature], self.shapes(signature)
-        always = self.is_long[signature]
+        long_kinds = (Kind.FLOAT64, Kind.TIMESTAMP, *([Kind.INT64] if self.is_long[signature] else []))
+        kinds = self.event_type.kinds  # of attributes; other columns are true or false
         width = a.SIGN_TESTS + a.TEST_FIELDS * len(columns)
         old = self.store.signatures
         if signature >= len(old) or width > old.shape[1]:
@@ -126,10 +124,9 @@ class ClusterStore(RowStore):
         tests: list[int] = []
         words = 0
         for column, shape in zip(columns, shapes, strict=True):
-            long = self._long[column] if column < len(self._long) else False
-            each = 1 + (always if long is None else long)
-            tests += (column, int(shape), words, each - 1)
-            words += 2 * each if shape == Shape.BOTH else each
+            long = column < len(kinds) and kinds[column] in long_kinds
+            tests += (column, int(shape), words, long)
+            words += (1 + long) * (2 if shape == Shape.BOTH else 1)
         line = self.store.signatures[signature]
         line[:] = 0
         line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
@@ -153,8 +150,7 @@ class ClusterStore(RowStore):
         for long in (False, True):
             chosen = np.flatnonzero(beyond == long)
             if len(chosen):
-                parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (lows, highs)]
-                super().insert(rows[chosen], self.signature(columns, shapes, long=long), *parts)
+                self.insert_part(rows, self.signature(columns, shapes, long=long), lows, highs, chosen)
         self._leave_signature(signature, 0)
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
@@ -207,19 +203,13 @@ class ClusterStore(RowStore):
 
     def _write_long(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         """Put those of these rows in again that have no room for a new bound."""
-        signatures = self.signatures_of(rows)
-        for signature in np.unique(signatures).tolist():
-            here = np.flatnonzero(signatures == signature)
-            lows, highs = self._read(rows[here], len(self.columns_of[signature]))
-            for part, line in zip(parts, values, strict=True):
-                (lows if part % 2 else highs)[(part - 1) // 2] = line[here]
+        for signature, here, lows, highs in self._with_parts(rows, parts, values):
             beyond = np.empty(len(here), dtype=np.bool_)
             if b.find_long(self.store.signatures, signature, lows, highs, beyond):
-                moved = rows[here[beyond]]
-                narrow = self.columns_of[signature], self.shapes_of[signature]
-                self.remove(moved)
-                highs = np.ascontiguousarray(highs[:, beyond])
-                self.insert(moved, self.signature(*narrow), np.ascontiguousarray(lows[:, beyond]), highs)
+                columns, shapes = self.columns_of[signature], self.shapes_of[signature]
+                self.remove(here[beyond])
+                long = self.signature(columns, shapes, long=True)
+                self.insert_part(here, long, lows, highs, np.flatnonzero(beyond))
 
     def settle(self, rows: Numbers) -> None:
         """Bring rows to where their new bounds belong; most stay, with new codes."""

@@ -26,7 +26,7 @@ _SHARED = 1 << 12
 
 @dataclass(slots=True)
 class Shared:
-    """A plan and its subscriptions. `operands` are those of a filter that has a plan as it is."""
+    """A plan and its subscriptions. `operands` are those of the filter that it was made for."""
 
     plan: Plan
     key: PlanKey

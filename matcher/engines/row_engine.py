@@ -196,14 +196,8 @@ class RowEngine(Engine):
             if chosen is None:
                 self.store.insert(rows, signature, lows, highs)
             else:
-                self._insert_part(rows, signature, lows, highs, chosen)
+                self.store.insert_part(rows, signature, lows, highs, chosen)
         return inner
-
-    def _insert_part(
-        self, rows: Numbers, signature: int, lows: Keys, highs: Keys, chosen: npt.NDArray[np.int64]
-    ) -> None:
-        parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (lows, highs)]
-        self.store.insert(rows[chosen], signature, *parts)
 
     def _signatures(
         self, plan: BoxPlan, count: int, operands: Operands
@@ -463,7 +457,7 @@ class RowEngine(Engine):
             for column in columns[before]:
                 self.columns.release(column)
         for signature, positions in by_signature.items():
-            self._insert_part(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
+            self.store.insert_part(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
 
     def _collect_codes(self) -> None:
         strings = self.columns.strings

@@ -9,6 +9,7 @@ is freed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -164,6 +165,11 @@ class RowStore(ABC):
         self.signature_rows[signature] += len(rows)
         self._insert(rows, np.array(self.columns_of[signature], dtype=np.int64), lows, highs)
 
+    def insert_part(self, rows: Numbers, signature: int, lows: Keys, highs: Keys, chosen: Numbers) -> None:
+        """Insert the rows at these positions alone."""
+        parts = [np.ascontiguousarray(matrix[:, chosen]) for matrix in (lows, highs)]
+        self.insert(rows[chosen], signature, *parts)
+
     def remove(self, rows: Numbers) -> None:
         """Take rows that have equally many tests out of the structure; their numbers stay theirs."""
         self._remove(rows)
@@ -183,14 +189,22 @@ class RowStore(ABC):
         """Give rows several bounds, values[p, i] for parts[p]: 1 + 2t is test t's low end, 2 + 2t its high
         end, in this order. Their plans may differ, but not in the tests that these parts are of.
         """
+        tests = dict.fromkeys((part - 1) // 2 for part in parts)
+        for _, chosen, lows, highs in self._with_parts(rows, parts, values):
+            for test in tests:
+                self._change(chosen, test, lows, highs)
+
+    def _with_parts(
+        self, rows: Numbers, parts: list[int], values: Keys
+    ) -> Iterator[tuple[int, Numbers, Keys, Keys]]:
+        """(signature, those of the rows that have it, their bounds as they will be)"""
         signatures = self.signatures_of(rows)
         for signature in np.unique(signatures).tolist():
             chosen = np.flatnonzero(signatures == signature)
             lows, highs = self._read(rows[chosen], len(self.columns_of[signature]))
             for part, line in zip(parts, values, strict=True):
-                test = (part - 1) // 2
-                (lows if part % 2 else highs)[test] = line[chosen]
-                self._change(rows[chosen], test, lows, highs)
+                (lows if part % 2 else highs)[(part - 1) // 2] = line[chosen]
+            yield signature, rows[chosen], lows, highs
 
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         """lows[tests, n] and highs[tests, n] of rows that have so many tests."""

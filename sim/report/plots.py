@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from covey.sim.extras import missing
+from covey.sim.extras import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,10 +83,9 @@ def _short(name: str) -> str:
 
 
 def _axes(x: str, y: str, height: float = _SIZE[1]) -> tuple[Any, Axes]:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise missing("a plot", error) from None
+    need("a plot", "matplotlib.figure")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(_SIZE[0], height), dpi=_DPI, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlabel=x, ylabel=y)
