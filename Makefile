@@ -29,7 +29,7 @@ up: $(STAMP)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C
 	@$(BIN)/covey up examples/five.yaml $(ARGS)
 
 # The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
-# tests/matcher/test_compiling.py.)
+# tests/matcher/jit/test_compiling.py.)
 .PHONY: test
 test: $(STAMP) java  ## the whole test suite (ARGS goes to pytest)
 	@$(BIN)/python -c 'from covey.matcher import compile_kernels; compile_kernels()'

@@ -45,7 +45,7 @@ def chain(
     from rich.table import Table
 
     from covey.cli.progress import compile_once
-    from covey.sim.bench.chain import Plan, measure
+    from covey.sim.experiments.bench.chain import Plan, measure
 
     console = Console(stderr=True)
     compile_once()
@@ -82,9 +82,9 @@ def scenario(
     Example: covey bench scenario mine.yaml --system covey-parametric --trace real.parquet
     """
     from covey.cli.progress import progress
-    from covey.sim.bench.scenario import RealRun
-    from covey.sim.scenario import load_scenario
-    from covey.sim.systems import find_system
+    from covey.sim.experiments.bench.scenario import RealRun
+    from covey.sim.scenario.scenario import load_scenario
+    from covey.sim.scenario.systems import find_system
 
     chosen = load_scenario(file)
     if system is not None:
@@ -151,7 +151,7 @@ def match(
     Example: covey bench match --workload W0,AT --subscriptions 100000,1000000 --engines cluster,scan,counting
     """
     from covey.cli.bench_match import run
-    from covey.sim.bench.match_report import draw, markdown
+    from covey.sim.experiments.bench.match_report import draw, markdown
     from covey.sim.extras import need
 
     if drawing is not None:
@@ -265,7 +265,7 @@ def routing(
     Example: covey bench routing --workload HTM --filters 1000,100000 --grpc --json
     """
     from covey.cli.bench_routing import run
-    from covey.sim.bench.routing import GrpcPlan, Plan
+    from covey.sim.experiments.bench.routing import GrpcPlan, Plan
 
     plan = Plan(
         words(posets),

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from covey.cli.options import counts, words
 from covey.cli.progress import progress
-from covey.sim.bench.change import Plan, Result, measure
+from covey.sim.experiments.bench.change import Plan, Result, measure
 
 
 def run(modes: str, filters: str, events: str, changes: str, seconds: float, as_json: bool) -> None:

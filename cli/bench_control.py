@@ -12,12 +12,12 @@ from covey.cli.options import words
 from covey.cli.progress import progress
 
 if TYPE_CHECKING:
-    from covey.sim.bench.control import Result
+    from covey.sim.experiments.bench.control import Result
 
 
 def run(loads: str, modes: str, as_json: bool, **options: Any) -> None:
     """Measure, and print the results."""
-    from covey.sim.bench.control import Plan, measure
+    from covey.sim.experiments.bench.control import Plan, measure
 
     plan = Plan(words(loads), words(modes), **options)
     with progress() as say:

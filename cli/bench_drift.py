@@ -8,7 +8,7 @@ from typing import Any
 from covey.cli.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
 from covey.matcher.errors import CoveyError
-from covey.sim.bench.drift import DRIFTS, Plan, Result, measure
+from covey.sim.experiments.bench.drift import DRIFTS, Plan, Result, measure
 
 
 def run(names: Sequence[str], quiet: bool, **options: Any) -> list[Result]:

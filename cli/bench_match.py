@@ -8,9 +8,9 @@ from typing import Any
 from covey.cli.options import counts, words
 from covey.cli.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
-from covey.sim.bench.match import Plan, Result, make_engine, measure
-from covey.sim.workloads import WORKLOADS, Fabret, Workload
-from covey.sim.workloads.options import find_workload
+from covey.sim.experiments.bench.match import Plan, Result, make_engine, measure
+from covey.sim.workload import WORKLOADS, Fabret, Workload
+from covey.sim.workload.options import find_workload
 
 
 def run(

@@ -12,9 +12,9 @@ from rich.table import Table
 from covey.cli.options import words
 from covey.cli.progress import compile_once, progress
 from covey.matcher import compile_kernels
-from covey.sim.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
-from covey.sim.workloads import WORKLOADS
-from covey.sim.workloads.options import find_workload
+from covey.sim.experiments.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
+from covey.sim.workload import WORKLOADS
+from covey.sim.workload.options import find_workload
 
 _HEADINGS = (
     "filters",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.matcher import EventBatch
-from covey.overlay.core.client import ClientAction, ClientSession, Refused
+from covey.overlay.core.client.session import ClientAction, ClientSession, Refused
 from covey.overlay.core.messages import Message, Publish
 
 

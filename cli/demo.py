@@ -13,7 +13,7 @@ from covey.cli.options import Json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from covey.sim.demo.run import Demonstration, Outcome
+    from covey.sim.experiments.demo.run import Demonstration, Outcome
 
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
 
@@ -64,9 +64,9 @@ def demo(
     from rich.console import Console
 
     from covey.cli.progress import compile_once
-    from covey.sim.demo import report
-    from covey.sim.demo.run import Demonstration
-    from covey.sim.quotes import load_quotes
+    from covey.sim.experiments.demo import report
+    from covey.sim.experiments.demo.run import Demonstration
+    from covey.sim.scenario.quotes import load_quotes
 
     console = Console(stderr=json_output)
     quotes = load_quotes()
@@ -88,7 +88,7 @@ def demo(
 
 
 async def _watched(demonstration: Demonstration, console: Console) -> Outcome:
-    from covey.sim.demo import report
+    from covey.sim.experiments.demo import report
 
     viewer = asyncio.create_task(report.show(demonstration.replay, console))
     try:

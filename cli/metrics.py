@@ -72,7 +72,7 @@ def show(
         write_csv(csv, summaries)
     if html is not None:
         from covey.sim.metrics.report import report_of
-        from covey.sim.report import write_report
+        from covey.sim.reports import write_report
 
         write_report(html, report_of(summaries, groups, found.broken))
     if plots is not None:
@@ -117,7 +117,7 @@ def _say(summaries: Sequence[dict[str, Any]], groups: Sequence[Group], console: 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     from rich.table import Table
 
-    from covey.sim.report import number
+    from covey.sim.reports import number
 
     shown = [[number(value) for value in row] for row in rows]
     if len(rows) <= _SIDE_BY_SIDE:  # the metrics of a few runs below each other are easier to read

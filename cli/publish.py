@@ -151,7 +151,7 @@ async def _publish_csv(
     from pyarrow import csv
 
     from covey.matcher.errors import EventError
-    from covey.matcher.event_type import Kind
+    from covey.matcher.events.event_type import Kind
 
     # Times are read as text: Arrow's reader wants to know beforehand whether they name a zone.
     types = {
@@ -214,7 +214,7 @@ def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatc
     """Columns of times in ISO 8601 text as timestamps; without a zone they are UTC."""
     import pyarrow as pa
 
-    from covey.matcher.event_type import Kind
+    from covey.matcher.events.event_type import Kind
 
     for position, name in enumerate(records.schema.names):
         if event_type.attributes.get(name) is Kind.TIMESTAMP:

@@ -14,7 +14,7 @@ from covey.cli.options import Json, Seed
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from covey.sim.reproduce import Finding, Report
+    from covey.sim.experiments.papers import Finding, Report
 
 
 def reproduce(
@@ -36,9 +36,9 @@ def reproduce(
     from rich.console import Console
 
     from covey.cli.progress import compile_once, progress
+    from covey.sim.experiments.papers import PAPERS, Plan
+    from covey.sim.experiments.papers import reproduce as run
     from covey.sim.extras import need
-    from covey.sim.reproduce import PAPERS, Plan
-    from covey.sim.reproduce import reproduce as run
 
     if out is not None:
         need("a plot", "matplotlib")
@@ -73,7 +73,7 @@ def _table(finding: Finding) -> object:
     from rich import box
     from rich.table import Table
 
-    from covey.sim.report import number
+    from covey.sim.reports import number
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for key in finding.rows[0]:
@@ -100,8 +100,8 @@ def write(report: Report, folder: Path) -> None:
     Raises `CoveyError` where it cannot be written.
     """
     from covey.matcher import CoveyError
-    from covey.sim.report import write_report
-    from covey.sim.reproduce.page import page, plot
+    from covey.sim.experiments.papers.page import page, plot
+    from covey.sim.reports import write_report
 
     try:
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")

@@ -12,8 +12,8 @@ import typer
 from covey.cli.options import Json
 
 if TYPE_CHECKING:
-    from covey.sim.driver import Report
-    from covey.sim.fuzz import Options, Outcome
+    from covey.sim.experiments.driver import Report
+    from covey.sim.experiments.fuzz import Options, Outcome
 
 sim = typer.Typer(help="Run whole overlays in virtual time, judged by checkers.")
 
@@ -115,11 +115,11 @@ def run(
         return
     from covey.cli.progress import progress
     from covey.overlay.node.config import load_overlay
-    from covey.sim.driver import Run
-    from covey.sim.scenario import Scenario, load_scenario
+    from covey.sim.experiments.driver import Run
+    from covey.sim.scenario.scenario import Scenario, load_scenario
+    from covey.sim.scenario.systems import find_system
     from covey.sim.simulator import Measured
     from covey.sim.simulator.costs import fit
-    from covey.sim.systems import find_system
     from covey.sim.topology import of_overlay
 
     if overlay is not None and topology is not None:
@@ -236,7 +236,7 @@ def fuzz_command(
     Example: covey sim fuzz --seeds 1000 --routing static
     """
     from covey.cli.progress import progress
-    from covey.sim.fuzz import Options, fuzz, play
+    from covey.sim.experiments.fuzz import Options, fuzz, play
 
     if routing == "static" and damping:
         raise typer.BadParameter("static routing has no damping", param_hint="--damping")

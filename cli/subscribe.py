@@ -107,7 +107,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
     100+0.5*t, where a number may stand, for one that grows by 0.5 every second.
     """
     from covey.matcher.errors import VariableError
-    from covey.overlay.core.motion import Motion, check_values
+    from covey.overlay.core.moving.motion import Motion, check_values
 
     values: dict[str, Any] = {}
     for word in words:

@@ -28,7 +28,7 @@ def sweep(
     """
     from covey.cli.metrics import show
     from covey.cli.progress import progress
-    from covey.sim.sweep import load_sweep, run_sweep
+    from covey.sim.experiments.sweep import load_sweep, run_sweep
 
     wanted = load_sweep(file)
     with progress() as say:

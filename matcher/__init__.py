@@ -1,9 +1,7 @@
 """What events, filters and matches are: event types, the filter language, event batches, matching engines."""
 
-from covey.matcher.batch import EventBatch
-from covey.matcher.boxes import Absent, Bound, Box, Test, Text
-from covey.matcher.builder import F, Var, filter_of
-from covey.matcher.compiling import compile_kernels, kernels_cached
+from covey.matcher.covering.boxes import Absent, Bound, Box, Test, Text
+from covey.matcher.covering.region import Region
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.errors import (
     CoveyError,
@@ -14,10 +12,12 @@ from covey.matcher.errors import (
     SubscriptionError,
     VariableError,
 )
-from covey.matcher.event_type import EventType, Kind
-from covey.matcher.filter import Filter
-from covey.matcher.language import parse
-from covey.matcher.region import Region
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.filters.builder import F, Var, filter_of
+from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.language import parse
+from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 
 __all__ = [
     "Absent",

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from covey.matcher.errors import CoveyError, SubscriptionError
 
 if TYPE_CHECKING:
-    from covey.matcher.batch import EventBatch
-    from covey.matcher.event_type import EventType
-    from covey.matcher.expression import Scalar
-    from covey.matcher.filter import Filter
+    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
 
 IdArray = npt.NDArray[np.int64]
 Column = npt.NDArray[np.generic] | list[object]
@@ -130,14 +130,14 @@ class Engine(ABC):
 
 
 _ENGINES = {
-    "cluster": ("covey.matcher.engines.cluster", "ClusterEngine"),
-    "counting": ("covey.matcher.engines.counting", "CountingEngine"),
-    "naive": ("covey.matcher.engines.naive", "NaiveEngine"),
-    "noncanonical": ("covey.matcher.engines.noncanonical", "NoncanonicalEngine"),
-    "propagation": ("covey.matcher.engines.cluster", "PropagationEngine"),
-    "rete": ("covey.matcher.engines.rete", "ReteEngine"),
-    "scan": ("covey.matcher.engines.scan", "ScanEngine"),
-    "search_tree": ("covey.matcher.engines.search_tree", "SearchTreeEngine"),
+    "cluster": ("covey.matcher.engines.cluster.engine", "ClusterEngine"),
+    "counting": ("covey.matcher.engines.reference.counting", "CountingEngine"),
+    "naive": ("covey.matcher.engines.reference.naive", "NaiveEngine"),
+    "noncanonical": ("covey.matcher.engines.reference.noncanonical", "NoncanonicalEngine"),
+    "propagation": ("covey.matcher.engines.cluster.engine", "PropagationEngine"),
+    "rete": ("covey.matcher.engines.reference.rete", "ReteEngine"),
+    "scan": ("covey.matcher.engines.reference.scan", "ScanEngine"),
+    "search_tree": ("covey.matcher.engines.reference.search_tree", "SearchTreeEngine"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from hypothesis import HealthCheck, settings
 
-from covey.matcher.kernel import check_types
+from covey.matcher.jit.kernel import check_types
 from covey.overlay.core.messages import Action, Message
 
 settings.register_profile(

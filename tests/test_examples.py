@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
 from covey.overlay.node.config import load_overlay
-from covey.sim.local_overlay import THREE_LEVELS, LocalOverlay
 
 ROOT = Path(__file__).resolve().parent.parent
 

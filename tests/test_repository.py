@@ -98,7 +98,7 @@ def test_two_modules_alone_know_the_generated_classes() -> None:
         for path in sources("cli", "matcher", "overlay", "sim")
         if any(within(name, ("covey.proto", "google.protobuf")) for name in imported(path))
     }
-    assert touching == {"overlay/node/codec.py", "overlay/node/calls.py"}
+    assert touching == {"overlay/transport/codec.py", "overlay/transport/calls.py"}
 
 
 def test_every_package_folder_is_listed_and_every_listed_one_exists() -> None:

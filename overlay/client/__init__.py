@@ -4,7 +4,7 @@ from covey.overlay.client.client import Client, inspect_broker
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
-from covey.overlay.core.motion import Motion
+from covey.overlay.core.moving.motion import Motion
 
 __all__ = [
     "Client",

@@ -28,13 +28,21 @@ from covey.overlay.client.outbox import Outbox
 from covey.overlay.client.session import Session
 from covey.overlay.client.subscription import Claim, Subscription
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client import ClientSession, DeliverTo, Listening, Matches, Refused, Settled, Transmit
-from covey.overlay.core.link import Frame
+from covey.overlay.core.client.session import (
+    ClientSession,
+    DeliverTo,
+    Listening,
+    Matches,
+    Refused,
+    Settled,
+    Transmit,
+)
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, Message
-from covey.overlay.core.size import size_of
-from covey.overlay.node.calls import decode_inspection, encode_describe, encode_inspect
-from covey.overlay.node.channel import DESCRIBE, INSPECT, open_channel, reason_of
-from covey.overlay.node.codec import (
+from covey.overlay.transport.calls import decode_inspection, encode_describe, encode_inspect
+from covey.overlay.transport.channel import DESCRIBE, INSPECT, open_channel, reason_of
+from covey.overlay.transport.codec import (
     Greeting,
     MessageError,
     WireMessage,
@@ -42,7 +50,7 @@ from covey.overlay.node.codec import (
     decode_message,
     event_bytes,
 )
-from covey.overlay.node.limits import SlowConsumer
+from covey.overlay.transport.limits import SlowConsumer
 
 log = logging.getLogger("covey.client")
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Self
 
 from covey.overlay.client.arrivals import Arrivals
-from covey.overlay.core.client import Matches
+from covey.overlay.core.client.session import Matches
 
 Evaluate = Callable[[], Matches | None]
 Release = Callable[[], None]

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.overlay.client.errors import RefusedError
-from covey.overlay.core.client import Refused
-from covey.overlay.core.link import Frame, Link
+from covey.overlay.core.client.session import Refused
+from covey.overlay.core.link.link import Frame, Link
+from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Message, Publish
-from covey.overlay.core.size import size_of
 from covey.overlay.node.intake import admit
-from covey.overlay.node.limits import Limits
 from covey.overlay.node.outlets import pieces
+from covey.overlay.transport.limits import Limits
 
 Accepted = asyncio.Future[None]
 

@@ -1,7 +1,7 @@
 """The connection of a client to its broker: opened again whenever it breaks, for as long as the client lives.
 
 Invariant: while the broker keeps the session, a broken connection loses nothing and repeats nothing
-(`core/link.py`); when it does not know the client any more, everything that holds is said again before
+(`core/link/link.py`); when it does not know the client any more, everything that holds is said again before
 anything else.
 """
 
@@ -17,10 +17,11 @@ import grpc
 import grpc.aio
 
 from covey.overlay.client.errors import ConnectError
-from covey.overlay.core.link import Frame, Link, LinkError
+from covey.overlay.core.link.link import Frame, Link, LinkError
 from covey.overlay.core.messages import Message
-from covey.overlay.node.channel import CONNECT, open_channel, reason_of
-from covey.overlay.node.codec import (
+from covey.overlay.node.dialer import Backoff
+from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
+from covey.overlay.transport.codec import (
     Greeting,
     MalformedPacketError,
     Role,
@@ -28,9 +29,8 @@ from covey.overlay.node.codec import (
     decode_packet,
     encode_greeting,
 )
-from covey.overlay.node.dialer import Backoff
-from covey.overlay.node.limits import SlowConsumer
-from covey.overlay.node.pump import ClosedError, Pump
+from covey.overlay.transport.limits import SlowConsumer
+from covey.overlay.transport.pump import ClosedError, Pump
 
 log = logging.getLogger("covey.client")
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from covey.matcher import EventBatch, EventType, Filter
 from covey.matcher.engine import Engine, create_engine
-from covey.matcher.expression import Scalar
+from covey.matcher.expressions.expression import Scalar
 from covey.overlay.client.arrivals import Arrivals
 from covey.overlay.client.event import Event, events_of
-from covey.overlay.core.client import DeliverTo, Matches
-from covey.overlay.core.motion import moves, still
+from covey.overlay.core.client.session import DeliverTo, Matches
+from covey.overlay.core.moving.motion import moves, still
 
 if TYPE_CHECKING:
     from covey.overlay.client.client import Client

@@ -14,8 +14,8 @@ from typing import Any
 
 from covey.overlay.client.client import call_broker
 from covey.overlay.client.errors import ConnectError, RefusedError
-from covey.overlay.node.calls import decode_explanation, encode_explain, encode_follow
-from covey.overlay.node.channel import EXPLAIN, FOLLOW
+from covey.overlay.transport.calls import decode_explanation, encode_explain, encode_follow
+from covey.overlay.transport.channel import EXPLAIN, FOLLOW
 
 Step = dict[str, Any]
 

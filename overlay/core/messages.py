@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.matcher.expression import Scalar
+    from covey.matcher.expressions.expression import Scalar
 
 Interface = str
 

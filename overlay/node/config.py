@@ -15,12 +15,12 @@ from typing import Any
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
-from covey.matcher.event_type import EventType
-from covey.overlay.core.mergers import MERGING_BUDGET, MERGINGS
-from covey.overlay.core.poset_matching import POSET
-from covey.overlay.core.tables import POSETS
+from covey.matcher.events.event_type import EventType
+from covey.overlay.core.baselines.poset_matching import POSET
+from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.core.routing.tables import POSETS
 from covey.overlay.node.documents import read_document
-from covey.overlay.node.limits import Limits, SessionLimits
+from covey.overlay.transport.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
 REPLAY_EVENTS = 10_000

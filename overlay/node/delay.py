@@ -15,7 +15,7 @@ from typing import Self
 
 import grpc.aio
 
-from covey.overlay.node.pump import STREAM_ERRORS, Connection
+from covey.overlay.transport.pump import STREAM_ERRORS, Connection
 
 MOST_FRAMES = 256
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import grpc.aio
 
-from covey.overlay.core.link import LinkError
-from covey.overlay.node.channel import CONNECT, open_channel, reason_of
-from covey.overlay.node.codec import Greeting, MalformedPacketError, decode_packet, encode_greeting
+from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.delay import delayed
 from covey.overlay.node.node import Node
 from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import STREAM_ERRORS, ClosedError, Connection, Pump
 from covey.overlay.node.service import check_neighbour
+from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
+from covey.overlay.transport.codec import Greeting, MalformedPacketError, decode_packet, encode_greeting
+from covey.overlay.transport.pump import STREAM_ERRORS, ClosedError, Connection, Pump
 
 log = logging.getLogger("covey.broker")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.matcher import EventBatch
 from covey.overlay.core.messages import Refuse
-from covey.overlay.node.limits import Limits
+from covey.overlay.transport.limits import Limits
 
 
 def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatch | None, list[Refuse]]:

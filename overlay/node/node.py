@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from covey.matcher import EventType
-from covey.overlay.core.broker import Broker
-from covey.overlay.core.explaining import explain, follow
-from covey.overlay.core.joining import join
-from covey.overlay.core.link import Link
+from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -35,11 +35,18 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.size import events_in, size_of
-from covey.overlay.node.codec import Greeting, MessageError, Role, WireMessage, decode_message, event_bytes
+from covey.overlay.core.routing.broker import Broker
 from covey.overlay.node.config import Overlay
 from covey.overlay.node.intake import admit
 from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
+from covey.overlay.transport.codec import (
+    Greeting,
+    MessageError,
+    Role,
+    WireMessage,
+    decode_message,
+    event_bytes,
+)
 
 log = logging.getLogger("covey.broker")
 

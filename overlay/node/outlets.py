@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from covey.overlay.core.link import Link
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Interface, Message, Publish
-from covey.overlay.core.size import events_in, size_of
-from covey.overlay.node.limits import SlowConsumer
-from covey.overlay.node.pump import Pump
+from covey.overlay.transport.limits import SlowConsumer
+from covey.overlay.transport.pump import Pump
 
 PATIENCE_S = 2.0
 """How long an interface that lost its connection may go on holding back the sources."""

@@ -20,8 +20,12 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from covey.matcher.errors import EventError, SubscriptionError
-from covey.overlay.core.link import LinkError
-from covey.overlay.node.calls import (
+from covey.overlay.core.link.link import LinkError
+from covey.overlay.node.config import BrokerAddress
+from covey.overlay.node.delay import delayed
+from covey.overlay.node.node import Node
+from covey.overlay.node.outlets import Outlet
+from covey.overlay.transport.calls import (
     decode_describe,
     decode_explain,
     decode_follow,
@@ -29,8 +33,8 @@ from covey.overlay.node.calls import (
     encode_explanation,
     encode_inspection,
 )
-from covey.overlay.node.channel import server_options
-from covey.overlay.node.codec import (
+from covey.overlay.transport.channel import server_options
+from covey.overlay.transport.codec import (
     SERVICE,
     Greeting,
     MalformedPacketError,
@@ -39,11 +43,7 @@ from covey.overlay.node.codec import (
     encode_event_type,
     encode_greeting,
 )
-from covey.overlay.node.config import BrokerAddress
-from covey.overlay.node.delay import delayed
-from covey.overlay.node.node import Node
-from covey.overlay.node.outlets import Outlet
-from covey.overlay.node.pump import (
+from covey.overlay.transport.pump import (
     ACCEPT_AFTER_S,
     ACKNOWLEDGE_AFTER_S,
     STREAM_ERRORS,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher import Filter, Kind
-from covey.matcher.expression import And, Constant, Expression, Operand, Operator, Or, Predicate
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Operator, Or, Predicate
 
 Bools = npt.NDArray[np.bool_]
 

@@ -22,15 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from covey.overlay.core.joining import INGRESS_SPAN_NS
-from covey.overlay.core.motion import moves, still
+from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.columns import Columns
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.watcher import Watcher
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay.core.client import DeliverTo, Refused
+    from covey.overlay.core.client.session import DeliverTo, Refused
     from covey.sim.simulator.client import ClientProcess
 
 EventId = tuple[str, int]

@@ -13,9 +13,9 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from covey.matcher.covering import Region, covers_region, intersects_region
-from covey.matcher.filter import Filter
-from covey.overlay.core.motion import moves, still
+from covey.matcher.covering.covering import Region, covers_region, intersects_region
+from covey.matcher.filters.filter import Filter
+from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.simulation import Simulation

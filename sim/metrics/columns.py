@@ -1,6 +1,6 @@
 """The names that metrics share: columns of a trace and of what is computed from it, kinds of rows, phases.
 
-What a column of a trace holds is said in `sim/trace.py`.
+What a column of a trace holds is said in `sim/trace/trace.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.sim.metrics.across import Group
-from covey.sim.report import Figure, bars, lines, number
+from covey.sim.reports import Figure, bars, lines, number
 
 UNITS = {
     "event_rate": "events per second and publisher",

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.broker import Broker
-from covey.overlay.core.link import Hello, Link
+from covey.overlay.core.link.link import Hello, Link
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send, Tick
-from covey.overlay.core.size import events_in, size_of
+from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import NS_PER_S, Clock
 from covey.sim.simulator.costs import Costs, Sample
 from covey.sim.simulator.watcher import Watcher

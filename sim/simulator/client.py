@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.client import ClientSession, DeliverTo, Refused, Settled, Transmit
-from covey.overlay.core.link import Hello, Link
+from covey.overlay.core.client.session import ClientSession, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.link.link import Hello, Link
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Message
-from covey.overlay.core.size import events_in, size_of
 from covey.sim.simulator.watcher import Watcher
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 

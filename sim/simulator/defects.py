@@ -26,7 +26,7 @@ from covey.overlay.core.messages import (
 )
 
 if TYPE_CHECKING:
-    from covey.overlay.core.broker import Broker
+    from covey.overlay.core.routing.broker import Broker
 
 
 class Defect(ABC):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.broker import Broker
-from covey.overlay.core.client import ClientSession
-from covey.overlay.core.link import Link
-from covey.overlay.core.mergers import MERGING_BUDGET
-from covey.overlay.core.poset_matching import POSET
+from covey.overlay.core.baselines.poset_matching import POSET
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.broker import BrokerProcess
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S, Clock

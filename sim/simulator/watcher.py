@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from covey.matcher import EventBatch, EventType
-    from covey.matcher.expression import Scalar
-    from covey.overlay.core.client import DeliverTo, Refused
+    from covey.matcher.expressions.expression import Scalar
+    from covey.overlay.core.client.session import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.client import ClientProcess
 

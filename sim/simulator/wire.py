@@ -1,9 +1,9 @@
 """A connection between two ends in virtual time: delay, jitter, loss, and breaking.
 
-What travels are the hellos and frames of `overlay/core/link.py`, in order, as over a gRPC stream. A frame
-that is lost arrives when the transport has sent it again, and holds up what follows it. When a connection
-breaks, everything on the way is gone; when it opens again, the links of both ends resume or start afresh, as
-they do in a real broker.
+What travels are the hellos and frames of `overlay/core/link/link.py`, in order, as over a gRPC stream. A
+frame that is lost arrives when the transport has sent it again, and holds up what follows it. When a
+connection breaks, everything on the way is gone; when it opens again, the links of both ends resume or start
+afresh, as they do in a real broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from covey.overlay.core.link import Frame, Hello, Link
+from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Message
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 

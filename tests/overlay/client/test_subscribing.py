@@ -11,7 +11,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, NotSettledError, RefusedError
 from covey.overlay.client.subscription import Claim
-from covey.overlay.core.client import DeliverTo
+from covey.overlay.core.client.session import DeliverTo
 
 
 @on_a_loop

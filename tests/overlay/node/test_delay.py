@@ -12,7 +12,7 @@ from running import QUOTE, Brokers, on_a_loop
 
 from covey.overlay import Client
 from covey.overlay.node.delay import MOST_FRAMES, delayed
-from covey.overlay.node.pump import say_goodbye
+from covey.overlay.transport.pump import say_goodbye
 
 
 class Pipe:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher import EventBatch, EventType
-from covey.overlay.core.link import Link
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Publish, Unsubscribe
-from covey.overlay.core.size import events_in, size_of
-from covey.overlay.node.limits import SlowConsumer
 from covey.overlay.node.outlets import Outlet, part, pieces
+from covey.overlay.transport.limits import SlowConsumer
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 

@@ -10,7 +10,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
-from covey.overlay.node.limits import SessionLimits
+from covey.overlay.transport.limits import SessionLimits
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 

@@ -18,11 +18,11 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch
 from covey.overlay import Client
-from covey.overlay.core.link import Frame, Hello, Link
+from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
 from covey.overlay.node import outlets
-from covey.overlay.node.channel import CONNECT, DESCRIBE, open_channel
-from covey.overlay.node.codec import (
+from covey.overlay.transport.channel import CONNECT, DESCRIBE, open_channel
+from covey.overlay.transport.codec import (
     Goodbye,
     Greeting,
     Role,
@@ -31,8 +31,8 @@ from covey.overlay.node.codec import (
     encode_frame,
     encode_greeting,
 )
-from covey.overlay.node.limits import Limits, SessionLimits
-from covey.overlay.node.pump import STREAM_ERRORS
+from covey.overlay.transport.limits import Limits, SessionLimits
+from covey.overlay.transport.pump import STREAM_ERRORS
 from covey.proto import broker_pb2 as pb
 
 

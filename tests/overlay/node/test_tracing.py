@@ -14,8 +14,8 @@ from covey.cli.trace import _words
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.tracing import explain, follow
-from covey.overlay.node.calls import encode_explain
-from covey.overlay.node.channel import EXPLAIN, open_channel
+from covey.overlay.transport.calls import encode_explain
+from covey.overlay.transport.channel import EXPLAIN, open_channel
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 

@@ -1,0 +1,80 @@
+"""The kernel that turns the values of operands into the bounds of tests: `keys.lower_key` and
+`keys.upper_key` for int64, float64 and what is compared as plain integers.
+
+    side [ family low-operand low-strict low-constant high-operand high-strict high-constant ]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64
+
+from covey.matcher.encoding.keys import FIRST, INT64_MAX, INT64_MIN, LAST, MISSING, NOTHING
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+
+INTEGER, FLOAT, PLAIN = range(3)
+"""Values are int64; float64, by their bits; or keys already: times, codes of strings, bools."""
+SIDE_FAMILY, SIDE_LOW, SIDE_HIGH = 0, 1, 4
+SIDE_FIELDS = 7
+"""Of a test; an operand of NO_OPERAND has the constant that follows."""
+NO_OPERAND = -1
+
+
+@inlined
+def key_of(family, value):  # type: ignore[no-untyped-def]
+    if family == INTEGER:
+        return min(max(value, np.int64(FIRST)), np.int64(LAST))
+    if family == FLOAT:
+        bits = np.int64(0) if value == INT64_MIN else value  # the bits of -0.0
+        return bits ^ (bits >> 63 & INT64_MAX)
+    return value
+
+
+@inlined
+def low_key(family, value, strict):  # type: ignore[no-untyped-def]
+    """The least key at or above a value (above it, if strict)."""
+    if strict == 0:
+        return key_of(family, value)
+    if family == FLOAT:
+        return key_of(family, value) + 1
+    if value == INT64_MAX:
+        return np.int64(NOTHING)
+    return key_of(family, value + 1)
+
+
+@inlined
+def high_key(family, value, strict):  # type: ignore[no-untyped-def]
+    """The greatest key at or below a value (below it, if strict)."""
+    if strict == 0:
+        return key_of(family, value)
+    if family == FLOAT:
+        return key_of(family, value) - 1
+    if value == INT64_MIN:
+        return np.int64(MISSING)
+    return key_of(family, value - 1)
+
+
+@kernel(frozen(int64, 2), frozen(int64, 2), array(int64, 2), array(int64, 2))
+def make_bounds(sides, values, lows, highs):  # type: ignore[no-untyped-def]
+    """The bounds lows[t, i] and highs[t, i] of the test sides[t] where operand o is values[o, i]; returns
+    whether an int64 among them is so near either end that it may part two that share a key.
+    """
+    outermost = False
+    for t in range(sides.shape[0]):
+        family = sides[t, SIDE_FAMILY]
+        for end in range(2):
+            side = SIDE_LOW if end == 0 else SIDE_HIGH
+            operand, strict = sides[t, side], sides[t, side + 1]
+            for i in range(lows.shape[1]):
+                if operand == NO_OPERAND:
+                    key = sides[t, side + 2]
+                else:
+                    value = values[operand, i]
+                    if family == INTEGER:
+                        outermost |= value <= FIRST or value >= LAST
+                    key = low_key(family, value, strict) if end == 0 else high_key(family, value, strict)
+                if end == 0:
+                    lows[t, i] = key
+                else:
+                    highs[t, i] = key
+    return outermost

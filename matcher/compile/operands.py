@@ -1,0 +1,203 @@
+"""Values of variables for many subscriptions at once: checked like single ones, then evaluated columnwise.
+
+A value here is either one Scalar for all subscriptions, in its inner form (`values.py`), or a column with
+one for each:
+
+    numbers     int64, float64, or object (Python ints and floats mixed, or beyond what the two hold)
+    times       int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
+
+Invariant: a column gives every subscription what its element would have given as a Scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from covey.matcher.encoding.keys import INT64_MAX, lower_key, lower_keys, microseconds, upper_key, upper_keys
+from covey.matcher.engine import Column
+from covey.matcher.errors import VariableError
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import Scalar, Variable
+from covey.matcher.expressions.values import Family, affine, normal, offset_microseconds
+from covey.matcher.filters.filter import Filter
+
+Numbers = npt.NDArray[Any]
+StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
+Values: TypeAlias = Scalar | Numbers | StringColumn
+
+_EARLIEST = microseconds(datetime.min)
+_LATEST = microseconds(datetime.max)
+
+
+def check_columns(
+    filter: Filter, values: Mapping[str, Scalar | Column], count: int, *, partial: bool = False
+) -> dict[str, Values]:
+    """The values in their inner form, columns as drawn above; `VariableError` as `Filter.check_values`,
+    or for a length.
+
+    `count`, the number of subscriptions, is at least 1.
+    """
+    columns: dict[str, Column] = {}
+    floats: dict[str, Numbers] = {}
+    checked: dict[str, Values] = {}
+    for name, given in values.items():
+        if not is_column(given):
+            continue
+        if len(given) != count:
+            raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
+        numbers = _numbers(given) if filter.family(name) is Family.NUMBER else None
+        if numbers is None:
+            columns[name] = given
+        elif numbers.dtype.kind == "f":
+            floats[name] = numbers
+        else:
+            checked[name] = numbers
+    if floats:  # at once, for most groups are small
+        plain = _plain(np.concatenate(list(floats.values())))
+        if plain is None:
+            columns |= floats
+        else:
+            checked.update(zip(floats, plain.reshape(len(floats), count), strict=True))
+    samples = {
+        name: columns[name][0] if name in columns else given
+        for name, given in values.items()
+        if name not in checked
+    }
+    checked.update(filter.check_values(samples, partial=True))
+    if not partial and len(checked) < len(filter.variables):
+        raise filter.no_value_for(checked)
+    for name, given in columns.items():
+        column = None if count == 1 else _column(given, checked[name])
+        if column is None:
+            each = [filter.check_values({name: value}, partial=True)[name] for value in given]
+            column = _from_checked(each) if count > 1 else each[0]
+        checked[name] = column
+    return checked
+
+
+def _numbers(given: Column) -> Numbers | None:
+    """An array of int64, or of floats, that its type proves all right but for NaN; else None."""
+    if not isinstance(given, np.ndarray):
+        return None
+    dtype = given.dtype
+    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return given.astype(np.int64, copy=False)
+    return given if dtype.kind == "f" and dtype.itemsize <= 8 else None
+
+
+def _plain(numbers: Numbers) -> Numbers | None:
+    """Numbers as int64 or as float64 without -0.0; None if there is NaN."""
+    if numbers.dtype == np.int64:
+        return numbers
+    return None if np.count_nonzero(numbers != numbers) else numbers.astype(np.float64, copy=False) + 0.0
+
+
+def _column(given: Column, sample: Values) -> Values | None:
+    """The column, where a look at its type and range proves all of it right; else None."""
+    if isinstance(given, list):
+        if isinstance(sample, str):
+            return _strings(given)
+        if isinstance(sample, datetime | bool) or len(set(map(type, given))) > 1:
+            return None
+        try:
+            given = np.array(given)
+        except (ValueError, OverflowError):
+            return None
+    dtype = given.dtype
+    if isinstance(sample, bool):
+        return given.astype(np.int64) if dtype == np.bool_ else None
+    if isinstance(sample, str):
+        return _strings(given)
+    if isinstance(sample, datetime):
+        if dtype.kind != "M":
+            return None
+        times = given.astype("datetime64[us]")
+        exact = times.astype(np.int64)
+        right = (times == given).all() and exact.min() >= _EARLIEST and exact.max() <= _LATEST
+        return exact if right else None
+    numbers = _numbers(given)
+    return None if numbers is None else _plain(numbers)
+
+
+def _strings(given: Column) -> StringColumn | None:
+    try:
+        strings = pa.array(given, type=pa.string())
+    except (pa.ArrowException, ValueError, TypeError):
+        return None
+    plain = isinstance(given, np.ndarray) and given.dtype.kind in "UT"
+    plain = plain or set(map(type, given)) <= {str, np.str_}
+    return strings if plain and strings.null_count == 0 else None
+
+
+def _from_checked(each: list[Scalar]) -> Values:
+    if isinstance(each[0], str):
+        return pa.array(each, type=pa.string())
+    if isinstance(each[0], datetime):
+        return np.array([microseconds(moment) for moment in each], dtype=np.int64)  # type: ignore[arg-type]
+    if isinstance(each[0], bool):
+        return np.array(each, dtype=np.int64)
+    return np.array(each, dtype=object)
+
+
+def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
+    """What an operand stands for on attributes of a kind, as `values.evaluate` says for each element."""
+    if not isinstance(value, np.ndarray):
+        return value if isinstance(value, pa.Array) else normal(kind, affine(operand, value))
+    scale, offset = operand.scale, operand.offset
+    if scale == 1 and offset == 0:
+        return value
+    if kind is Kind.TIMESTAMP:
+        return np.clip(value.astype(np.int64) + offset_microseconds(operand), _EARLIEST, _LATEST)
+    if value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int):
+        reach = abs(scale) * max(-int(value.min()), int(value.max()), 0) + abs(offset)
+        if reach <= INT64_MAX and abs(scale) <= INT64_MAX and abs(offset) <= INT64_MAX:
+            return value * np.int64(scale) + np.int64(offset)
+    if value.dtype != np.object_ and not (
+        value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int)
+    ):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return value.astype(np.float64) * float(scale) + float(offset)
+    exact = [normal(kind, affine(operand, element)) for element in value.tolist()]
+    return np.array(exact, dtype=object)
+
+
+def lower(kind: Kind, value: Values, strict: bool) -> int | npt.NDArray[np.int64]:
+    """The least keys at or above bounds (above, if strict); strings come as codes."""
+    if isinstance(value, np.ndarray):
+        return lower_keys(kind, value, strict)
+    return lower_key(kind, value, strict)
+
+
+def upper(kind: Kind, value: Values, strict: bool) -> int | npt.NDArray[np.int64]:
+    """The greatest keys at or below bounds (below, if strict); strings come as codes."""
+    if isinstance(value, np.ndarray):
+        return upper_keys(kind, value, strict)
+    return upper_key(kind, value, strict)
+
+
+def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:
+    """The values of one of many subscriptions."""
+    return {name: given[position] if is_column(given) else given for name, given in values.items()}  # type: ignore
+
+
+def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[str, Scalar | Column]:
+    """The values of some of many subscriptions."""
+    chosen: dict[str, Scalar | Column] = {}
+    for name, given in values.items():
+        if isinstance(given, list):
+            chosen[name] = [given[position] for position in positions.tolist()]
+        elif isinstance(given, np.ndarray) and given.ndim == 1:
+            chosen[name] = given[positions]
+        else:
+            chosen[name] = given
+    return chosen
+
+
+def is_column(given: object) -> TypeGuard[Column]:
+    return given.ndim == 1 if isinstance(given, np.ndarray) else isinstance(given, list)

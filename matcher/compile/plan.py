@@ -1,0 +1,349 @@
+"""Plans: how subscriptions of one structure become rows of interval tests.
+
+Filters that differ in constants alone, or in the values of their variables, share a plan. It says per box
+which columns are tested and which operand gives each bound; the operands' values then make the rows. A test
+of a plan has at most one bound on a side: `price > $a and price > 5` is two tests of one column, so that a
+new value of `$a` is one word to write.
+
+Structures that differ in the names of attributes alone, as `low < $x` and `high < $x` do, share a *skeleton*,
+in which an attribute is its place among those that the structure names, in the order of the event type. What
+takes work is made once for a skeleton; a plan says which columns stand at its places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+from itertools import zip_longest
+
+from covey.matcher.covering.boxes import Absent, Bound, Box, Test, Text, boxes_of
+from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.expression import (
+    And,
+    Expression,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Variable,
+)
+from covey.matcher.filters.filter import Filter
+
+SKELETONS = 1 << 10
+"""The most skeletons whose plans are kept to be shared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One end of a test: operand number `operand`, itself left out if `strict`."""
+
+    operand: int
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TestPlan:
+    """An interval of an attribute; where a side is None, the end is `low` or `high`."""
+
+    __test__ = False  # not for pytest
+
+    kind: Kind
+    lower: Side | None
+    upper: Side | None
+    low: int
+    high: int
+    shape: Shape = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self._shape())
+
+    def _shape(self) -> Shape:
+        if self.lower is not None and self.lower == self.upper:
+            return Shape.FIXED if self.kind is Kind.BOOL else Shape.EQUAL
+        if self.lower is None and self.upper is None:
+            return Shape.FIXED if self.low == self.high else Shape.BOTH
+        if self.upper is None:
+            return Shape.LOW
+        return Shape.HIGH if self.lower is None else Shape.BOTH
+
+
+class Shape(IntEnum):
+    """Which bounds of a test a row has to keep: one key for an equality, one or two ends for a range."""
+
+    EQUAL = 0
+    """One key, of an attribute worth hashing."""
+    FIXED = 1
+    """One key that is not worth hashing: a boolean, a text test, an absent attribute."""
+    LOW = 2
+    HIGH = 3
+    BOTH = 4
+
+
+# what fails soonest first
+_ORDER = {Shape.EQUAL: 0, Shape.FIXED: 1, Shape.BOTH: 2, Shape.LOW: 3, Shape.HIGH: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """A derived column, found by the value of its operand, that must be true (or false, if not
+    `expected`).
+    """
+
+    operator: Operator
+    operand: int
+    expected: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxSkeleton:
+    """One row: its `tests`, and after them its `texts`, which are on the attributes at `places`."""
+
+    tests: tuple[TestPlan, ...]
+    texts: tuple[TextPlan, ...]
+    places: tuple[int, ...]
+    shapes: tuple[Shape, ...] = field(init=False)
+    """Of the tests, and after them of the texts."""
+
+    def __post_init__(self) -> None:
+        shapes = [*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts)]
+        object.__setattr__(self, "shapes", tuple(shapes))
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPlan:
+    """One row: a box of a skeleton, and the columns of its tests and of its texts."""
+
+    skeleton: BoxSkeleton
+    columns: tuple[int, ...]
+    text_columns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, skeleton: BoxSkeleton, columns: Sequence[int]) -> BoxPlan:
+        """A box whose places these columns are."""
+        found = tuple([columns[place] for place in skeleton.places])
+        tests = len(skeleton.tests)
+        return cls(skeleton, found[:tests], found[tests:])
+
+    @property
+    def tests(self) -> tuple[TestPlan, ...]:
+        return self.skeleton.tests
+
+    @property
+    def texts(self) -> tuple[TextPlan, ...]:
+        return self.skeleton.texts
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the tests, and after them of the texts."""
+        return self.skeleton.shapes
+
+    @property
+    def size(self) -> int:
+        return len(self.skeleton.shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows of all filters of one structure. `variables[o]` is what operand o is made of; None for a
+    constant.
+    """
+
+    filter: Filter
+    boxes: tuple[BoxPlan, ...]
+    kinds: tuple[Kind | None, ...]  # None where no box needs the operand
+    variables: tuple[Variable | None, ...]
+    coded: frozenset[int]  # operands that are strings to compare by code
+
+    def operands_of(self, names: set[str]) -> frozenset[int]:
+        """The operands that any of these variables is part of."""
+        return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
+
+
+Node = type[And] | type[Or] | Operator | int
+
+Skeleton = tuple[tuple[Node, ...], tuple[int, ...], tuple[Kind, ...]]
+"""A structure without the names of its attributes: its tree, the places of its predicates, the kinds of its
+places. A tree is written parents first, each node with the number of its parts or operands: Or 2 < 1 in 2 is
+that of `a < $x or b in ($y, $z)`.
+"""
+
+PlanKey = tuple[Skeleton | Filter, tuple[int, ...], tuple[Variable | None, ...]]
+"""What tells plans apart: a skeleton, the columns at its places, and the operands that are variables; or a
+filter as it is, and nothing else.
+"""
+
+
+def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
+    """What tells structures apart, a skeleton and its columns; and the operands, in the order of
+    `Filter.lift`.
+    """
+    tree: list[Node] = []
+    tested: list[int] = []
+    operands: list[Operand] = []
+    index, kinds = filter.event_type.index, filter.event_type.kinds
+    pending: list[Expression] = [filter.expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            tree += part.operator, len(part.operands)
+            tested.append(index(part.attribute))
+            operands += part.operands
+        else:
+            tree += part.__class__, len(part.parts)
+            pending += reversed(part.parts)
+    columns = sorted(set(tested))
+    place = {column: place for place, column in enumerate(columns)}
+    places = tuple([place[column] for column in tested])
+    skeleton = tuple(tree), places, tuple([kinds[column] for column in columns])
+    return skeleton, tuple(columns), tuple(operands)
+
+
+def variables_of(operands: Iterable[Operand]) -> tuple[Variable | None, ...]:
+    """The operands that are variables, None for constants."""
+    return tuple([operand if isinstance(operand, Variable) else None for operand in operands])
+
+
+def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
+    """What tells plans apart, and the operands of the filter: its structure; or the filter as it is, and
+    none, where constants make for fewer boxes.
+
+    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables. Computed
+    once per filter.
+    """
+    if filter.plan_key is None:
+        filter.plan_key = _plan_key(filter)
+    return filter.plan_key
+
+
+def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
+    skeleton, columns, operands = structure_key(filter)
+    shared = _skeleton_plan(skeleton)
+    if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
+        return (filter, (), ()), ()
+    return (shared.structure, columns, variables_of(operands)), operands
+
+
+def _has_fewer(filter: Filter, boxes: int) -> bool:
+    own = filter.boxes()
+    return own is not None and len(own) < boxes
+
+
+def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[Operand, ...]] | None:
+    """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
+    columns: Sequence[int]
+    structure, columns, variables = key
+    if isinstance(structure, Filter):
+        made = _made(structure, filter.event_type, filter.boxes(), [])
+        columns = range(len(filter.event_type.names))
+        variables = () if made is None else variables_of(made.operands)
+    else:
+        made = _skeleton_plan(structure)
+    if made is None:
+        return None
+    boxes = tuple([BoxPlan.of(box, columns) for box in made.boxes])
+    return Plan(filter, boxes, made.kinds, variables, made.coded), made.operands
+
+
+@lru_cache(SKELETONS)
+def _skeleton_plan(skeleton: Skeleton) -> _Made | None:
+    """What the plans of a skeleton's structures share, made of one over an event type of its places alone."""
+    tree, places, kinds = skeleton
+    names = [f"a{place}" for place in range(len(kinds))]
+    event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
+    operands: list[Operand] = []
+    expression = _expression(iter(tree), iter([names[place] for place in places]), operands)
+    return _made(skeleton, event_type, boxes_of(event_type, expression), operands)
+
+
+def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
+    """The expression of a tree, over attributes of these names and a variable for every operand."""
+    node, parts = next(tree), next(tree)
+    assert isinstance(parts, int)
+    if isinstance(node, Operator):
+        mine = [Variable(str(number)) for number in range(len(operands), len(operands) + parts)]
+        operands += mine
+        return Predicate(next(names), node, tuple(mine))
+    assert not isinstance(node, int)
+    made: list[Expression] = []
+    for _ in range(parts):
+        made.append(_expression(tree, names, operands))  # noqa: PERF401 (saves stack)
+    return node(tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The plan of a structure but for its columns."""
+
+    structure: Skeleton | Filter
+    boxes: tuple[BoxSkeleton, ...]
+    kinds: tuple[Kind | None, ...]
+    coded: frozenset[int]
+    operands: tuple[Operand, ...]
+
+
+def _made(
+    structure: Skeleton | Filter, event_type: EventType, boxes: tuple[Box, ...] | None, known: list[Operand]
+) -> _Made | None:
+    """The operands are those `known`, by number, and after them those that are met."""
+    if boxes is None:
+        return None
+    operands = _Operands(known)
+    made = tuple([_box(event_type, box, operands) for box in boxes])
+    kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
+    tests = [test for box in made for test in box.tests if test.kind is Kind.STRING]
+    coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
+    return _Made(structure, made, kinds, coded, tuple(operands.numbers))
+
+
+class _Operands:
+    """The operands of a plan, numbered as they come."""
+
+    def __init__(self, known: Iterable[Operand]) -> None:
+        self.numbers = {operand: number for number, operand in enumerate(known)}
+        self.kinds: dict[int, Kind] = {}
+
+    def number(self, operand: Operand, kind: Kind) -> int:
+        found = self.numbers.setdefault(operand, len(self.numbers))
+        self.kinds[found] = kind
+        return found
+
+
+def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
+    tests: list[tuple[TestPlan, int]] = []
+    texts: list[tuple[TextPlan, int]] = []
+    for part in box:
+        place, kind = event_type.index(part.attribute), event_type.attributes[part.attribute]
+        if isinstance(part, Text):
+            plan = TextPlan(part.operator, operands.number(part.operand, kind), part.expected)
+            texts.append((plan, place))
+        elif isinstance(part, Absent):
+            tests.append((TestPlan(kind, None, None, MISSING, MISSING), place))
+        else:
+            tests += [(test, place) for test in _tests(part, kind, operands)]
+    tests.sort(key=lambda pair: _ORDER[pair[0].shape])
+    return BoxSkeleton(
+        tuple([test for test, _ in tests]),
+        tuple([text for text, _ in texts]),
+        tuple([place for _, place in (*tests, *texts)]),
+    )
+
+
+def _tests(test: Test, kind: Kind, operands: _Operands) -> list[TestPlan]:
+    if test.nan:
+        return [TestPlan(kind, None, None, NAN_KEY, NAN_KEY)]
+    if not test.lower and not test.upper:
+        return [TestPlan(kind, None, None, FIRST, LAST)]
+
+    def side(bound: Bound) -> Side:
+        return Side(operands.number(bound.operand, kind), bound.strict)
+
+    def interval(lower: Side | None, upper: Side | None) -> TestPlan:
+        return TestPlan(kind, lower, upper, FIRST, largest_key(kind))
+
+    equal = [side(b) for b in test.lower if b in test.upper and not b.strict]
+    lowers = [side(b) for b in test.lower if b.strict or b not in test.upper]
+    uppers = [side(b) for b in test.upper if b.strict or b not in test.lower]
+    return [interval(s, s) for s in equal] + [interval(*ends) for ends in zip_longest(lowers, uppers)]

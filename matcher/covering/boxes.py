@@ -1,0 +1,371 @@
+"""Boxes: the disjunctive normal form of a filter, with at most one test per attribute in a conjunction.
+
+This is what engines compile. A box is a tuple of `Test` (an interval of the attribute's kind, its bounds
+constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a string). A
+filter matches an event exactly when all parts of one of its boxes hold.
+
+Boxes that no event can enter whatever the variables' values are left out; `()` says the filter matches
+nothing, `((),)` that it matches everything. A box whose bounds are variables may still be empty for some
+values. The form is capped, for it can be exponentially longer than the filter: over the cap there are no
+boxes and the tree itself is to be matched (Bittner and Hinze 2005).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from covey.matcher.covering.intervals import LINES, Cut
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.evaluation import passes
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Predicate,
+)
+
+CONJUNCTION_CAP = 64
+"""The most conjunctions a normal form may have."""
+
+PREDICATE_CAP = 4096
+"""The most predicates of a normal form, counted with their operands; beyond, the tree is the better form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of an interval; `strict` leaves the end itself out."""
+
+    operand: Operand
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """`lower <= attribute <= upper` in the order of the attribute's kind; of several bounds all must hold.
+
+    Equality is one same bound, not strict, on both sides. A side without bounds is open up to and including
+    infinity, but NaN lies in no interval. Without any bound the test is `exists`, which NaN passes; with
+    `nan` it is "exactly NaN". On strings there are only equalities and `exists`.
+    """
+
+    __test__ = False  # not for pytest
+
+    attribute: str
+    lower: tuple[Bound, ...] = ()
+    upper: tuple[Bound, ...] = ()
+    nan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """`not exists(attribute)`."""
+
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The attribute, a string, is there, and `attribute operator operand` is `expected`.
+
+    The operator is PREFIX, SUFFIX, CONTAINS, LT, LE, GT, GE, or EQ; all but EQ, which is only ever expected
+    to be false (`!=`), also occur with `expected` true.
+    """
+
+    attribute: str
+    operator: Operator
+    operand: Operand
+    expected: bool
+
+
+Part = Test | Absent | Text
+Box = tuple[Part, ...]
+
+_NEGATED_TEXT = {
+    Operator.NE: Operator.EQ,
+    Operator.NOT_PREFIX: Operator.PREFIX,
+    Operator.NOT_SUFFIX: Operator.SUFFIX,
+    Operator.NOT_CONTAINS: Operator.CONTAINS,
+}
+
+
+Forms = tuple[tuple[Predicate, ...], ...]
+
+
+def conjunctions(expression: Expression, known: dict[int, Forms | None] | None = None) -> Forms | None:
+    """The disjunctive normal form over the predicates as they are; None when it is over a cap.
+
+    `known` remembers the forms of sub-expressions by their identity, for callers that ask for several.
+    """
+    if isinstance(expression, Predicate):
+        return ((expression,),)
+    known = {} if known is None else known
+    if id(expression) in known:
+        return known[id(expression)]
+    known[id(expression)] = None
+    product = isinstance(expression, And)
+    forms: list[tuple[Predicate, ...]] = [()] if product else []
+    single: list[Predicate] = []
+    for part in expression.parts:
+        if product and isinstance(part, Predicate):
+            single.append(part)
+            continue
+        inner = conjunctions(part, known)
+        if inner is None or _too_long(inner):
+            return None
+        forms = [before + after for before in forms for after in inner] if product else [*forms, *inner]
+        if len(forms) > CONJUNCTION_CAP or _too_long(forms):
+            return None
+    found = tuple([tuple(single) + others for others in forms])
+    known[id(expression)] = found
+    return found
+
+
+def _too_long(forms: Iterable[tuple[Predicate, ...]]) -> bool:
+    lengths = [len(form) for form in forms]
+    return len(lengths) > 1 and sum(lengths) > PREDICATE_CAP
+
+
+def _size(expression: Expression) -> int:
+    pending, found = [expression], 0
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            found += 1 + len(part.operands)
+        else:
+            pending.extend(part.parts)
+    return found
+
+
+def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
+    """The boxes of a checked expression, or None when it is over a cap."""
+    if _size(expression) > PREDICATE_CAP:
+        return None
+    forms = conjunctions(expression)
+    if forms is None:
+        return None
+    boxes: dict[Box, None] = {}
+    for form in forms:
+        found = _boxes(event_type, form)
+        if found is None:
+            return None
+        if len(forms) == 1 and len(found) == 1:
+            return (found[0],)
+        boxes.update(dict.fromkeys(found))
+        if len(boxes) > CONJUNCTION_CAP:
+            return None
+    return tuple(boxes)
+
+
+def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:
+    open_boxes: list[_Making] = [_Making(event_type)]
+    # What cannot split a box first, so that contradictions show before boxes multiply.
+    choices = [_alternatives(predicate, event_type.attributes[predicate.attribute]) for predicate in form]
+    for choice in sorted(choices, key=len):
+        grown: list[_Making] = []
+        for i, alternative in enumerate(choice):
+            last = i == len(choice) - 1
+            for box in open_boxes:
+                made = box if last else box.copy()
+                if made.add(alternative):
+                    grown.append(made)
+            if len(grown) > CONJUNCTION_CAP:
+                return None
+        open_boxes = grown
+    return [box.done() for box in open_boxes]
+
+
+def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
+    """A predicate as a disjunction of conjunctions of parts."""
+    attribute, operator, operands = predicate.attribute, predicate.operator, predicate.operands
+    if operator is Operator.EXISTS:
+        return [(Test(attribute),)]
+    if operator is Operator.NOT_EXISTS:
+        return [(Absent(attribute),)]
+    if operator is Operator.EQ or operator is Operator.IN:
+        return [(_equal(attribute, operand),) for operand in dict.fromkeys(operands)]
+    if kind is Kind.STRING:
+        return _text_alternatives(attribute, operator, operands)
+    if operator is Operator.NE or operator is Operator.NOT_IN:
+        return _unequal(attribute, kind, tuple(dict.fromkeys(operands)))
+    first, last = Bound(operands[0], False), Bound(operands[-1], False)
+    if operator is Operator.BETWEEN:
+        return [(Test(attribute, (first,), (last,)),)]
+    if operator is Operator.NOT_BETWEEN:
+        below, above = Bound(operands[0], True), Bound(operands[1], True)
+        return [(Test(attribute, (), (below,)),), (Test(attribute, (above,), ()),)]
+    bound = Bound(operands[0], operator is Operator.LT or operator is Operator.GT)
+    if operator is Operator.LT or operator is Operator.LE:
+        return [(Test(attribute, (), (bound,)),)]
+    return [(Test(attribute, (bound,), ()),)]
+
+
+def _equal(attribute: str, operand: Operand) -> Test:
+    bound = Bound(operand, False)
+    return Test(attribute, (bound,), (bound,))
+
+
+def _unequal(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tuple[Part, ...]]:
+    """`not in`: the gaps between constants, which lie in a known order, and both sides of every variable."""
+    if not operands:
+        return [(Test(attribute),)]
+    constants = [operand for operand in operands if isinstance(operand, Constant)]
+    constants.sort(key=lambda constant: LINES[kind].before(constant.value))
+    ends: list[Operand | None] = [None, *constants, None]
+    gaps = [
+        Test(
+            attribute,
+            () if low is None else (Bound(low, True),),
+            () if high is None else (Bound(high, True),),
+        )
+        for low, high in pairwise(ends)
+        if low is not None or high is not None
+    ]
+    for operand in operands:
+        if not isinstance(operand, Constant):
+            bound = (Bound(operand, True),)
+            gaps = [
+                Test(attribute, low, high)
+                for gap in gaps or [Test(attribute)]
+                for low, high in ((gap.lower, gap.upper + bound), (gap.lower + bound, gap.upper))
+            ]
+            if len(gaps) > CONJUNCTION_CAP:
+                break  # over the cap whatever follows
+    if kind is Kind.FLOAT64:
+        gaps.append(Test(attribute, nan=True))
+    return [(gap,) for gap in gaps]
+
+
+def _text_alternatives(
+    attribute: str, operator: Operator, operands: tuple[Operand, ...]
+) -> list[tuple[Part, ...]]:
+    if operator is Operator.NOT_IN:
+        if not operands:
+            return [(Test(attribute),)]
+        return [tuple([Text(attribute, Operator.EQ, operand, False) for operand in dict.fromkeys(operands)])]
+    if operator is Operator.BETWEEN:
+        low, high = operands
+        return [(Text(attribute, Operator.GE, low, True), Text(attribute, Operator.LE, high, True))]
+    if operator is Operator.NOT_BETWEEN:
+        low, high = operands
+        return [(Text(attribute, Operator.LT, low, True),), (Text(attribute, Operator.GT, high, True),)]
+    if operator in _NEGATED_TEXT:
+        return [(Text(attribute, _NEGATED_TEXT[operator], operands[0], False),)]
+    return [(Text(attribute, operator, operands[0], True),)]
+
+
+class _Making:
+    """A box in the making: what each attribute is tested for so far."""
+
+    __slots__ = ("absent", "event_type", "tests", "texts")
+
+    def __init__(self, event_type: EventType) -> None:
+        self.event_type = event_type
+        self.tests: dict[str, Test] = {}
+        self.texts: dict[str, dict[Text, None]] = {}
+        self.absent: dict[str, None] = {}
+
+    def copy(self) -> _Making:
+        made = _Making(self.event_type)
+        made.tests = dict(self.tests)
+        made.texts = {attribute: dict(texts) for attribute, texts in self.texts.items()}
+        made.absent = dict(self.absent)
+        return made
+
+    def add(self, parts: tuple[Part, ...]) -> bool:
+        """Add a conjunction; False when the box is now known to be empty."""
+        return all(self._add(part) for part in parts)
+
+    def _add(self, part: Part) -> bool:
+        attribute = part.attribute
+        if isinstance(part, Absent):
+            self.absent[attribute] = None
+            return attribute not in self.tests and attribute not in self.texts
+        if attribute in self.absent:
+            return False
+        if isinstance(part, Text):
+            texts = self.texts.setdefault(attribute, {})
+            texts[part] = None
+            if Text(attribute, part.operator, part.operand, not part.expected) in texts:
+                return False
+        else:
+            test = self.tests.get(attribute)
+            joined: Test | None = part
+            if test is not None or not _is_open(part):
+                joined = _joined(test or part, part, self.event_type.attributes[attribute])
+            if joined is None:
+                return False
+            self.tests[attribute] = joined
+        return self._settle_texts(attribute)
+
+    def _settle_texts(self, attribute: str) -> bool:
+        """Where the string is known, its texts are known too."""
+        test, texts = self.tests.get(attribute), self.texts.get(attribute)
+        if test is None or texts is None:
+            return True
+        if not test.lower:
+            del self.tests[attribute]  # a text asks for presence itself
+            return True
+        known = next((bound.operand for bound in test.lower if isinstance(bound.operand, Constant)), None)
+        if known is None:
+            return True
+        for text in list(texts):
+            if isinstance(text.operand, Constant):
+                if passes(text.operator, known.value, [text.operand.value]) is not text.expected:
+                    return False
+                del texts[text]
+        if not texts:
+            del self.texts[attribute]
+        return True
+
+    def done(self) -> Box:
+        parts: list[Part] = []
+        for attribute in sorted({**self.tests, **self.texts, **self.absent}, key=self.event_type.index):
+            if attribute in self.tests:
+                parts.append(self.tests[attribute])
+            if attribute in self.absent:
+                parts.append(Absent(attribute))
+            parts.extend(self.texts.get(attribute, ()))
+        return tuple(parts)
+
+
+def _is_open(test: Test) -> bool:
+    """Whether nothing can be said of a test before its variables have values."""
+    if test.nan or len(test.lower) > 1 or len(test.upper) > 1:
+        return False
+    return not any(isinstance(bound.operand, Constant) for bound in (*test.lower, *test.upper))
+
+
+def _joined(a: Test, b: Test, kind: Kind) -> Test | None:
+    """Both tests in one; None when no value can pass both."""
+    if not (a.lower or a.upper or a.nan):
+        return b
+    if not (b.lower or b.upper or b.nan):
+        return a
+    if a.nan or b.nan:
+        return a if a.nan and b.nan else None
+    lower, low = _tightest(a.lower, b.lower, kind, True)
+    upper, high = _tightest(a.upper, b.upper, kind, False)
+    return Test(a.attribute, lower, upper) if low < high else None
+
+
+def _tightest(
+    a: tuple[Bound, ...], b: tuple[Bound, ...], kind: Kind, lower: bool
+) -> tuple[tuple[Bound, ...], Cut]:
+    """The bounds of both, of the constant ones the tightest alone; and where they cut at the least."""
+    line = LINES[kind]
+    kept: dict[Bound, None] = {}
+    best: Bound | None = None
+    cut = line.low if lower else line.top
+    for bound in (*a, *b):
+        operand = bound.operand
+        if not isinstance(operand, Constant):
+            kept[bound] = None
+            continue
+        here = line.after(operand.value) if bound.strict is lower else line.before(operand.value)
+        if best is None or (here > cut if lower else here < cut):
+            best, cut = bound, here
+    return tuple(kept) if best is None else (best, *kept), cut

@@ -1,0 +1,115 @@
+"""Conjunctions: intervals per attribute, and atoms for what is no interval; the building stones of regions.
+
+An *atom* is a predicate that has no cut points: `suffix` and `contains`, or any predicate with a variable
+that has no value. An atom is implied by what is plain to see alone: itself, a longer text, a single string
+that satisfies it. Invariant of conjunctions that come out of `settled`: every attribute of an atom has cuts,
+which leave out absence; atoms that cuts of single strings decide are gone.
+"""
+
+from __future__ import annotations
+
+from covey.matcher.covering.intervals import Cut, Cuts, only_string
+from covey.matcher.expressions.evaluation import passes
+from covey.matcher.expressions.expression import Constant, Operator, Predicate
+
+_NO_ATOMS: frozenset[Predicate] = frozenset()
+
+OPAQUE = frozenset({Operator.SUFFIX, Operator.NOT_SUFFIX, Operator.CONTAINS, Operator.NOT_CONTAINS})
+"""Operators that no intervals of strings can express."""
+
+FEW_ATOMS = 64
+"""Of more atoms than this, each is compared with its equals only: pairs would cost more than they tell."""
+
+
+class Conjunction:
+    """`cuts[attribute]` holds the attribute's value, for each one there; every atom is true. Immutable."""
+
+    __slots__ = ("atoms", "cuts")
+
+    def __init__(self, cuts: dict[str, Cuts], atoms: frozenset[Predicate] = _NO_ATOMS) -> None:
+        self.cuts = cuts
+        self.atoms = atoms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conjunction) and self.cuts == other.cuts and self.atoms == other.atoms
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.cuts.items()), self.atoms))
+
+
+def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction | None:
+    """The conjunction of cuts and atoms, as far as possible as cuts alone; None when it is empty."""
+    cuts = dict(cuts)
+    kept: list[Predicate] = []
+    for atom in atoms:
+        text = text_of(atom)
+        if text is None:
+            kept.append(atom)
+            continue
+        found = passing(cuts[atom.attribute], atom, text)
+        if found == ():
+            return None
+        if found is not None:
+            cuts[atom.attribute] = found
+        elif text:
+            kept.append(atom)
+        elif atom.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
+            return None  # every string ends with the empty one, and contains it
+    found_atoms = frozenset(kept)
+    for atom in kept:
+        negated = atom.negated()
+        if negated in found_atoms or (
+            len(kept) <= FEW_ATOMS and any(implies(other, negated) for other in kept)
+        ):
+            return None
+    return Conjunction(cuts, found_atoms)
+
+
+def text_of(atom: Predicate) -> str | None:
+    """The text an atom asks for, if it is a suffix or contains with a constant."""
+    if atom.operator in OPAQUE:
+        operand = atom.operands[0]
+        if isinstance(operand, Constant) and isinstance(operand.value, str):
+            return operand.value
+    return None
+
+
+def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
+    """Those strings of the cuts that pass the atom, when the cuts hold single strings only; else None."""
+    found: list[Cut] = []
+    for i in range(0, len(cuts), 2):
+        string = only_string(cuts, i)
+        if string is None:
+            return None
+        if passes(atom.operator, string, [text]):
+            found += (cuts[i], cuts[i + 1])
+    return tuple(found)
+
+
+_WEAKER = {
+    Operator.EQ: (Operator.LE, Operator.GE),
+    Operator.LT: (Operator.LE, Operator.NE),
+    Operator.GT: (Operator.GE, Operator.NE),
+}
+
+
+def implies(a: Predicate, b: Predicate) -> bool:
+    """Is atom b true wherever atom a is? False when that is not plain to see."""
+    if a == b:
+        return True
+    if a.attribute != b.attribute:
+        return False
+    s, t = text_of(a), text_of(b)
+    if s is None or t is None:
+        return a.operands == b.operands and b.operator in _WEAKER.get(a.operator, ())
+    if a.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
+        if b.operator not in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
+            return False
+        return _text_implies(b.operator.complement, t, a.operator.complement, s)
+    return _text_implies(a.operator, s, b.operator, t)
+
+
+def _text_implies(a: Operator, s: str, b: Operator, t: str) -> bool:
+    if b is Operator.SUFFIX:
+        return a is Operator.SUFFIX and s.endswith(t)
+    return b is Operator.CONTAINS and t in s

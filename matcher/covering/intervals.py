@@ -1,0 +1,242 @@
+"""Sets of values of one attribute: sorted, disjoint, half-open intervals between exact cut points.
+
+A *cut point* lies between values: before every value, after every value, or between two neighbours of the
+kind's order, so there is no rounding and "open" and "closed" need no flag.
+
+    int64, timestamp   the cut before n is n            (timestamps: microseconds since the epoch; bool: 0, 1)
+    float64            the cut before x is an integer that grows with x; one beyond +inf lies NaN
+    string             the cut before s is "\\1" + s, the cut after it "\\1" + s + "\\0", its next neighbour
+    missing            a point of its own below all values
+
+A set is a flat tuple of cuts (low, high, low, high, ...), strictly ascending; () is empty. Kinds differ in
+their cuts alone: the operations below serve all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil, floor, inf
+from struct import Struct
+from typing import Any
+
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import Scalar
+from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+
+Cut = Any  # int, or str for strings; cuts of one kind compare with each other
+Cuts = tuple[Cut, ...]
+
+_DOUBLE = Struct("<d").pack
+_BITS = Struct("<q").unpack
+_TWO_DOUBLES = Struct("<2d").pack
+_TWO_BITS = Struct("<2q").unpack
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BEYOND_INT64 = INT64_MAX + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The cut points of one kind: `before` and `after` a value in its inner form, and the ends of the order.
+
+    Values lie in [low, top), NaN in [top, end) where the kind has it, a missing attribute in [missing, low).
+    """
+
+    before: Callable[[Any], Cut]
+    after: Callable[[Any], Cut]
+    missing: Cut
+    low: Cut
+    top: Cut
+    end: Cut
+
+    @property
+    def everything(self) -> Cuts:
+        return (self.missing, self.end)
+
+    @property
+    def present(self) -> Cuts:
+        return (self.low, self.end)
+
+
+def _before_int(value: float) -> int:
+    if value.__class__ is int:
+        return value
+    if value == inf:
+        return _BEYOND_INT64
+    return INT64_MIN if value == -inf else _clamped(ceil(value))
+
+
+def _after_int(value: float) -> int:
+    if value.__class__ is int:
+        return value + 1
+    if value == inf:
+        return _BEYOND_INT64
+    return INT64_MIN if value == -inf else _clamped(floor(value) + 1)
+
+
+def _clamped(cut: int) -> int:
+    return max(INT64_MIN, min(cut, _BEYOND_INT64))
+
+
+def float_cut(value: float) -> int:
+    """The cut before a float."""
+    bits: int = _BITS(_DOUBLE(value))[0]
+    return bits if bits >= 0 else INT64_MIN - bits  # -0.0 and 0.0 both give 0
+
+
+def float_cuts(low: float, high: float) -> tuple[int, int]:
+    """The cuts before two floats."""
+    first: int
+    second: int
+    first, second = _TWO_BITS(_TWO_DOUBLES(low, high))
+    return first if first >= 0 else INT64_MIN - first, second if second >= 0 else INT64_MIN - second
+
+
+def _before_float(value: float) -> int:
+    if value.__class__ is int:
+        nearest = float(value)
+        return float_cut(nearest) + (nearest < value)
+    return float_cut(value)
+
+
+def _after_float(value: float) -> int:
+    if value.__class__ is int:
+        nearest = float(value)
+        return float_cut(nearest) + (nearest <= value)
+    return float_cut(value) + 1
+
+
+def _before_time(value: datetime) -> int:
+    since = value - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _after_time(value: datetime) -> int:
+    return _before_time(value) + 1
+
+
+def _before_string(value: str) -> str:
+    return "\1" + value
+
+
+def _after_string(value: str) -> str:
+    return "\1" + value + "\0"
+
+
+def _before_bool(value: bool) -> int:
+    return int(value)
+
+
+def _after_bool(value: bool) -> int:
+    return value + 1
+
+
+_LOWEST_FLOAT = float_cut(-inf)
+_BEYOND_FLOAT = float_cut(inf) + 1
+
+LINES: dict[Kind, Line] = {
+    Kind.INT64: Line(_before_int, _after_int, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
+    Kind.TIMESTAMP: Line(_before_time, _after_time, INT64_MIN - 1, INT64_MIN, _BEYOND_INT64, _BEYOND_INT64),
+    Kind.FLOAT64: Line(
+        _before_float, _after_float, _LOWEST_FLOAT - 1, _LOWEST_FLOAT, _BEYOND_FLOAT, _BEYOND_FLOAT + 1
+    ),
+    Kind.STRING: Line(_before_string, _after_string, "", "\1", "\2", "\2"),
+    Kind.BOOL: Line(_before_bool, _after_bool, -1, 0, 2, 2),
+}
+
+
+def point_of(line: Line, value: Scalar | None) -> Cut:
+    """The cut before an event's value, NaN and None included: the value is in the interval that holds it."""
+    if value is None:
+        return line.missing
+    return line.top if value != value else line.before(value)
+
+
+def prefix(text: str) -> Cuts:
+    """The strings that begin with this text."""
+    for i in range(len(text) - 1, -1, -1):
+        code = ord(text[i]) + 1
+        if code == 0xD800:  # strings hold no lone surrogates
+            code = 0xE000
+        if code <= 0x10FFFF:
+            return ("\1" + text, "\1" + text[:i] + chr(code))
+    return ("\1" + text, "\2")
+
+
+def only_string(cuts: Cuts, i: int) -> str | None:
+    """The string in the interval at `cuts[i]` when it holds exactly one."""
+    low: str = cuts[i]
+    return low[1:] if low and cuts[i + 1] == low + "\0" else None
+
+
+def interval(low: Cut, high: Cut) -> Cuts:
+    return (low, high) if low < high else ()
+
+
+def intersection(a: Cuts, b: Cuts) -> Cuts:
+    if len(a) == 2 and len(b) == 2:
+        low = a[0] if a[0] >= b[0] else b[0]
+        high = a[1] if a[1] <= b[1] else b[1]
+        return (low, high) if low < high else ()
+    found: list[Cut] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        low, high = max(a[i], b[j]), min(a[i + 1], b[j + 1])
+        if low < high:
+            found += (low, high)
+        if a[i + 1] <= b[j + 1]:
+            i += 2
+        else:
+            j += 2
+    return tuple(found)
+
+
+def union(sets: list[Cuts]) -> Cuts:
+    """The union of any number of sets; those that touch become one interval."""
+    pairs = sorted([(cuts[i], cuts[i + 1]) for cuts in sets for i in range(0, len(cuts), 2)])
+    found: list[Cut] = []
+    for low, high in pairs:
+        if found and low <= found[-1]:
+            found[-1] = max(found[-1], high)
+        else:
+            found += (low, high)
+    return tuple(found)
+
+
+def difference(a: Cuts, b: Cuts, line: Line) -> Cuts:
+    """What is in a and not in b."""
+    if not b:
+        return a
+    ends = (line.missing, *b, line.end)
+    gaps: list[Cut] = []
+    for i in range(0, len(ends), 2):
+        if ends[i] < ends[i + 1]:
+            gaps += (ends[i], ends[i + 1])
+    return intersection(a, tuple(gaps))
+
+
+def within(inner: Cuts, outer: Cuts) -> bool:
+    """Is every value of inner in outer?"""
+    j = 0
+    for i in range(0, len(inner), 2):
+        while j < len(outer) and outer[j + 1] <= inner[i]:
+            j += 2
+        if j == len(outer) or inner[i] < outer[j] or inner[i + 1] > outer[j + 1]:
+            return False
+    return True
+
+
+def overlap(a: Cuts, b: Cuts) -> bool:
+    """Do they share a value?"""
+    if len(a) == 2 and len(b) == 2:
+        return bool(a[0] < b[1] and b[0] < a[1])
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i] < b[j + 1] and b[j] < a[i + 1]:
+            return True
+        if a[i + 1] <= b[j + 1]:
+            i += 2
+        else:
+            j += 2
+    return False

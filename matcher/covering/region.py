@@ -1,0 +1,258 @@
+"""Regions: what a filter accepts once its variables have values, in the form on which covering is decided.
+
+A region is a union of *conjunctions*; a conjunction restricts some attributes, each to a set of intervals
+(see `intervals.py`), and holds *atoms*: predicates that are no intervals (suffix, contains), or whose
+variables have no value and which therefore say nothing but themselves. Invariants: no conjunction is empty,
+as far as its cuts and atoms tell (`x > 5 and x < 6` leaves none over int64); no set of cuts is empty or
+everything; conjunctions that restrict one and the same attribute alone are one. An attribute that a
+conjunction does not name may have any value, or none.
+
+Over the cap of the normal form a region is a tree: the conjunction or disjunction of the regions of its
+parts.
+
+`plan_region` works once per filter what does not depend on values; `RegionPlan.region(values)` does the rest
+in a few microseconds, without making a filter. Figures: see the docstring of `covering.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from covey.matcher.covering.boxes import Forms, conjunctions
+from covey.matcher.covering.conjunction import OPAQUE, Conjunction, settled
+from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
+from covey.matcher.covering.intervals import LINES, Cut, Cuts, intersection, union
+from covey.matcher.events.event_type import EventType
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.expressions.values import evaluate
+
+_Step = tuple[str, Callable[[Values], Cuts], Predicate]
+
+
+class Region:
+    """A union of conjunctions; or, where `conjunctions` is None, `parts` joined: by `and` if `every`.
+
+    Immutable, hashable; regions of one event type are compared only. Equal regions accept the same events.
+    """
+
+    __slots__ = ("conjunctions", "event_type", "every", "parts")
+
+    def __init__(
+        self,
+        event_type: EventType,
+        conjunctions: tuple[Conjunction, ...] | None,
+        parts: tuple[Region, ...] = (),
+        every: bool = False,
+    ) -> None:
+        self.event_type = event_type
+        self.conjunctions = conjunctions
+        self.parts = parts
+        self.every = every
+
+    @property
+    def is_empty(self) -> bool:
+        """Is it known that no event lies in this region?"""
+        return self.conjunctions == ()
+
+    def box_of(self, attribute: str) -> tuple[Cut, Cut] | None:
+        """The smallest half-open interval of cuts that holds the attribute of every event in the region.
+
+        None when the region does not restrict the attribute, is empty, or is a tree.
+        """
+        low = high = None
+        for conjunction in self.conjunctions or ():
+            cuts = conjunction.cuts.get(attribute)
+            if cuts is None:
+                return None
+            low = cuts[0] if low is None else min(low, cuts[0])
+            high = cuts[-1] if high is None else max(high, cuts[-1])
+        return None if low is None else (low, high)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Region) or self.event_type != other.event_type:
+            return False
+        pending = [(self, other)]
+        while pending:  # without recursion: trees may be deep
+            a, b = pending.pop()
+            if a is b:
+                continue
+            if a.conjunctions != b.conjunctions or a.every != b.every or len(a.parts) != len(b.parts):
+                return False
+            pending.extend(zip(a.parts, b.parts, strict=True))
+        return True
+
+    def __hash__(self) -> int:
+        return hash((self.conjunctions, self.every, len(self.parts)))
+
+
+class RegionPlan:
+    """What of a filter's region does not depend on the values of its variables."""
+
+    __slots__ = ("_event_type", "_every", "_forms", "_only", "_parts")
+
+    def __init__(
+        self, event_type: EventType, expression: Expression, known: dict[int, Forms | None] | None = None
+    ) -> None:
+        known = {} if known is None else known
+        self._event_type = event_type
+        self._every = isinstance(expression, And)
+        self._parts: tuple[RegionPlan, ...] = ()
+        self._forms: tuple[_FormPlan, ...] | None = None
+        self._only: _FormPlan | None = None
+        forms = conjunctions(expression, known)
+        if forms is not None:
+            self._take(forms)
+        elif not isinstance(expression, Predicate):  # which always has a form
+            # What joins into few conjunctions stays together: predicates under `and`, intervals under `or`.
+            near: list[Predicate] = []
+            parts: list[RegionPlan] = []
+            for part in expression.parts:
+                if isinstance(part, Predicate) and (self._every or _fixed(part)):
+                    near.append(part)
+                else:
+                    parts.append(RegionPlan(event_type, part, known))
+            if near:
+                together = RegionPlan(event_type, And())
+                forms = (tuple(near),) if self._every else tuple([(part,) for part in near])
+                together._take(forms)
+                parts.append(together)
+            self._parts = tuple(parts)
+
+    def _take(self, forms: Forms) -> None:
+        self._forms = tuple([_FormPlan(self._event_type, form) for form in forms])
+        self._only = self._forms[0] if len(forms) == 1 else None
+
+    def region(self, values: Values) -> Region:
+        """The region for checked values; predicates with a variable that has none stay symbolic."""
+        if self._only is not None:
+            only = self._only.conjunction(values)
+            return Region(self._event_type, () if only is None else (only,))
+        forms = self._forms
+        if forms is None:
+            parts: list[Region] = []
+            for part in self._parts:
+                parts.append(part.region(values))  # noqa: PERF401 (saves stack)
+            return Region(self._event_type, None, tuple(parts), self._every)
+        found = [form.conjunction(values) for form in forms]
+        return Region(
+            self._event_type, _joined(self._event_type, [form for form in found if form is not None])
+        )
+
+
+def _fixed(predicate: Predicate) -> bool:
+    """Is the predicate a set of intervals whatever the values?"""
+    return predicate.operator not in OPAQUE and all(isinstance(o, Constant) for o in predicate.operands)
+
+
+def plan_region(event_type: EventType, expression: Expression) -> RegionPlan:
+    """The plan of a checked expression."""
+    return RegionPlan(event_type, expression)
+
+
+def _joined(event_type: EventType, found: list[Conjunction]) -> tuple[Conjunction, ...]:
+    """Without repetition, and with those that restrict one same attribute alone joined into one."""
+    kept: dict[Conjunction, None] = {}
+    alone: dict[str, list[Cuts]] = {}
+    for conjunction in found:
+        if len(conjunction.cuts) == 1 and not conjunction.atoms:
+            ((attribute, cuts),) = conjunction.cuts.items()
+            alone.setdefault(attribute, []).append(cuts)
+        else:
+            kept[conjunction] = None
+    for attribute, sets in alone.items():
+        cuts = union(sets) if len(sets) > 1 else sets[0]
+        if cuts == LINES[event_type.attributes[attribute]].everything:
+            return (Conjunction({}),)
+        kept[Conjunction({attribute: cuts})] = None
+    return tuple(kept)
+
+
+class _FormPlan:
+    """One conjunction of predicates: what is known of its cuts and atoms, and what waits for values."""
+
+    __slots__ = ("_cuts", "_event_type", "_others", "_spans", "_steps", "_texts")
+
+    def __init__(self, event_type: EventType, form: Iterable[Predicate]) -> None:
+        self._event_type = event_type
+        self._steps: list[_Step] = []
+        self._texts: list[Predicate] = []
+        self._cuts: dict[str, Cuts] | None = {}
+        for predicate in form:
+            attribute = predicate.attribute
+            kind = event_type.attributes[attribute]
+            if predicate.operator in OPAQUE:
+                self._texts.append(predicate)
+                self._restrict(attribute, LINES[kind].present)
+                continue
+            compute = cuts_of(predicate, kind)
+            if all(isinstance(operand, Constant) for operand in predicate.operands):
+                self._restrict(attribute, compute({}))
+            else:
+                self._steps.append((attribute, compute, predicate))
+        self._spans: list[tuple[str, Span]] = []
+        """Attributes that are left one interval."""
+        self._others: list[_Step] = []
+        """The steps for the other attributes."""
+        by_attribute: dict[str, list[_Step]] = {}
+        for step in self._steps:
+            by_attribute.setdefault(step[0], []).append(step)
+        for attribute, steps in by_attribute.items():
+            span = span_of([predicate for _, _, predicate in steps], event_type.attributes[attribute])
+            if span is None or attribute in (self._cuts or ()):
+                self._others += steps
+            else:
+                self._spans.append((attribute, span))
+
+    def _restrict(self, attribute: str, cuts: Cuts) -> None:
+        if self._cuts is not None:
+            held = self._cuts.get(attribute)
+            cuts = cuts if held is None else intersection(held, cuts)
+            self._cuts[attribute] = cuts
+            if not cuts:
+                self._cuts = None  # a contradiction, whatever the values
+
+    def conjunction(self, values: Values) -> Conjunction | None:
+        """The conjunction for these values, or None when it is empty."""
+        if self._cuts is None:
+            return None
+        cuts, steps = self._cuts.copy(), self._others
+        try:
+            for attribute, span in self._spans:
+                ends = span(values)
+                if ends[0] >= ends[1]:
+                    return None
+                cuts[attribute] = ends
+        except KeyError:  # a variable without a value
+            cuts, steps = self._cuts.copy(), self._steps
+        if steps or self._texts:
+            return self._restricted(cuts, steps, values)
+        return Conjunction(cuts)
+
+    def _restricted(self, cuts: dict[str, Cuts], steps: list[_Step], values: Values) -> Conjunction | None:
+        symbolic: list[Predicate] = []
+        for attribute, compute, predicate in steps:
+            try:
+                found = compute(values)
+            except KeyError:
+                symbolic.append(predicate)
+                found = LINES[self._event_type.attributes[attribute]].present
+            held = cuts.get(attribute)
+            if held is not None:
+                found = intersection(held, found)
+            if not found:
+                return None
+            cuts[attribute] = found
+        if not symbolic and not self._texts:
+            return Conjunction(cuts)
+        atoms = frozenset([self._given(predicate, values) for predicate in (*self._texts, *symbolic)])
+        return settled(cuts, atoms)
+
+    def _given(self, predicate: Predicate, values: Values) -> Predicate:
+        kind = self._event_type.attributes[predicate.attribute]
+        operands: list[Operand] = [
+            operand
+            if isinstance(operand, Constant) or operand.name not in values
+            else Constant(evaluate(operand, values, kind))
+            for operand in predicate.operands
+        ]
+        return Predicate(predicate.attribute, predicate.operator, tuple(operands))

@@ -1,0 +1,213 @@
+"""An index of regions by covering: which of many regions may cover a given one, and which may it cover?
+
+A region that restricts an attribute has a *hull* there, the smallest interval of cuts that holds the
+attribute of all its events; a region covers another only if each of its hulls holds the other's. So each
+region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`, which
+falls as the cut grows), or the least number twice where it does not restrict the attribute. *To cover is then
+to be nowhere greater*, which a tree answers (`vector_tree.py`). A string has two further columns: a checksum
+and its complement where the region names a single string. Cuts that are no int64 are rounded, always in the
+same direction for all; so the answers are candidates, and the caller asks `covers_region`.
+
+Invariant: every id that was put and not taken is in the tree, under the vector of its region, or is *plain*,
+a candidate always: one that accepts nothing, is a tree over the cap of the normal form, or came when no
+region restricted anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import numpy as np
+
+from covey.matcher.covering.intervals import LINES, Cuts, only_string
+from covey.matcher.covering.region import Region
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+from covey.matcher.jit.compiling import compile_kernels
+
+if TYPE_CHECKING:
+    from covey.matcher.covering.vector_tree import VectorTree
+
+_NOBODY = -1
+
+
+class RegionIndex:
+    """Regions of one event type under int64 ids."""
+
+    def __init__(self) -> None:
+        from covey.matcher.covering import vector_tree  # Numba is loaded only where there is much to search
+
+        compile_kernels()
+        self._new_tree = vector_tree.VectorTree
+        self._reset()
+
+    def _reset(self) -> None:
+        """No regions, and no columns."""
+        self._plain: dict[int, None] = {}
+        self._layout: dict[str, bool] = {}
+        """The attributes that have columns, in their order, and whether they are strings."""
+        self._tree: VectorTree = self._new_tree(0)
+        self._buffer = self._tree.vector.view(np.uint8).data
+        self._pack = struct.Struct("").pack_into
+        self._of: Region | None = None
+        self._whole = False
+
+    # --- changes --------------------------------------------------------------------------------------------
+
+    def put(self, identity: int, region: Region) -> None:
+        """Add a region, or give an id another one. A few microseconds."""
+        if region.conjunctions and not self._encode(region):
+            self._extend(region)
+            self._encode(region)
+        if region.conjunctions and self._layout:
+            if self._plain:
+                self._plain.pop(identity, None)
+            self._tree.put(identity)
+        else:
+            if identity in self._tree:
+                self._tree.take(identity)
+            self._plain[identity] = None
+
+    def move(self, identity: int, region: Region) -> tuple[Iterable[int], Iterable[int]]:
+        """As `put`, and then as `around` without the id itself."""
+        self.put(identity, region)
+        if self._plain:
+            return self.around(region, identity)
+        return self._tree.ask(True, True, identity)
+
+    def take(self, identity: int) -> None:
+        """Remove an id that is there."""
+        if identity in self._tree:
+            self._tree.take(identity)
+        else:
+            del self._plain[identity]
+        if not len(self):
+            self._reset()
+
+    def _extend(self, region: Region) -> None:
+        """Have columns for all that a region restricts."""
+        kinds, width = region.event_type.attributes, self._tree.width
+        for attribute in _hulls(region):
+            if attribute not in self._layout:
+                self._layout[attribute] = kinds[attribute] is Kind.STRING
+                width += 4 if self._layout[attribute] else 2
+        if len(self._tree):
+            self._tree.widen(width - self._tree.width)
+        else:
+            self._tree = self._new_tree(width)
+        self._pack = struct.Struct(f"{width}q").pack_into
+        self._buffer = self._tree.vector.view(np.uint8).data
+        self._of = None
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def may_cover(self, region: Region, but: int = _NOBODY) -> Iterable[int]:
+        """The ids, without `but`, of regions that may cover this one, in an order that the history alone
+        decides.
+        """
+        return self._ask(region, True, False, but)[0]
+
+    def may_be_covered(self, region: Region, but: int = _NOBODY) -> Iterable[int]:
+        """The ids, without `but`, of regions that this one may cover."""
+        return self._ask(region, False, True, but)[1]
+
+    def around(self, region: Region, but: int = _NOBODY) -> tuple[Iterable[int], Iterable[int]]:
+        """Both answers, for little more than the price of one."""
+        return self._ask(region, True, True, but)
+
+    def _ask(
+        self, region: Region, covering: bool, covered: bool, but: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        if not region.conjunctions:
+            plain = [identity for identity in self._plain if identity != but]
+            every = [*(identity for identity in self._tree if identity != but), *plain]
+            return every, every if region.conjunctions is None else plain
+        # What has no column is restricted by nobody: this region covers nobody then.
+        whole = self._encode(region)
+        above, below = self._tree.ask(covering, covered and whole, but)
+        if self._plain:
+            plain = [identity for identity in self._plain if identity != but]
+            return [*above, *plain], [*below, *plain]
+        return above, below
+
+    def _encode(self, region: Region) -> bool:
+        """Write a region's vector into the buffer; false if it restricts what there is no column for."""
+        if region is self._of:
+            return self._whole
+        hulls = _hulls(region)
+        missing = len(hulls)
+        numbers: list[int] = []
+        for attribute, text in self._layout.items():
+            hull = hulls.get(attribute)
+            if hull is None:
+                numbers += _UNRESTRICTED_TEXT if text else _UNRESTRICTED
+                continue
+            missing -= 1
+            if text:
+                numbers += _text_columns(hull[0], hull[-1])
+            else:
+                numbers += (hull[0], ~hull[-1])
+        try:
+            self._pack(self._buffer, 0, *numbers)
+        except struct.error:  # cuts beyond int64
+            numbers = [max(INT64_MIN, min(number, INT64_MAX)) for number in numbers]
+            self._pack(self._buffer, 0, *numbers)
+        self._of = region
+        self._whole = not missing
+        return self._whole
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks hold vectors."""
+        return self._tree.blocks
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._tree or identity in self._plain
+
+    def __iter__(self) -> Iterator[int]:
+        return chain(self._tree, self._plain)
+
+    def __len__(self) -> int:
+        return len(self._tree) + len(self._plain)
+
+
+def _hulls(region: Region) -> Mapping[str, Cuts]:
+    """For each attribute that every conjunction restricts, cuts of which the first is lowest, the last
+    highest.
+    """
+    found = region.conjunctions
+    assert found
+    if len(found) == 1:
+        return found[0].cuts
+    hulls: dict[str, Cuts] = {}
+    for attribute in found[0].cuts:
+        box = region.box_of(attribute)
+        if box is not None:
+            hulls[attribute] = box
+    return hulls
+
+
+_UNRESTRICTED = (INT64_MIN, INT64_MIN)
+_UNRESTRICTED_TEXT = (INT64_MIN,) * 4
+_NO_STRING = LINES[Kind.STRING].missing
+
+
+@lru_cache(maxsize=4096)
+def _text_columns(low: str, high: str) -> tuple[int, int, int, int]:
+    only = only_string((low, high), 0)
+    checksum = INT64_MIN if only is None else crc32(only.encode("utf-8", "surrogatepass"))
+    complement = INT64_MIN if only is None else ~checksum
+    return _text_number(low), ~_text_number(high), checksum, complement
+
+
+def _text_number(cut: str) -> int:
+    """The first characters of a cut as a number: greater cuts never have smaller numbers."""
+    if cut == _NO_STRING:
+        return -1
+    head = cut[:8].encode("utf-8", "surrogatepass")[:7]
+    return int.from_bytes(head.ljust(7, b"\0"), "big")

@@ -1,0 +1,182 @@
+"""Kernels of the tree of vectors (`vector_tree.py`).
+
+    nodes[node] = [ parent | below | above | column | threshold | count | least ... | greatest ... ]
+    ids[block, place], rows[block, place] = [ one number per column ]
+
+A fork sends vectors that are less than `threshold` in `column` below, others above. A leaf has no column; its
+`below` is its block, and `count` how many places of it are taken. The *zone* of a node is the least and the
+greatest value per column of all vectors under it, next to each other, so that a question that passes a node
+reads two or three cache lines. A node without vectors has a zone that changes no other.
+"""
+
+from __future__ import annotations
+
+from numba import boolean, int64
+
+from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+from covey.matcher.jit.kernel import array, inlined, kernel
+
+PARENT, BELOW, ABOVE, COLUMN, THRESHOLD, COUNT, ZONE = range(7)
+"""What stands where in a node."""
+NONE = -1
+"""No node; no column."""
+
+_NODES, _IDS, _ROWS = array(int64, 2), array(int64, 2), array(int64, 3)
+
+
+@inlined
+def span(nodes, rows, leaf):  # type: ignore[no-untyped-def]
+    """Compute a leaf's zone anew."""
+    columns = rows.shape[2]
+    block, count = nodes[leaf, BELOW], nodes[leaf, COUNT]
+    for column in range(columns):
+        least, greatest = INT64_MAX, INT64_MIN
+        for place in range(count):
+            value = rows[block, place, column]
+            least = min(least, value)
+            greatest = max(greatest, value)
+        nodes[leaf, ZONE + column] = least
+        nodes[leaf, ZONE + columns + column] = greatest
+
+
+@inlined
+def rise(nodes, columns, node):  # type: ignore[no-untyped-def]
+    """A node's zone has changed: change those above it, up to one that stays as it is."""
+    node = nodes[node, PARENT]
+    changed = True
+    while changed and node >= 0:
+        changed = False
+        below, above = nodes[node, BELOW], nodes[node, ABOVE]
+        for at in range(ZONE, ZONE + columns):
+            least = min(nodes[below, at], nodes[above, at])
+            greatest = max(nodes[below, at + columns], nodes[above, at + columns])
+            if least != nodes[node, at] or greatest != nodes[node, at + columns]:
+                nodes[node, at] = least
+                nodes[node, at + columns] = greatest
+                changed = True
+        node = nodes[node, PARENT]
+
+
+@inlined
+def place_of(nodes, ids, leaf, identity):  # type: ignore[no-untyped-def]
+    """Where in its leaf an id stands."""
+    block, place = nodes[leaf, BELOW], 0
+    while ids[block, place] != identity:
+        place += 1
+    return place
+
+
+@kernel(_NODES, _IDS, _ROWS, int64, int64, int64, array(int64))
+def put(nodes, ids, rows, root, leaf, identity, vector):  # type: ignore[no-untyped-def]
+    """Give an id this vector, if it stays in its `leaf`, or has none and there is room where it belongs.
+
+    Returns the leaf where it belongs; `-2 - leaf` if that is full. An id of another leaf is to be taken from
+    there first.
+    """
+    columns = rows.shape[2]
+    node = root
+    while nodes[node, COLUMN] >= 0:
+        side = BELOW if vector[nodes[node, COLUMN]] < nodes[node, THRESHOLD] else ABOVE
+        node = nodes[node, side]
+    if leaf not in (NONE, node):
+        return node
+    block, count = nodes[node, BELOW], nodes[node, COUNT]
+    shrinks = grows = False
+    if leaf == node:
+        place = place_of(nodes, ids, leaf, identity)
+        for column in range(columns):
+            value = rows[block, place, column]
+            least, greatest = nodes[node, ZONE + column], nodes[node, ZONE + columns + column]
+            shrinks |= vector[column] != value and least < greatest and value in (least, greatest)
+    elif count == rows.shape[1]:
+        return -2 - node
+    else:
+        place = count
+        ids[block, place] = identity
+        nodes[node, COUNT] = count + 1
+    for column in range(columns):
+        value = vector[column]
+        rows[block, place, column] = value
+        if value < nodes[node, ZONE + column]:
+            nodes[node, ZONE + column] = value
+            grows = True
+        if value > nodes[node, ZONE + columns + column]:
+            nodes[node, ZONE + columns + column] = value
+            grows = True
+    if shrinks:
+        span(nodes, rows, node)
+    if shrinks or grows:
+        rise(nodes, columns, node)
+    return node
+
+
+@kernel(_NODES, _IDS, _ROWS, int64, int64)
+def take(nodes, ids, rows, leaf, identity):  # type: ignore[no-untyped-def]
+    """Take an id out of its leaf; the last one there moves into its place. Returns how many are left."""
+    columns = rows.shape[2]
+    block, last = nodes[leaf, BELOW], nodes[leaf, COUNT] - 1
+    place = place_of(nodes, ids, leaf, identity)
+    shrinks = last == 0
+    for column in range(columns):
+        value = rows[block, place, column]
+        least, greatest = nodes[leaf, ZONE + column], nodes[leaf, ZONE + columns + column]
+        shrinks |= least < greatest and value in (least, greatest)
+        rows[block, place, column] = rows[block, last, column]
+    ids[block, place] = ids[block, last]
+    nodes[leaf, COUNT] = last
+    if shrinks:
+        span(nodes, rows, leaf)
+        rise(nodes, columns, leaf)
+    return last
+
+
+@kernel(_NODES, _ROWS, int64)
+def refit(nodes, rows, leaf):  # type: ignore[no-untyped-def]
+    """The vectors of a leaf are others now."""
+    span(nodes, rows, leaf)
+    rise(nodes, rows.shape[2], leaf)
+
+
+@kernel(_NODES, _IDS, _ROWS, int64, int64, array(int64), boolean, boolean, array(int64, 2))
+def ask(nodes, ids, rows, root, but, vector, covering, covered, out):  # type: ignore[no-untyped-def]
+    """Which vectors are nowhere greater than this one, if `covering`, and which nowhere less, if `covered`?
+
+    `out[0]` and `out[1]` become the number of the ids that answer and these ids, without the id `but`;
+    returns how many there are in both. Goes down the tree without a stack: from a node that can hold no
+    answer, or has no more of them, to the next that is not under it.
+    """
+    columns = rows.shape[2]
+    above = below = 0
+    node = root
+    while node >= 0:
+        over, under = covering, covered
+        for column in range(columns):
+            over &= nodes[node, ZONE + column] <= vector[column]
+            under &= nodes[node, ZONE + columns + column] >= vector[column]
+        if over or under:
+            if nodes[node, COLUMN] >= 0:
+                node = nodes[node, BELOW]
+                continue
+            block = nodes[node, BELOW]
+            for place in range(nodes[node, COUNT]):
+                greater = less = False
+                for column in range(columns):
+                    greater |= rows[block, place, column] > vector[column]
+                    less |= rows[block, place, column] < vector[column]
+                if greater and less:
+                    continue
+                identity = ids[block, place]
+                if identity == but:
+                    continue
+                if over and not greater:
+                    above += 1
+                    out[0, above] = identity
+                if under and not less:
+                    below += 1
+                    out[1, below] = identity
+        parent = nodes[node, PARENT]
+        while parent >= 0 and nodes[parent, ABOVE] == node:
+            node, parent = parent, nodes[parent, PARENT]
+        node = nodes[parent, ABOVE] if parent >= 0 else NONE
+    out[0, 0], out[1, 0] = above, below
+    return above + below

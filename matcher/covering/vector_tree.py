@@ -1,0 +1,204 @@
+"""A k-d tree of int64 vectors under ids: which of them are nowhere greater than a given one, or nowhere less?
+
+The vectors lie in blocks of at most `BLOCK`, near ones together. A block that overflows is cut in two at the
+median of the column in which it spreads most. Each node of the tree knows the least and the greatest value
+per column of all that lies under it, so a question goes down only where an answer may be. Changes and
+questions are one kernel call each; only what changes the tree itself is done here.
+
+Invariants: every id that was put and not taken is in one leaf, the one to which the thresholds lead its
+vector; a leaf without vectors is kept during a change only. What answers say, and in which
+order, depends on the history of changes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.covering import region_kernels as kernels
+from covey.matcher.covering.region_kernels import ABOVE, BELOW, COUNT, NONE, PARENT, ZONE
+from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+
+BLOCK = 128
+
+_Vector = npt.NDArray[np.int64]
+
+
+class VectorTree:
+    """Vectors of `width` columns; `vector` is the buffer from which all that is said of one is read."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.vector: _Vector = np.zeros(width, np.int64)
+        self._nodes = np.zeros((4, ZONE + 2 * width), np.int64)
+        self._ids = np.zeros((4, BLOCK), np.int64)
+        self._rows = np.zeros((4, BLOCK, width), np.int64)
+        self._root = NONE
+        self._made = [0, 0]
+        """How many nodes and blocks there have been at a time."""
+        self._free: tuple[list[int], list[int]] = ([], [])
+        self._leaves: dict[int, int] = {}
+        self._out = np.zeros((2, BLOCK), np.int64)
+
+    # --- changes --------------------------------------------------------------------------------------------
+
+    def put(self, identity: int) -> None:
+        """Add an id with the vector in the buffer, or give it that in place of its own."""
+        leaf = self._leaves.get(identity, NONE)
+        if leaf != NONE:
+            if self._put(identity, leaf) == leaf:
+                return
+            self.take(identity)
+        if self._root == NONE:
+            self._root = self._new_leaf(NONE)
+        while (leaf := self._put(identity, NONE)) < 0:
+            self._split(-2 - leaf)
+        self._leaves[identity] = leaf
+        if len(self._leaves) >= self._out.shape[1]:
+            self._out = np.zeros((2, 2 * len(self._leaves)), np.int64)
+
+    def _put(self, identity: int, leaf: int) -> int:
+        found: int = kernels.put(self._nodes, self._ids, self._rows, self._root, leaf, identity, self.vector)
+        return found
+
+    def take(self, identity: int) -> None:
+        """Remove an id that is there."""
+        leaf = self._leaves.pop(identity)
+        if not kernels.take(self._nodes, self._ids, self._rows, leaf, identity):
+            self._drop(leaf)
+
+    def widen(self, columns: int) -> None:
+        """So many columns more; the vectors that are there have the least number in them."""
+        nodes, rows, held = self._nodes, self._rows, self.width
+        width = self.width = held + columns
+        self.vector = np.zeros(width, np.int64)
+        self._rows = np.full((*rows.shape[:2], width), INT64_MIN)
+        self._rows[:, :, :held] = rows
+        self._nodes = np.full((len(nodes), ZONE + 2 * width), INT64_MIN)
+        self._nodes[:, : ZONE + held] = nodes[:, : ZONE + held]
+        self._nodes[:, ZONE + width : ZONE + width + held] = nodes[:, ZONE + held :]
+
+    # --- the tree -------------------------------------------------------------------------------------------
+
+    def _new(self, sort: int) -> int:
+        """The number of a new node (0) or block (1)."""
+        if self._free[sort]:
+            return self._free[sort].pop()
+        self._made[sort] += 1
+        if self._made[0] > len(self._nodes):
+            self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)])
+        if self._made[1] > len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        return self._made[sort] - 1
+
+    def _new_leaf(self, parent: int) -> int:
+        node, block = self._new(0), self._new(1)
+        self._nodes[node, :ZONE] = (parent, block, NONE, NONE, 0, 0)
+        self._nodes[node, ZONE : ZONE + self.width] = INT64_MAX
+        self._nodes[node, ZONE + self.width :] = INT64_MIN
+        return node
+
+    def _split(self, leaf: int) -> None:
+        """Make room where the vector in the buffer belongs, by cutting a full leaf in two."""
+        zone = self._nodes[leaf, ZONE:]
+        varied = zone[: self.width] < zone[self.width :]
+        if not varied.any():
+            self._stand_beside(leaf)
+            return
+        column = self._widest(leaf, varied)
+        block = int(self._nodes[leaf, BELOW])
+        values = np.sort(self._rows[block, :, column])
+        distinct = np.flatnonzero(values[1:] > values[:-1]) + 1
+        cut = int(distinct[np.argmin(np.abs(distinct - BLOCK // 2))])
+        above = self._fork(leaf, column, int(values[cut]))
+        goes = self._rows[block, :, column] >= values[cut]
+        other = int(self._nodes[above, BELOW])
+        for node, to, which in ((above, other, goes), (leaf, block, ~goes)):
+            count = int(np.count_nonzero(which))
+            self._rows[to, :count] = self._rows[block, which]
+            self._ids[to, :count] = self._ids[block, which]
+            self._nodes[node, COUNT] = count
+            kernels.refit(self._nodes, self._rows, node)
+        self._leaves.update(dict.fromkeys(self._ids[other, : BLOCK - cut].tolist(), above))
+
+    def _stand_beside(self, leaf: int) -> None:
+        """All vectors of a full leaf are the same: the one in the buffer gets another leaf."""
+        row = self._rows[self._nodes[leaf, BELOW], 0]
+        column = int(np.argmax(row != self.vector))
+        held, new = int(row[column]), int(self.vector[column])
+        self._fork(leaf, column, max(held, new), above=held <= new)
+
+    def _fork(self, leaf: int, column: int, threshold: int, *, above: bool = True) -> int:
+        """Put a fork in a leaf's place, over the leaf and a new one, which it returns."""
+        fork = self._new(0)
+        made = self._new_leaf(fork)
+        nodes = self._nodes
+        self._replace(leaf, fork)
+        sides = (leaf, made) if above else (made, leaf)
+        nodes[fork, BELOW:ZONE] = (*sides, column, threshold, 0)
+        nodes[fork, ZONE:] = nodes[leaf, ZONE:]
+        nodes[leaf, PARENT] = fork
+        return made
+
+    def _widest(self, leaf: int, varied: npt.NDArray[np.bool_]) -> int:
+        """The column, of those in which it varies, in which a leaf spreads most, measured by all.
+
+        A column whose partner is the same for all, one end of one-sided intervals, counts a quarter: half of
+        all questions lie on either side of a cut there.
+        """
+        zones = self._nodes[[self._root, leaf], ZONE:].astype(np.float64)
+        whole, spread = zones[:, self.width :] - zones[:, : self.width]
+        share = spread / np.maximum(whole, 1.0)
+        partner = share.reshape(-1, 2)[:, ::-1].ravel()
+        share = np.where(partner > 0.0, share, share / 4)
+        return int(np.argmax(np.where(varied, share, -1.0)))
+
+    def _replace(self, old: int, new: int) -> None:
+        parent = int(self._nodes[old, PARENT])
+        self._nodes[new, PARENT] = parent
+        if parent == NONE:
+            self._root = new
+        else:
+            self._nodes[parent, BELOW if self._nodes[parent, BELOW] == old else ABOVE] = new
+
+    def _drop(self, leaf: int) -> None:
+        """A leaf is empty: its sibling takes their parent's place."""
+        nodes, (free_nodes, free_blocks) = self._nodes, self._free
+        free_blocks.append(int(nodes[leaf, BELOW]))
+        free_nodes.append(leaf)
+        fork = int(nodes[leaf, PARENT])
+        if fork == NONE:
+            self._root = NONE
+            return
+        self._replace(fork, int(nodes[fork, ABOVE if nodes[fork, BELOW] == leaf else BELOW]))
+        free_nodes.append(fork)
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def ask(self, covering: bool, covered: bool, but: int = NONE) -> tuple[Iterable[int], Iterable[int]]:
+        """The ids of the vectors that are nowhere greater than the one in the buffer, if `covering`, and of
+        those that are nowhere less, if `covered`; without the id `but`.
+        """
+        out = self._out
+        if not kernels.ask(
+            self._nodes, self._ids, self._rows, self._root, but, self.vector, covering, covered, out
+        ):
+            return (), ()
+        return out[0, 1 : out[0, 0] + 1].tolist(), out[1, 1 : out[1, 0] + 1].tolist()
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self._made[1] - len(self._free[1])
+
+    def __contains__(self, identity: int) -> bool:
+        return identity in self._leaves
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._leaves)
+
+    def __len__(self) -> int:
+        return len(self._leaves)

@@ -1,0 +1,130 @@
+"""Kernels that turn Arrow's buffers into keys: one column of a batch into one column of the key matrix.
+
+    keys[e, c]: row e is the key vector of event e, side by side, since a matching kernel looks at one
+    event at a time.
+
+`valid` is Arrow's validity bitmap, empty when nothing is null; `first` is the offset of a slice within
+its buffers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int32, int64, uint8
+
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+
+MISSING = np.int64(-(2**63))
+FIRST = np.int64(-(2**63) + 1)
+LAST = np.int64(2**63 - 2)
+INT64_MAX = np.int64(2**63 - 1)
+INFINITY_BITS = np.int64(0x7FF0_0000_0000_0000)
+NAN_KEY = np.int64(0x7FF0_0000_0000_0001)
+SIGN = np.int64(-(2**63))
+
+
+@inlined
+def is_null(valid, position):  # type: ignore[no-untyped-def]
+    return valid.size > 0 and (valid[position >> 3] >> (position & 7)) & 1 == 0
+
+
+@kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))
+def encode_integers(values, valid, first, column, keys):  # type: ignore[no-untyped-def]
+    """Keys of int64 or timestamp values; returns how many carry a value that shares its key with another."""
+    extremes = 0
+    for e in range(keys.shape[0]):
+        if is_null(valid, first + e):
+            keys[e, column] = MISSING
+            continue
+        value = values[first + e]
+        if value <= FIRST or value >= LAST:
+            extremes += 1
+            value = FIRST if value <= FIRST else LAST
+        keys[e, column] = value
+    return extremes
+
+
+@kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))
+def encode_floats(bits, valid, first, column, keys):  # type: ignore[no-untyped-def]
+    """Keys of float64 values, given as their bits."""
+    for e in range(keys.shape[0]):
+        if is_null(valid, first + e):
+            keys[e, column] = MISSING
+            continue
+        key = bits[first + e]
+        if key < 0:
+            key = np.int64(0) if key == SIGN else key ^ INT64_MAX
+        if key > INFINITY_BITS or key < ~INFINITY_BITS:
+            key = NAN_KEY
+        keys[e, column] = key
+    return 0
+
+
+@kernel(frozen(uint8), frozen(uint8), int64, int64, array(int64, 2))
+def encode_bools(packed, valid, first, column, keys):  # type: ignore[no-untyped-def]
+    """Keys of bools, which Arrow packs eight to a byte."""
+    for e in range(keys.shape[0]):
+        position = first + e
+        if is_null(valid, position):
+            keys[e, column] = MISSING
+        else:
+            keys[e, column] = (packed[position >> 3] >> (position & 7)) & 1
+    return 0
+
+
+@inlined
+def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
+    """FNV-1a, folded; int64 with wrap-around."""
+    h = np.int64(-3750763034362895579)
+    for i in range(start, end):
+        h = (h ^ np.int64(data[i])) * np.int64(1099511628211)
+    return h ^ (h >> 32)
+
+
+# The dictionary of constants: an open-addressing table of codes, and where the bytes of each code lie.
+#
+#     table  [ 0 | 3 | 0 | 1 | ... ]     0 is free; its size is a power of two
+#     spans  [ -, (0,3), (9,4), (3,6) ]  start and length in the heap, by code
+#     heap   "IBMgoogleAAPL"
+
+
+@kernel(frozen(uint8), int64, int64, int64, array(int32), array(int64, 2), array(uint8))
+def enter_string(data, start, end, code, table, spans, heap):  # type: ignore[no-untyped-def]
+    """Enter the string data[start:end], which the caller has put into the heap, under a code. Returns its
+    place.
+    """
+    mask = table.size - 1
+    place = hash_bytes(data, start, end) & mask
+    while table[place] != 0:
+        place = (place + 1) & mask
+    table[place] = code
+    return place
+
+
+@kernel(
+    frozen(int32), frozen(uint8), frozen(uint8), int64, int64,
+    array(int32), array(int64, 2), array(uint8), array(int64, 2),
+)  # fmt: skip
+def encode_strings(offsets, data, valid, first, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
+    """Keys of strings: the code of an equal constant, or 0."""
+    mask = table.size - 1
+    for e in range(keys.shape[0]):
+        if is_null(valid, first + e):
+            keys[e, column] = MISSING
+            continue
+        start, end = offsets[first + e], offsets[first + e + 1]
+        place = hash_bytes(data, start, end) & mask
+        found = 0
+        while table[place] != 0:
+            code = table[place]
+            if spans[code, 1] == end - start:
+                at = spans[code, 0]
+                i = 0
+                while i < end - start and heap[at + i] == data[start + i]:
+                    i += 1
+                if i == end - start:
+                    found = code
+                    break
+            place = (place + 1) & mask
+        keys[e, column] = found
+    return 0

@@ -1,0 +1,142 @@
+"""The arrays of the cluster engine: signatures, tables, buckets, blocks and slots (Fabret et al. 2001, 2).
+
+A *row* is one conjunction of a subscription. It lies in the bucket of its access predicate: keys that must be
+equal, and cells of a grid over attributes that it has a range on. What is left to test stands next to each
+other for all rows of a bucket, as narrow codes; exact bounds stand by row, and are looked at only where codes
+cannot tell.
+
+    table    (a =, b =)  or  (x near, y near)       one per access schema
+      bucket   (a = 7, b = 3)                       one per access predicate, found by its hash: `places`
+        block    -> block -> block                  slots for rows, `count` of them taken
+      bucket   [ block 0 | block 88 | block 312 ]   a large one whose rows are kept in order: its directory
+
+    pool     a block, `capacity` slots of 12 bytes and 5 per test: all of a kind side by side, in few lines
+      ids       [ id   id   id   id   | ]           of the subscriptions, so that answers are copied from here
+      rows      [ row  row  row  ~row | ]           ~row: codes never suffice, always look at the bounds
+      lows      [ 12   7    12   0    | ]  x tests  up to four tests per row, each on a column of its own:
+      highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
+      columns   [ 3    9    3    4    | ]  x tests
+
+    bounds   [ key | low | low high | key ... ]     by row: one per equality or single end, two per range
+
+A *code* is a key seen through the cuts of its column, 16 bits wide: 2i + 4 is the i-th cut itself, 2i + 3
+what lies before it and after its predecessor, 0 a missing value, and the last one NaN. So an order of codes
+is an order of keys, and where an event's code is even, or differs from the bound's, the code decides exactly.
+An open end has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the
+codes of one-sided tests decide for all events beyond the cuts.
+
+A bound is a key in one word of 32 bits, or *long*, in two: those on floats and times always, those on int64
+where one of the row's does not fit a word. Such rows have a signature of their own, so that the rest stays
+narrow.
+
+Everything that has a number is a line of a matrix with the fields below. Kernels that need room stop and say
+how far they came; the caller grows the arrays and calls again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import int32, int64, types, uint8, uint16
+
+from covey.matcher.engines.cluster.leaves.arrays import LEAVES, Leaves
+from covey.matcher.jit.kernel import array
+
+ACCESS = 4
+"""The most parts that one access predicate has."""
+NARROW = 4
+"""Tests of a row that have codes."""
+CAPACITIES = (*range(1, 8), *(size << fold for fold in range(7) for size in range(8, 16)), 1024)
+"""Sizes of blocks, in slots: enough for comparing in vectors, few enough to move when one grows; an eighth to
+a sixteenth apart, so that little stays empty where it is known how many rows come.
+"""
+SIZES = len(CAPACITIES)
+MOST = CAPACITIES[-1]
+FULL_ZONE, HALF_ZONE = CAPACITIES.index(128), CAPACITIES.index(96)
+"""Which size a block has at most where rows are kept in order, and which the second half of one that is
+parted.
+"""
+DIRECTORIES = SIZES * (NARROW + 1)
+"""Where the free lists of directories begin, by the logarithm of their entries; before them are those of
+blocks, SIZES per number of tests.
+"""
+FREE_LISTS = DIRECTORIES + 32
+LARGEST_BLOCK = MOST * (12 + 5 * NARROW) // 8
+"""Units of the largest block. A unit is 8 bytes of the pool."""
+NARROW_COLUMNS = 256
+"""Columns from here on have no codes: the column of a code is one byte."""
+CUTS = 32_764
+"""The most cuts of a column: their codes fit 16 bits."""
+NEVER = 65_535
+"""A low code that no event reaches."""
+
+NONE = -1
+GONE = -2
+
+# state: single numbers
+UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, WANTED = range(8)
+LARGEST_DIRECTORY = 8
+STATE = 9
+# tables: code of the access schema, number of parts, live buckets, rows, tests that have codes, column that
+# all rows test first or NONE, shape of that test if large buckets are kept in its order or NONE; then per
+# part: column, reach of a range or NONE, bits of a cell
+TABLE_CODE, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TABLE_ORDER = range(7)
+TABLE_PARTS = 7
+PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
+TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
+# signatures: tests, words of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
+# which tests are hashed equalities; then per test in the order of their use: column, shape, word of its first
+# bound, whether its bounds are long
+SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
+SIGN_TESTS = SIGN_ACCESS + ACCESS
+TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_LONG, TEST_FIELDS = 0, 1, 2, 3, 4
+# buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
+# while there is no block, BUCKET_ZONES is how many rows to make room for at once
+BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
+# blocks: BLOCK_SIZE is the number of the size, and SIZES per test; BLOCK_NEXT of a zone its least code
+BLOCK_BUCKET, BLOCK_START, BLOCK_SIZE, BLOCK_COUNT, BLOCK_NEXT = range(5)
+BLOCK_FIELDS = 5
+# where a row is, its place in a block; PLACE says of a row that is in no block:
+PLACE, BLOCK = 0, 1
+WAITING, ABSENT = -1, -2
+# coding of a column
+CODE_START, CODE_COUNT, CODE_LINEAR, CODE_TOP = range(4)
+CODE_FIELDS = 4
+
+
+class Store(NamedTuple):
+    """All arrays of a cluster engine."""
+
+    state: npt.NDArray[np.int64]  # [STATE]
+    free: npt.NDArray[np.int64]  # [FREE_LISTS]: first unit of what is free, or NONE
+    capacities: npt.NDArray[np.int64]  # [SIZES * (NARROW + 1)]
+    tables: npt.NDArray[np.int64]
+    signatures: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
+    buckets: npt.NDArray[np.int64]
+    blocks: npt.NDArray[np.int32]
+    bytes: npt.NDArray[np.uint8]  # the pool, and the same memory in words of
+    shorts: npt.NDArray[np.uint16]  # 16
+    words: npt.NDArray[np.int32]  # 32
+    longs: npt.NDArray[np.int64]  # and of 64 bits: units
+    bounds: npt.NDArray[np.int32]
+    coding: npt.NDArray[np.int64]  # [columns, CODE_FIELDS]
+    cuts: npt.NDArray[np.int64]
+    reaches: npt.NDArray[np.int64]  # the widest range of each class, in codes
+    rows: npt.NDArray[np.int32]  # [rows, row_kernels.ROW_FIELDS]
+    ids: npt.NDArray[np.int64]  # [rows]
+    where: npt.NDArray[np.int32]  # [rows, 2]
+    keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate being looked for
+    sorting: npt.NDArray[np.int64]  # [MOST]: room to sort the codes of a block
+    leaves: Leaves  # rows that hash nothing
+
+
+STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
+    [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
+     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int32),
+     array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
+     array(int64), array(int64), LEAVES],
+    Store,
+)  # fmt: skip

@@ -1,0 +1,195 @@
+"""Kernels of the cluster engine that write, read and sample the exact bounds of rows; the arrays are drawn in
+`cluster/arrays.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, int32, int64
+
+from covey.matcher.encoding.keys import NOTHING
+from covey.matcher.engines.cluster.arrays import (
+    ABSENT,
+    CODE_COUNT,
+    NARROW_COLUMNS,
+    NONE,
+    PLACE,
+    SIGN_SIZE,
+    SIGN_TESTS,
+    STORE,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_LONG,
+    TEST_SHAPE,
+    TEST_WORD,
+    WAITING,
+)
+from covey.matcher.engines.cluster.code_kernels import (
+    BOTH,
+    EQUAL,
+    FIXED,
+    HASHED,
+    HIGH,
+    LOW,
+    bound_at,
+    code_row,
+    fits_word,
+    high_bound,
+    low_bound,
+    nth_bound,
+    put_bound,
+)
+from covey.matcher.engines.cluster.placing_kernels import FETCHED, choose_ranges
+from covey.matcher.engines.rows.kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.jit.kernel import array, frozen, kernel, prefetch
+
+
+@kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(boolean))
+def find_long(signatures, signature, lows, highs, found):  # type: ignore[no-untyped-def]
+    """found[i] = whether some bound lows[t, i] or highs[t, i] does not fit the words that a signature has for
+    it; returns how many do so.
+    """
+    for i in range(found.size):
+        found[i] = False
+    for t in range(lows.shape[0]):
+        if signatures[signature, SIGN_TESTS + TEST_FIELDS * t + TEST_LONG] == 0:
+            for i in range(found.size):
+                found[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
+    count = 0
+    for i in range(found.size):
+        count += found[i]
+    return count
+
+
+@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64),
+        frozen(int64, 2), frozen(int64, 2))  # fmt: skip
+def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
+    """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
+    wait.
+    """
+    for i in range(rows.size):
+        row_table[rows[i], ROW_PLACE] = places[i]
+        where[rows[i], PLACE] = WAITING
+    signature = row_table[rows[0], ROW_SIGNATURE]
+    for t in range(lows.shape[0]):
+        line = SIGN_TESTS + TEST_FIELDS * t
+        shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
+        long = signatures[signature, line + TEST_LONG]
+        for i in range(rows.size):
+            at = places[i] + word
+            if shape <= FIXED:
+                put_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
+            if shape in (LOW, BOTH):
+                put_bound(bounds, at, long, lows[t, i])
+            if shape in (HIGH, BOTH):
+                put_bound(bounds, at + (1 + long if shape == BOTH else 0), long, highs[t, i])
+    return 0
+
+
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64), frozen(int64, 2),
+        array(int64))  # fmt: skip
+def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # type: ignore[no-untyped-def]
+    """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
+    end, in this order. An equality whose ends differ holds for nothing; moves[c] counts the new values of
+    those on column c. Returns how many bounds were not written because they do not fit.
+
+    It takes three arrays and not the store, since unpacking the store costs more than one bound.
+    """
+    left = 0
+    for p in range(parts.size):
+        line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
+        is_high = parts[p] & 1 == 0
+        for i in range(rows.size):
+            if i + FETCHED < rows.size:
+                prefetch(row_table, ROW_FIELDS * rows[i + FETCHED])
+                prefetch(bounds, row_table[rows[i + FETCHED // 2], ROW_PLACE])
+            signature = row_table[rows[i], ROW_SIGNATURE]
+            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
+            shape, long = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_LONG]
+            if shape == BOTH and is_high:
+                at += 1 + long
+            if shape == EQUAL and not is_high:
+                moves[signatures[signature, line + TEST_COLUMN]] += 1
+            if long == 0 and not fits_word(values[p, i]):
+                left += 1
+            elif shape <= FIXED and is_high and bound_at(bounds, at, long) != values[p, i]:
+                put_bound(bounds, at, long, np.int64(NOTHING))
+            else:
+                put_bound(bounds, at, long, values[p, i])
+    return left
+
+
+@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
+def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
+    """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
+    for i in range(rows.size):
+        signature, place = store.rows[rows[i], ROW_SIGNATURE], store.rows[rows[i], ROW_PLACE]
+        for t in range(lows.shape[0]):
+            lows[t, i] = low_bound(store, signature, place, t)
+            highs[t, i] = high_bound(store, signature, place, t)
+    return 0
+
+
+@kernel(STORE, int64, int64, array(int64, 2), array(int64))
+def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
+    """Bounds by column of every `step`-th row below `top`, as they are drawn at the ends of ranges:
+    samples[c, :counts[c]].
+    """
+    for row in range(0, top, step):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            column = store.signatures[signature, line + TEST_COLUMN]
+            if column >= samples.shape[0]:
+                continue
+            for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
+                if counts[column] < samples.shape[1]:
+                    samples[column, counts[column]] = nth_bound(store, signature, place, test, end)
+                    counts[column] += 1
+    return 0
+
+
+@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
+def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
+    """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
+    2**16, and the same again; NONE for the column where there is none. Last, what its tests let through
+    together, with a bin of 16 for each, as a part of 2**30.
+    """
+    for i in range(rows.size):
+        code_row(store, rows[i], scratch)
+        choose_ranges(store, rows[i], scratch)
+        line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
+        for r in range(2):
+            test = scratch[r]
+            found[i, 3 * r] = NONE
+            if test != NONE:
+                found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+                found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
+                found[i, 3 * r + 2] = scratch[2 + r]
+        passed = 1.0
+        for test in range(line[SIGN_SIZE]):
+            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+            if column < NARROW_COLUMNS:
+                width = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
+                passed *= min(1.0, max(width, 0) / (2 * store.coding[column, CODE_COUNT] + 4) + 0.0625)
+        found[i, 6] = np.int64(passed * 2**30)
+    return 0
+
+
+@kernel(STORE, frozen(boolean), int64, array(boolean))
+def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
+    """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
+    for row in range(top):
+        if store.where[row, PLACE] == ABSENT:
+            continue
+        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+        for test in range(store.signatures[signature, SIGN_SIZE]):
+            line = SIGN_TESTS + TEST_FIELDS * test
+            if is_string[store.signatures[signature, line + TEST_COLUMN]]:
+                for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
+                    code = nth_bound(store, signature, place, test, end)
+                    if 0 < code < live.size:
+                        live[code] = True
+    return 0

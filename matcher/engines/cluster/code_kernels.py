@@ -1,0 +1,175 @@
+"""Helpers of the cluster engine's kernels that see the bounds of rows through the cuts of columns: the codes
+drawn in `cluster/arrays.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NOTHING
+from covey.matcher.engines.cluster.arrays import (
+    CODE_COUNT,
+    CODE_LINEAR,
+    CODE_START,
+    CODE_TOP,
+    NARROW_COLUMNS,
+    NEVER,
+    SIGN_SIZE,
+    SIGN_TESTS,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_LONG,
+    TEST_SHAPE,
+    TEST_WORD,
+)
+from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.jit.kernel import inlined
+
+EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
+FAR = 2**63 - 2**31
+"""How far the outermost keys are moved to stand in a word, where they are the outermost as well."""
+FIRST_TEST, HASHED = 4, 5
+"""Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
+first.
+"""
+
+
+@inlined
+def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
+    """The code of a key."""
+    if key == MISSING:
+        return np.int64(0)
+    count = coding[column, CODE_COUNT]
+    start = coding[column, CODE_START]
+    if key > coding[column, CODE_TOP]:
+        return 2 * count + 5
+    if count == 0:
+        return np.int64(3)
+    if coding[column, CODE_LINEAR] != 0:  # all integers from the first cut to the last
+        if key < cuts[start]:
+            return np.int64(3)
+        if key > cuts[start + count - 1]:
+            return 2 * count + 3
+        return 2 * (key - cuts[start]) + 4
+    at, left = start, count
+    while left > 1:
+        half = left >> 1
+        if cuts[at + half - 1] < key:
+            at += half
+        left -= half
+    if cuts[at] < key:
+        return 2 * (at - start) + 5
+    return 2 * (at - start) + (4 if cuts[at] == key else 3)
+
+
+@inlined
+def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
+    """The code of a low end: one below all keys where it is open, so that no event is in doubt there."""
+    return np.int64(2) if bound == FIRST else code_of(coding, cuts, column, bound)
+
+
+@inlined
+def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
+    """The code of a high end: where it is open, one above all keys but NaN."""
+    if bound == coding[column, CODE_TOP]:
+        return 2 * coding[column, CODE_COUNT] + 4
+    return code_of(coding, cuts, column, bound)
+
+
+@inlined
+def fits_word(key):  # type: ignore[no-untyped-def]
+    """Whether a key can stand in a word: it is near 0, or one of the two outermost on either side."""
+    return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
+
+
+@inlined
+def bound_at(bounds, at, long):  # type: ignore[no-untyped-def]
+    """The key that stands in bounds[at]; a long one in the word behind as well."""
+    word = np.int64(bounds[at])
+    if long != 0:
+        return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
+    if word <= FIRST + FAR:
+        return word - FAR
+    return word + FAR if word >= LAST - FAR else word
+
+
+@inlined
+def put_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
+    """Write a key to bounds[at], from which it can be read as `bound_at`."""
+    if long != 0:
+        bounds[at] = np.int32(key << 32 >> 32)
+        bounds[at + 1] = np.int32(key >> 32)
+    elif key <= FIRST:
+        bounds[at] = np.int32(key + FAR)
+    else:
+        bounds[at] = np.int32(key - FAR if key >= LAST else key)
+
+
+@inlined
+def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
+    """The first bound that a row keeps for a test, or the second one of a range."""
+    line = SIGN_TESTS + TEST_FIELDS * test
+    long = store.signatures[signature, line + TEST_LONG]
+    return bound_at(
+        store.bounds, place + store.signatures[signature, line + TEST_WORD] + end * (1 + long), long
+    )
+
+
+@inlined
+def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    if store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_SHAPE] == HIGH:
+        return np.int64(FIRST)
+    return nth_bound(store, signature, place, test, 0)
+
+
+@inlined
+def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    line = SIGN_TESTS + TEST_FIELDS * test
+    shape = store.signatures[signature, line + TEST_SHAPE]
+    if shape == LOW:
+        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
+    key = nth_bound(store, signature, place, test, 1 if shape == BOTH else 0)
+    return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
+
+
+@inlined
+def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The codes of a row's tests, to scratch[HASHED + 2 * test] and the word behind; NEVER where nothing
+    passes.
+    """
+    signature = store.rows[row, ROW_SIGNATURE]
+    place = store.rows[row, ROW_PLACE]
+    line = store.signatures[signature]
+    for test in range(line[SIGN_SIZE]):
+        column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+        if column >= NARROW_COLUMNS:
+            continue
+        low = low_bound(store, signature, place, test)
+        high = high_bound(store, signature, place, test)
+        at = HASHED + 2 * test
+        if low > high:
+            scratch[at], scratch[at + 1] = NEVER, 0
+        else:
+            scratch[at] = code_of_low(store.coding, store.cuts, column, low)
+            if low == high and low != FIRST:
+                scratch[at + 1] = scratch[at]
+            else:
+                scratch[at + 1] = code_of_high(store.coding, store.cuts, column, high)
+
+
+@inlined
+def keep_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+    """Write the codes of a row from scratch to codes[kept], as far as these reach."""
+    for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
+        codes[kept, c] = scratch[HASHED + c]
+
+
+@inlined
+def recall_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+    """The codes of a row to scratch, from codes[kept] where these reach far enough."""
+    words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
+    if words > codes.shape[1]:
+        code_row(store, row, scratch)
+        return
+    for c in range(words):
+        scratch[HASHED + c] = codes[kept, c]

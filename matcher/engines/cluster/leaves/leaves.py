@@ -1,0 +1,78 @@
+"""Which columns have bitmaps, how many bins each, and room for leaves; the arrays are drawn in
+`leaves/arrays.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.leaves import arrays as f
+from covey.matcher.engines.cluster.leaves.match_kernels import LeafBuffers
+from covey.matcher.engines.rows.store import grown
+
+BITS = 256
+"""Bits of a row in all bitmaps together, as long as a column has its fewest bins."""
+FEWEST_BINS, MOST_BINS = 8, 64
+MOST_COLUMNS = 64
+
+
+def bins_for(columns: int) -> int:
+    """How many bins each of so many columns has."""
+    return max(FEWEST_BINS, min(MOST_BINS, BITS // max(columns, 1)))
+
+
+def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64], rows: int) -> f.Leaves:
+    """Leaves with room for so many rows, which are to be placed in order, with bitmaps for these columns."""
+    bins = bins_for(len(columns))
+    state = np.zeros(f.LEAF_STATE, dtype=np.int64)
+    state[f.LEAF_FREE], state[f.BINS] = a.NONE, bins
+    state[f.FILLED] = f.LEAF - f.SLACK
+    state[f.LEAF_WORDS] = f.LINE * (1 + bins * len(columns))
+    scaled = np.zeros((len(columns), 2), dtype=np.int64)
+    numbers = np.full(a.NARROW_COLUMNS, a.NONE, dtype=np.int32)
+    for number, column in enumerate(columns):
+        scaled[number] = column, (bins << 16) // (2 * int(coding[column, a.CODE_COUNT]) + 6)
+        numbers[column] = number
+    leaves = f.Leaves(
+        state,
+        scaled,
+        numbers,
+        np.zeros((0, f.LEAF_FIELDS), dtype=np.int32),
+        np.zeros(0, dtype=np.uint64),
+        np.zeros(0, dtype=np.int64),
+        np.zeros((len(columns) + 1, 2), dtype=np.int32),
+    )
+    return with_room(leaves, rows // (f.LEAF - f.SLACK) + len(columns) + 2 if rows else 1)
+
+
+def with_room(leaves: f.Leaves, count: int) -> f.Leaves:
+    """The same with room for so many leaves."""
+    directory = np.zeros((len(leaves.directory), count + 2), dtype=np.int32)
+    shared = min(count + 2, leaves.directory.shape[1])
+    directory[:, :shared] = leaves.directory[:, :shared]
+    return leaves._replace(
+        lines=grown(leaves.lines, count),
+        words=grown(leaves.words, count * int(leaves.state[f.LEAF_WORDS])),
+        records=grown(leaves.records, count * f.LEAF * f.RECORD),
+        directory=directory,
+    )
+
+
+def is_sparse(leaves: f.Leaves) -> bool:
+    """Whether the rows would fit a quarter of the leaves in use."""
+    state = leaves.state
+    return bool(4 * state[f.LEAF_ROWS] + 16 * f.LEAF < f.LEAF * state[f.LEAVES_USED])
+
+
+def leaf_buffers(leaves: f.Leaves) -> LeafBuffers:
+    """What matching against these leaves needs."""
+    return LeafBuffers(
+        np.zeros(len(leaves.lines) + 1, dtype=np.int64),
+        np.zeros(len(leaves.columns), dtype=np.int64),
+        np.zeros(f.LINE, dtype=np.uint64),
+        np.zeros(f.LEAF, dtype=np.int64),
+    )

@@ -1,0 +1,111 @@
+"""Helpers of kernels by which events meet rows in leaves; the arrays are drawn in `leaves/arrays.py`.
+
+Leaves whose guard an event passes are listed first; while the bitmaps of one are combined, the lines of the
+next are fetched. Bitmaps only say what may match, since bins are coarser than codes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import int64, types
+
+from covey.matcher.engines.cluster.arrays import NONE
+from covey.matcher.engines.cluster.leaves.arrays import (
+    BINS,
+    COUNT,
+    GUARD,
+    LEAF,
+    LEAF_TOP,
+    LEAF_WORDS,
+    LEAST,
+    LINE,
+    MOST_CODE,
+    RECORD,
+)
+from covey.matcher.jit.kernel import array, inlined, prefetch, trailing_zeros
+
+ENDS = np.int64(0xFFFF)
+BYTE = np.int64(0xFF)
+
+
+class LeafBuffers(NamedTuple):
+    """What matching one event against leaves needs; a thread has its own."""
+
+    listed: npt.NDArray[np.int64]  # [leaves]: those that an event looks into
+    lines: npt.NDArray[np.int64]  # [columns]: where in a leaf the event's bitmap of each is
+    left: npt.NDArray[np.uint64]  # [LINE]: the rows of a leaf that are left
+    hits: npt.NDArray[np.int64]  # [LEAF]: their places in all leaves
+
+
+LEAF_BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
+    [array(int64), array(int64), array(types.uint64), array(int64)], LeafBuffers
+)
+
+
+@inlined
+def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
+    """List the leaves that an event looks into; returns how many."""
+    bins = leaves.state[BINS]
+    for n in range(leaves.columns.shape[0]):
+        b = np.int64(event[leaves.columns[n, 0]]) * leaves.columns[n, 1] >> 16
+        buffers.lines[n] = LINE * (1 + n * bins + b)
+    listed = np.int64(0)
+    for leaf in range(leaves.state[LEAF_TOP]):
+        guard = leaves.lines[leaf, GUARD]
+        code = np.int64(event[max(guard, 0)])
+        buffers.listed[listed] = leaf
+        within = (leaves.lines[leaf, LEAST] <= code) & (code <= leaves.lines[leaf, MOST_CODE])
+        listed += np.int64((leaves.lines[leaf, COUNT] > 0) & (within | (guard == NONE)))
+    return listed
+
+
+@inlined
+def fetch_leaf(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
+    """Ask for the lines of a leaf that an event needs."""
+    start = leaf * leaves.state[LEAF_WORDS]
+    prefetch(leaves.words, start)
+    for n in range(leaves.columns.shape[0]):
+        prefetch(leaves.words, start + buffers.lines[n])
+
+
+@inlined
+def combine_bitmaps(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
+    """The places of a leaf's rows that may match an event, to buffers.hits; returns how many."""
+    start = leaf * leaves.state[LEAF_WORDS]
+    words, left = leaves.words, buffers.left
+    for w in range(LINE):
+        left[w] = words[start + w]
+    for n in range(leaves.columns.shape[0]):
+        at = start + buffers.lines[n]
+        line = words[at : at + LINE]
+        for w in range(LINE):
+            left[w] &= line[w]
+    found = np.int64(0)
+    for w in range(LINE):
+        word = left[w]
+        first = LEAF * leaf + 64 * w
+        while word != 0:
+            place = first + trailing_zeros(word)
+            word &= word - np.uint64(1)
+            prefetch(leaves.records, RECORD * place)
+            buffers.hits[found] = place
+            found += 1
+    return found
+
+
+@inlined
+def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
+    """Whether an event passes the two tests of a word of a record: bit 0; and whether a code leaves that in
+    doubt: bit 1. Without branches, which would be guessed wrong.
+    """
+    first = np.int64(event[(columns >> (16 * turn)) & BYTE])
+    second = np.int64(event[(columns >> (16 * turn + 8)) & BYTE])
+    low, high = ends & ENDS, (ends >> 16) & ENDS
+    least, most = (ends >> 32) & ENDS, (ends >> 48) & ENDS
+    passes = (low <= first) & (first <= high) & (least <= second) & (second <= most)
+    odd = (first & 1) * np.int64((first == low) | (first == high))
+    odd |= (second & 1) * np.int64((second == least) | (second == most))
+    return np.int64(passes) | odd << 1

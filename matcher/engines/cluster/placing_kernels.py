@@ -1,0 +1,526 @@
+"""Kernels of the cluster engine that put rows where they belong; the arrays are drawn in `cluster/arrays.py`.
+
+Invariant: a row that is placed lies in the bucket of the access predicate that its bounds give it, with the
+codes of its bounds, once it is settled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int64, uint16
+
+from covey.matcher.engines.cluster.arrays import (
+    ABSENT,
+    ACCESS,
+    BLOCK,
+    BLOCK_BUCKET,
+    BLOCK_COUNT,
+    BLOCK_FIELDS,
+    BLOCK_TOP,
+    BUCKET_FREE,
+    BUCKET_HEAD,
+    BUCKET_KEYS,
+    BUCKET_TABLE,
+    BUCKET_TOP,
+    BUCKET_ZONES,
+    CODE_COUNT,
+    GONE,
+    LARGEST_BLOCK,
+    LARGEST_DIRECTORY,
+    NARROW_COLUMNS,
+    NEVER,
+    NONE,
+    PART_FIELDS,
+    PART_SHIFT,
+    PLACE,
+    PLACES_USED,
+    SIGN_ACCESS,
+    SIGN_EQUAL,
+    SIGN_LEAF,
+    SIGN_RANGES,
+    SIGN_SIZE,
+    SIGN_TEMPLATE,
+    SIGN_TESTS,
+    STORE,
+    TABLE_BUCKETS,
+    TABLE_CODE,
+    TABLE_ORDER,
+    TABLE_PARTS,
+    TABLE_ROWS,
+    TABLE_WIDTH,
+    TABLES,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_SHAPE,
+    UNIT_TOP,
+    WAITING,
+    WANTED,
+)
+from covey.matcher.engines.cluster.code_kernels import (
+    BOTH,
+    FIRST_TEST,
+    HASHED,
+    HIGH,
+    code_row,
+    keep_codes,
+    nth_bound,
+    recall_codes,
+)
+from covey.matcher.engines.cluster.leaves.arrays import IN_LEAF
+from covey.matcher.engines.cluster.leaves.kernels import (
+    leaf_order,
+    leaf_room,
+    put_in_leaf,
+    rewrite_in_leaf,
+    stays_in_leaf,
+    take_from_leaf,
+)
+from covey.matcher.engines.cluster.slot_kernels import (
+    block_with_room,
+    capacity_of,
+    column_at,
+    id_at,
+    last_zone,
+    leave_slot,
+    low_at,
+    row_at,
+    tests_of,
+    zone_block,
+)
+from covey.matcher.engines.rows.kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
+
+COLUMN_BITS, CLASS_BITS = 9, 6
+AT_ONCE, COUNT, PUT = range(3)
+"""Stages of placing rows."""
+IN_LEAVES = 1 << 40
+"""Above this, rows belong in leaves."""
+FETCHED = 16
+"""How many rows early the lines of one are fetched."""
+
+
+@inlined
+def mix(h, key):  # type: ignore[no-untyped-def]
+    h = (h ^ key) * np.int64(-7046029254386353131)
+    return h ^ (h >> 32)
+
+
+@inlined
+def first_hash(table):  # type: ignore[no-untyped-def]
+    return np.int64(table) * np.int64(-4417276706812531889)
+
+
+# --- where a row belongs --------------------------------------------------------------------------
+
+
+@inlined
+def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
+    """The class of a range: the first that reaches so far. Where two ranges are hashed, every other class,
+    since tables multiply.
+    """
+    chosen = np.int64(0)
+    while reaches[chosen] < width:
+        chosen += ranges
+    return chosen
+
+
+@inlined
+def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The row's narrowest range and second narrowest on another column, as a part of 2**16 of all codes; NONE
+    where it has none. Their tests go to scratch[0] and scratch[1], the widths to scratch[2] and scratch[3].
+    """
+    line = store.signatures[store.rows[row, ROW_SIGNATURE]]
+    scratch[0] = scratch[1] = NONE
+    scratch[2] = scratch[3] = np.int64(1) << 40
+    for test in range(line[SIGN_SIZE]):
+        at = SIGN_TESTS + TEST_FIELDS * test
+        column = line[at + TEST_COLUMN]
+        if line[at + TEST_SHAPE] != BOTH or column >= NARROW_COLUMNS:
+            continue
+        if scratch[HASHED + 2 * test] == 0:  # it wants the attribute missing, and such events ask for no cell
+            continue
+        if scratch[0] != NONE and line[SIGN_TESTS + TEST_FIELDS * scratch[0] + TEST_COLUMN] == column:
+            continue
+        width = max(scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test], 0) << 16
+        width //= 2 * store.coding[column, CODE_COUNT] + 4
+        if width < scratch[2]:
+            scratch[1], scratch[3] = scratch[0], scratch[2]
+            scratch[0], scratch[2] = test, width
+        elif width < scratch[3]:
+            scratch[1], scratch[3] = test, width
+
+
+@inlined
+def is_hashed(line, test):  # type: ignore[no-untyped-def]
+    """Whether a test is one of the equalities hashed by a signature."""
+    found = False
+    for a in range(line[SIGN_EQUAL]):
+        found |= line[SIGN_ACCESS + a] == test
+    return found
+
+
+@inlined
+def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2],
+    the test that comes first to scratch[FIRST_TEST].
+
+    A range belongs to the cell of its low end, in a grid for ranges that are about as wide.
+    """
+    signature = store.rows[row, ROW_SIGNATURE]
+    place = store.rows[row, ROW_PLACE]
+    line = store.signatures[signature]
+    equal = np.int64(line[SIGN_EQUAL])
+    for a in range(equal):
+        test = line[SIGN_ACCESS + a]
+        store.keys[a] = nth_bound(store, signature, place, test, 0)
+    code = np.int64(line[SIGN_TEMPLATE])
+    wanted = np.int64(line[SIGN_RANGES])
+    scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE
+    if wanted == 0:
+        for test in range(line[SIGN_SIZE]):
+            if scratch[FIRST_TEST] == NONE and not is_hashed(line, test):
+                scratch[FIRST_TEST] = test
+        return code
+    choose_ranges(store, row, scratch)
+    if wanted == 1:
+        scratch[1] = NONE
+    if scratch[1] != NONE and scratch[1] < scratch[0]:
+        scratch[0], scratch[1] = scratch[1], scratch[0]
+    for r in range(2):
+        test = scratch[r]
+        code <<= COLUMN_BITS + CLASS_BITS
+        if test == NONE:
+            continue
+        column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
+        low, high = scratch[HASHED + 2 * test], scratch[HASHED + 2 * test + 1]
+        code |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, wanted)
+        store.keys[equal + r] = low
+    return code
+
+
+@inlined
+def find_table(store, code, parts):  # type: ignore[no-untyped-def]
+    """The table of an access schema, or NONE; turns the low ends among the keys into cells."""
+    tables = store.state[TABLES]
+    mask = store.places.size - 1
+    place = mix(np.int64(-1), code) & mask
+    while store.places[place] != NONE:
+        table = np.int64(-3) - store.places[place]
+        if 0 <= table < tables and store.tables[table, TABLE_CODE] == code:
+            for a in range(parts, store.tables[table, TABLE_WIDTH]):
+                store.keys[a] >>= store.tables[table, TABLE_PARTS + PART_FIELDS * a + PART_SHIFT]
+            return table
+        place = (place + 1) & mask
+    return np.int64(NONE)
+
+
+@inlined
+def find_bucket(store, table):  # type: ignore[no-untyped-def]
+    """The bucket of the access predicate in store.keys, made if there is none."""
+    width = store.tables[table, TABLE_WIDTH]
+    h = first_hash(table)
+    for a in range(width):
+        h = mix(h, store.keys[a])
+    mask = store.places.size - 1
+    place = h & mask
+    vacant = -1
+    while store.places[place] != NONE:
+        b = store.places[place]
+        if b == GONE:
+            if vacant < 0:
+                vacant = place
+        elif b >= 0 and store.buckets[b, BUCKET_TABLE] == table:
+            a = 0
+            while a < width and store.buckets[b, BUCKET_KEYS + a] == store.keys[a]:
+                a += 1
+            if a == width:
+                return np.int64(b)
+        place = (place + 1) & mask
+    state = store.state
+    bucket = state[BUCKET_FREE]
+    if bucket == NONE:
+        bucket = state[BUCKET_TOP]
+        state[BUCKET_TOP] += 1
+    else:
+        state[BUCKET_FREE] = store.buckets[bucket, BUCKET_HEAD]
+    store.buckets[bucket, BUCKET_TABLE] = table
+    store.buckets[bucket, BUCKET_HEAD] = NONE
+    store.buckets[bucket, BUCKET_ZONES] = 0
+    for a in range(ACCESS):
+        store.buckets[bucket, BUCKET_KEYS + a] = store.keys[a] if a < width else 0
+    if vacant < 0:
+        vacant = place
+        state[PLACES_USED] += 1
+    store.places[vacant] = bucket
+    store.tables[table, TABLE_BUCKETS] += 1
+    return bucket
+
+
+@inlined
+def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-def]
+    """Write the codes of a row's tests to its place: what its bucket is kept in order by comes first, hashed
+    ranges last; hashed equalities have none.
+    """
+    line = store.signatures[store.rows[row, ROW_SIGNATURE]]
+    capacity, tests = capacity_of(store, block), tests_of(store, block)
+    written = 0
+    narrow = True
+    for turn in range(3):
+        for test in range(line[SIGN_SIZE]):
+            last = test == scratch[0] or test == scratch[1]
+            if turn != (0 if test == scratch[FIRST_TEST] else 2 if last else 1) or is_hashed(line, test):
+                continue
+            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+            if written == tests or column >= NARROW_COLUMNS:
+                narrow = False
+                continue
+            at = low_at(store, block, capacity, written) + place
+            store.bytes[column_at(store, block, capacity, tests, written) + place] = column
+            store.shorts[at] = scratch[HASHED + 2 * test]
+            store.shorts[at + capacity] = scratch[HASHED + 2 * test + 1]
+            written += 1
+    for t in range(written, tests):
+        at = low_at(store, block, capacity, t) + place
+        store.bytes[column_at(store, block, capacity, tests, t) + place] = 0
+        store.shorts[at] = 0
+        store.shorts[at + capacity] = NEVER
+    store.words[row_at(store, block, capacity) + place] = row if narrow else ~row
+    store.longs[id_at(store, block) + place] = store.ids[row]
+
+
+@inlined
+def order_code(store, table, scratch):  # type: ignore[no-untyped-def]
+    """The code by which a row is kept in order in a table, 0 where it is not."""
+    order = store.tables[table, TABLE_ORDER]
+    if order == NONE:
+        return np.int64(0)
+    return scratch[HASHED + 2 * scratch[FIRST_TEST] + (1 if order == HIGH else 0)]
+
+
+@inlined
+def has_room(store):  # type: ignore[no-untyped-def]
+    state = store.state
+    return (
+        state[UNIT_TOP] + 2 * LARGEST_BLOCK + 2 * state[LARGEST_DIRECTORY] <= store.longs.size
+        and state[BLOCK_TOP] < store.blocks.shape[0]
+        and state[BUCKET_TOP] < store.buckets.shape[0]
+        and 2 * state[PLACES_USED] < store.places.size
+        and leaf_room(store)
+    )
+
+
+@inlined
+def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
+    block = block_with_room(store, bucket, order_code(store, table, scratch), store.sorting)
+    place = np.int64(store.blocks[block, BLOCK_COUNT])
+    store.blocks[block, BLOCK_COUNT] += 1
+    store.where[row, PLACE] = place
+    store.where[row, BLOCK] = block
+    store.tables[table, TABLE_ROWS] += 1
+    write_codes(store, row, block, place, scratch)
+
+
+@inlined
+def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
+    table = store.buckets[bucket, BUCKET_TABLE]
+    h = first_hash(table)
+    for a in range(store.tables[table, TABLE_WIDTH]):
+        h = mix(h, store.buckets[bucket, BUCKET_KEYS + a])
+    mask = store.places.size - 1
+    place = h & mask
+    while store.places[place] != bucket:
+        place = (place + 1) & mask
+    if store.places[(place + 1) & mask] == NONE:
+        while store.places[place] == bucket or store.places[place] == GONE:
+            store.places[place] = NONE
+            store.state[PLACES_USED] -= 1
+            place = (place - 1) & mask
+    else:
+        store.places[place] = GONE
+    store.tables[table, TABLE_BUCKETS] -= 1
+    store.buckets[bucket, BUCKET_HEAD] = store.state[BUCKET_FREE]
+    store.buckets[bucket, BUCKET_TABLE] = NONE
+    store.state[BUCKET_FREE] = bucket
+
+
+@inlined
+def take_out(store, row):  # type: ignore[no-untyped-def]
+    """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
+    if store.where[row, BLOCK] == IN_LEAF:
+        take_from_leaf(store, row)
+        return
+    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
+    bucket = np.int64(store.blocks[block, BLOCK_BUCKET])
+    store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
+    if not leave_slot(store, bucket, block, place):
+        drop_bucket(store, bucket)
+
+
+@kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
+def place_rows(store, rows, belongs, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
+    """Place rows that wait; returns the first for which there is no room, or no table of the code that
+    state[WANTED] then holds.
+
+    Many rows are placed in two stages. COUNT keeps the codes of rows[i] in codes[i], as many as there is room
+    for, counts how many rows each bucket will have, and writes to belongs[i] by what the rows are to follow
+    each other: its bucket, or its order in leaves, above IN_LEAVES. PUT then places the rows in that order,
+    order[i] being the number that rows[i] had before.
+    """
+    for i in range(start, rows.size):
+        row, kept = rows[i], order[i] if stage == PUT else i
+        if i + FETCHED < rows.size:
+            soon = rows[i + FETCHED // 2]
+            prefetch(store.bounds, store.rows[soon, ROW_PLACE])
+            prefetch(store.rows, ROW_FIELDS * rows[i + FETCHED])
+            prefetch(store.where, 2 * rows[i + FETCHED])
+            if stage == PUT:
+                prefetch(codes, codes.shape[1] * order[i + FETCHED])
+        if store.where[row, PLACE] != WAITING:
+            continue
+        if not has_room(store):
+            store.state[WANTED] = NONE
+            return i
+        signature = store.rows[row, ROW_SIGNATURE]
+        if stage == PUT:
+            recall_codes(store, row, scratch, codes, kept)
+        else:
+            code_row(store, row, scratch)
+        if stage == COUNT:
+            keep_codes(store, row, scratch, codes, kept)
+        if store.signatures[signature, SIGN_LEAF] != 0:
+            if stage == COUNT:
+                belongs[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
+            else:
+                put_in_leaf(store, row, scratch, HASHED, store.sorting)
+            continue
+        code = find_schema(store, row, scratch)
+        if stage == PUT:
+            put(store, row, store.buckets[belongs[i], BUCKET_TABLE], belongs[i], scratch)
+            continue
+        table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+        if table == NONE:
+            store.state[WANTED] = code
+            return i
+        bucket = find_bucket(store, table)
+        if stage == COUNT:
+            belongs[i] = bucket
+            store.buckets[bucket, BUCKET_ZONES] += 1
+        else:
+            put(store, row, table, bucket, scratch)
+    return rows.size
+
+
+@inlined
+def fetch_row(store, row):  # type: ignore[no-untyped-def]
+    """Ask for the bounds of a row, and for what is known of its block."""
+    prefetch(store.bounds, store.rows[row, ROW_PLACE])
+    if store.where[row, PLACE] >= 0 and store.where[row, BLOCK] != IN_LEAF:
+        prefetch(store.blocks, BLOCK_FIELDS * store.where[row, BLOCK])
+
+
+@inlined
+def fetch_codes(store, row):  # type: ignore[no-untyped-def]
+    """Ask for a row's bucket, and for where its first codes stand."""
+    place, block = np.int64(store.where[row, PLACE]), np.int64(store.where[row, BLOCK])
+    if place >= 0 and block != IN_LEAF:
+        prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, BLOCK_BUCKET])
+        capacity = capacity_of(store, block)
+        first = low_at(store, block, capacity, 0) + place
+        prefetch(store.shorts, first)
+        prefetch(store.shorts, first + 2 * capacity)
+
+
+@inlined
+def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
+    """Renew a row's codes, or move it where it belongs now; False where that needs room, or a table of the
+    code in state[WANTED].
+    """
+    if store.where[row, PLACE] < 0:
+        return True
+    if not has_room(store):
+        store.state[WANTED] = NONE
+        return False
+    code_row(store, row, scratch)
+    signature = store.rows[row, ROW_SIGNATURE]
+    was_in_leaf = store.where[row, BLOCK] == IN_LEAF
+    if store.signatures[signature, SIGN_LEAF] != 0:
+        if was_in_leaf and stays_in_leaf(store, row, scratch, HASHED):
+            rewrite_in_leaf(store, row, scratch, HASHED)
+        else:
+            take_out(store, row)
+            put_in_leaf(store, row, scratch, HASHED, store.sorting)
+        return True
+    code = find_schema(store, row, scratch)
+    table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+    if table == NONE:
+        store.state[WANTED] = code
+        return False
+    if was_in_leaf:
+        take_out(store, row)
+        put(store, row, table, find_bucket(store, table), scratch)
+        return True
+    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
+    bucket = store.blocks[block, BLOCK_BUCKET]
+    stays = store.buckets[bucket, BUCKET_TABLE] == table
+    for a in range(store.tables[table, TABLE_WIDTH]):
+        stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
+    zones = store.buckets[bucket, BUCKET_ZONES]
+    if stays and zones > 0:
+        directory = store.buckets[bucket, BUCKET_HEAD]
+        zone = last_zone(store, directory, zones, order_code(store, table, scratch))
+        stays = zone_block(store, directory, zone) == block
+    if stays:
+        write_codes(store, row, block, place, scratch)
+    else:
+        take_out(store, row)
+        put(store, row, table, find_bucket(store, table), scratch)
+    return True
+
+
+@kernel(STORE, frozen(int64), int64, array(int64))
+def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
+    """Rows[start:] have new bounds: bring them where they belong; returns the first that could not be."""
+    for i in range(start, rows.size):
+        if i + FETCHED < rows.size:
+            prefetch(store.where, 2 * rows[i + FETCHED])
+            fetch_row(store, rows[i + FETCHED // 2])
+            fetch_codes(store, rows[i + FETCHED // 4])
+        if not settle_row(store, rows[i], scratch):
+            return i
+    return rows.size
+
+
+@kernel(STORE, frozen(int64))
+def remove_rows(store, rows):  # type: ignore[no-untyped-def]
+    """Take rows out of their buckets, or off those that wait."""
+    for i in range(rows.size):
+        if store.where[rows[i], PLACE] >= 0:
+            take_out(store, rows[i])
+        store.where[rows[i], PLACE] = ABSENT
+    return 0
+
+
+@kernel(STORE)
+def rehash(store):  # type: ignore[no-untyped-def]
+    """Enter all tables and buckets into a new, empty `places`."""
+    mask = store.places.size - 1
+    used = 0
+    for table in range(store.state[TABLES]):
+        place = mix(np.int64(-1), store.tables[table, TABLE_CODE]) & mask
+        while store.places[place] != NONE:
+            place = (place + 1) & mask
+        store.places[place] = -3 - table
+        used += 1
+    for b in range(store.state[BUCKET_TOP]):
+        table = store.buckets[b, BUCKET_TABLE]
+        if table != NONE:
+            h = first_hash(table)
+            for a in range(store.tables[table, TABLE_WIDTH]):
+                h = mix(h, store.buckets[b, BUCKET_KEYS + a])
+            place = h & mask
+            while store.places[place] != NONE:
+                place = (place + 1) & mask
+            store.places[place] = b
+            used += 1
+    store.state[PLACES_USED] = used
+    return used

@@ -1,0 +1,126 @@
+"""A hashing configuration: which access schemas there are, and which of them a subscription's rows use.
+
+A *template* is what rows of one signature share in a configuration: the equalities hashed, how many ranges
+are, how many tests are left to have codes, and, where many rows of a bucket test the same column first, that
+column, so that they stand together. Signatures are looked at in a kernel, all at once. Invariant: every
+signature with rows that are placed has a template; template 0 hashes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.tuning import schema_kernels as k
+from covey.matcher.engines.cluster.tuning.costs import Schema
+
+Head = tuple[int, int, bool]
+"""Column and shape of the test that comes first, and whether there is no other."""
+Use = tuple[int, ...]
+"""What a signature makes of the schemas, as `cluster_schema_kernels` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How rows of a signature are hashed."""
+
+    schema: Schema = ()
+    ranges: int = 0
+    head: Head | None = None
+    tests: int = a.NARROW
+    in_leaf: bool = False
+
+
+_Key = tuple[Schema, int, Head | None]
+
+
+@dataclass(slots=True)
+class Configuration:
+    """Schemas with the part of events that pass an access predicate of each; how many ranges rows of a
+    schema hash; which heads rows of a schema stand together by; which columns have bitmaps, where rows that
+    have no equality stand in leaves; how many codes rows of a template have room for.
+    """
+
+    schemas: Mapping[Schema, float] = field(default_factory=dict)
+    ranges: Mapping[Schema, int] = field(default_factory=dict)
+    heads: frozenset[tuple[Schema, Head]] = frozenset()
+    leaves: tuple[int, ...] = ()
+    tests: dict[_Key, int] = field(default_factory=dict)
+    templates: list[Template] = field(default_factory=lambda: [Template()])
+    _numbers: dict[Template, int] = field(default_factory=lambda: {Template(): 0})
+    _best_first: list[Schema] = field(init=False)
+    _lines: npt.NDArray[np.int64] = field(init=False)
+    _by_use: dict[Use, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._best_first = sorted(self.schemas, key=lambda schema: (self.schemas[schema], schema))
+        self._lines = np.full((len(self._best_first), a.ACCESS), a.NONE, dtype=np.int64)
+        for line, schema in zip(self._lines, self._best_first, strict=True):
+            line[: len(schema)] = schema
+
+    def changed(self, schemas: Mapping[Schema, float]) -> Configuration:
+        """The same with other schemas; templates keep their numbers, so that tables in use stay in use."""
+        return replace(self, schemas=schemas, _by_use={})
+
+    def uses(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> list[Use]:
+        """What these signatures make of the schemas: of those that their equalities satisfy, the one that
+        lets the fewest events through, or a single equality where there is none. Which of their tests they
+        hash is written to their lines.
+        """
+        found = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
+        k.use_schemas(signatures, numbers, self._lines, found)
+        return [tuple(use) for use in found.tolist()]
+
+    def schema_of(self, use: Use) -> Schema:
+        """The schema that a signature uses."""
+        number = use[k.USE_SCHEMA]
+        if number >= 0:
+            return self._best_first[number]
+        return () if number == a.NONE else (k.SINGLE - number,)
+
+    def make_room(self, uses: Iterable[Use]) -> None:
+        """Let rows of these that share a template share tables, however many tests each has left."""
+        found: dict[_Key, int] = {}
+        for use in set(uses):
+            key = self._key(use)
+            if key not in self.tests:
+                found[key] = max(found.get(key, 0), use[k.USE_LEFT])
+        self.tests.update(found)
+        self._by_use.clear()
+
+    def assign(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> None:
+        """Write the templates of these signatures to their lines."""
+        templates = [self._template(use) for use in self.uses(signatures, numbers)]
+        signatures[numbers, a.SIGN_TEMPLATE] = templates
+        signatures[numbers, a.SIGN_RANGES] = [self.templates[number].ranges for number in templates]
+        signatures[numbers, a.SIGN_LEAF] = [self.templates[number].in_leaf for number in templates]
+
+    def _template(self, use: Use) -> int:
+        number = self._by_use.get(use)
+        if number is None:
+            key = self._key(use)
+            if self.leaves and not key[0]:
+                template = Template(tests=0, in_leaf=True)
+            else:
+                template = Template(*key, max(self.tests.get(key, 0), use[k.USE_LEFT]))
+            number = self._by_use[use] = self._numbers.setdefault(template, len(self.templates))
+            if number == len(self.templates):
+                self.templates.append(template)
+        return number
+
+    def _key(self, use: Use) -> _Key:
+        schema = self.schema_of(use)
+        most = self.ranges.get(schema, 0 if schema else 1)
+        ranges = min(most, use[k.USE_RANGED], a.ACCESS - len(schema))
+        head = None if ranges else head_of(use)
+        return schema, ranges, head if head is not None and (schema, head) in self.heads else None
+
+
+def head_of(use: Use) -> Head | None:
+    """The head of rows of a signature, if they have one."""
+    column, shape, alone = use[k.USE_HEAD : k.USE_HEAD + 3]
+    return None if column == a.NONE else (column, shape, bool(alone))

@@ -1,0 +1,223 @@
+"""What matching costs under a hashing configuration, and the greedy choice of one (Fabret et al. 2001, 3).
+
+The cost of an event is the sum over tables of retrieving and hashing, and over subscriptions of checking,
+as often as the event satisfies their access predicate:
+
+    cost = sum over tables (RETRIEVE + HASH * width + MISS, where it is large)
+         + sum over subscriptions nu(access predicate) * CHECK
+
+nu of a conjunction is the product over its attributes. A row that a schema takes up because its values move
+pays for the moves. `best_schemas` starts from no table and adds, step by step, the table with the greatest
+benefit per unit of space, as long as there is one and space is left; last, tables that others have made
+superfluous go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engines.cluster.arrays import ACCESS
+from covey.matcher.engines.cluster.leaves.arrays import LEAF
+from covey.matcher.engines.cluster.tuning.schema_kernels import add_savings
+
+RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
+"""Nanoseconds: of an access to a table, of one more attribute, of a subscription looked at, of one
+re-inserted.
+"""
+GUARD, COMBINE, RECORD = 1.0, 6.0, 15.0
+"""Nanoseconds: of a leaf whose guard is compared, of a bitmap that is combined, of a row that bitmaps let
+through.
+"""
+MISS = 130.0
+"""Nanoseconds more for an access to a table whose buckets take more than CACHED bytes."""
+BUCKET_BYTES = 80
+TABLE_BYTES = 256
+CACHED = 1 << 19
+PROBES = 6
+"""Cells that an event looks up in a table of one hashed range."""
+_PAIRS = 160
+"""Pairs of attributes that are considered, those that most subscriptions have first."""
+
+Schema = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Equalities:
+    """Groups of rows that have equalities on the same columns.
+
+    `has[g, c]` says of group g that it has one on columns[c], `rows[g]` how many rows it has;
+    `selectivity[c]` is the probability that an event satisfies an equality on the column, `distinct[c]` how
+    many there are, `moves[c]` how many new values of them come with every event.
+    """
+
+    columns: tuple[int, ...]
+    has: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.float64]
+    selectivity: npt.NDArray[np.float64]
+    distinct: npt.NDArray[np.float64]
+    moves: npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Access schemas: which groups can use them, what they let through, what they cost; how many different
+    access predicates each has; how many checks per event it would save, and of how many rows, where what
+    other tables let through of each group is known.
+    """
+
+    sets: list[tuple[int, ...]]
+    usable: npt.NDArray[np.bool_]
+    passed: npt.NDArray[np.float64]
+    fixed: npt.NDArray[np.float64]
+    distinct: npt.NDArray[np.float64]
+    saved: npt.NDArray[np.float64]
+    moved: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, sets: Sequence[tuple[int, ...]], data: Equalities, through: npt.NDArray[np.float64]
+    ) -> _Candidates:
+        member = np.zeros((len(sets), len(data.columns)), dtype=np.float32)
+        for number, chosen in enumerate(sets):
+            member[number, list(chosen)] = 1.0
+        usable = (member @ (~data.has).astype(np.float32).T) == 0
+        passed = np.array([np.prod(data.selectivity[list(chosen)]) for chosen in sets])
+        distinct = np.array([min(np.prod(data.distinct[list(chosen)]), 1e12) for chosen in sets])
+        fixed = np.zeros(len(sets))
+        made = cls(list(sets), usable, passed, fixed, distinct, np.zeros(len(sets)), np.zeros(len(sets)))
+        made.count(np.arange(len(through)), through, data.rows, 1.0)
+        able = usable @ data.rows
+        for number, chosen in enumerate(sets):
+            moves = data.moves[list(chosen)].sum()
+            fixed[number] = table_cost(len(chosen), moves, min(able[number], distinct[number]))
+        return made
+
+    def extend(self, more: _Candidates) -> None:
+        self.sets += more.sets
+        self.usable = np.concatenate([self.usable, more.usable])
+        self.passed = np.concatenate([self.passed, more.passed])
+        self.fixed = np.concatenate([self.fixed, more.fixed])
+        self.distinct = np.concatenate([self.distinct, more.distinct])
+        self.saved = np.concatenate([self.saved, more.saved])
+        self.moved = np.concatenate([self.moved, more.moved])
+
+    def count(
+        self,
+        groups: npt.NDArray[np.int64],
+        through: npt.NDArray[np.float64],
+        rows: npt.NDArray[np.float64],
+        sign: float,
+    ) -> None:
+        """Count what each would save of these groups; or with `sign` -1 take it back, before others let less
+        of them through.
+        """
+        add_savings(self.usable, self.passed, groups, through, rows, sign, self.saved, self.moved)
+
+
+def table_cost(width: int, moves: float, buckets: float) -> float:
+    """Nanoseconds per event for a table of `width` equalities with so many buckets, of whose values so many
+    move with every event.
+    """
+    missed = MISS if buckets * BUCKET_BYTES > CACHED else 0.0
+    return RETRIEVE + HASH * width + MOVE * moves + missed
+
+
+def checking_cost(passed: npt.NDArray[np.float64], rows: npt.NDArray[np.float64]) -> float:
+    """Nanoseconds per event for checking groups of so many rows, of which an event reaches this part."""
+    return float((passed * rows).sum()) * CHECK
+
+
+def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS) -> list[Schema]:
+    """The access schemas to have tables for: `most` of up to `width` columns, within `space` bytes."""
+    singles: list[Schema] = [(c,) for c in range(len(data.columns))]
+    if not singles:
+        return []
+    known: set[Schema] = set(singles)
+    through = np.ones(len(data.rows))
+    candidates = _Candidates.of(singles, data, through)
+    if width > 1:
+        together = data.has.astype(np.float64).T @ (data.has * data.rows[:, None])
+        pairs = [pair for pair in combinations(range(len(singles)), 2) if together[pair] > 0]
+        pairs.sort(key=lambda pair: (-together[pair], pair))
+        known |= set(pairs[:_PAIRS])
+        if pairs:
+            candidates.extend(_Candidates.of(pairs[:_PAIRS], data, through))
+    chosen: list[int] = []
+    left = space
+    while len(chosen) < most:
+        benefit = candidates.saved * CHECK - candidates.fixed
+        room = TABLE_BYTES + BUCKET_BYTES * np.minimum(candidates.moved, candidates.distinct)
+        value = np.where((benefit > 0) & (room <= left), benefit / room, 0.0)
+        value[chosen] = 0.0
+        best = int(np.argmax(value))
+        if value[best] <= 0:
+            break
+        chosen.append(best)
+        left -= float(room[best])
+        groups = np.flatnonzero(candidates.usable[best] & (through > candidates.passed[best]))
+        candidates.count(groups, through, data.rows, -1.0)
+        through[groups] = candidates.passed[best]
+        candidates.count(groups, through, data.rows, 1.0)
+        base = candidates.sets[best]
+        if len(base) < width:
+            wider = [tuple(sorted({*base, c})) for c in range(len(singles)) if c not in base]
+            fresh = [s for s in wider if s not in known]
+            known |= set(fresh)
+            if fresh:
+                candidates.extend(_Candidates.of(fresh, data, through))
+    kept = _without_superfluous(candidates, chosen, data.rows)
+    return [tuple(data.columns[c] for c in candidates.sets[s]) for s in kept]
+
+
+def _without_superfluous(
+    candidates: _Candidates, chosen: list[int], rows: npt.NDArray[np.float64]
+) -> list[int]:
+    """Leave out tables, one by one, whose rows others take up for less than the table costs."""
+
+    def cost(schemas: list[int]) -> float:
+        passed = np.where(candidates.usable[schemas], candidates.passed[schemas, None], 1.0)
+        least = passed.min(axis=0) if schemas else np.ones(len(rows))
+        return float(candidates.fixed[schemas].sum()) + checking_cost(least, rows)
+
+    kept = list(chosen)
+    now = cost(kept)
+    for schema in chosen:
+        without = [other for other in kept if other != schema]
+        less = cost(without)
+        if less <= now:
+            kept, now = without, less
+    return kept
+
+
+def range_costs(
+    rows: float, reached: float, widths: npt.NDArray[np.float64], tables: Sequence[int]
+) -> list[float]:
+    """Nanoseconds per event where none, one and two ranges of every row are hashed, for `rows` rows of which
+    an event reaches the part `reached`.
+
+    `widths[i]` are the widths of sampled rows' narrowest range and of the second, as parts of all (1 for
+    none); `tables[n]` is how many tables hashing n ranges takes.
+    """
+    left = rows * reached * CHECK
+    one = np.minimum(1.0, 1.5 * widths[:, 0])
+    two = np.minimum(1.0, 3.0 * widths[:, 0]) * np.minimum(1.0, 3.0 * widths[:, 1])
+    return [
+        left,
+        left * float(one.mean()) + tables[1] * PROBES * (RETRIEVE + HASH),
+        left * float(two.mean()) + tables[2] * 4 * (RETRIEVE + 2 * HASH),
+    ]
+
+
+def leaf_cost(rows: float, columns: int, narrowest: float, passed: float) -> float:
+    """Nanoseconds per event where `rows` rows stand in leaves with bitmaps for so many columns:
+    `narrowest` is the mean width of their narrowest range, `passed` the part of them that bitmaps let
+    through.
+    """
+    leaves = rows / LEAF
+    looked_into = leaves * min(1.0, narrowest + columns / leaves)
+    return leaves * GUARD + looked_into * columns * COMBINE + rows * passed * RECORD

@@ -1,0 +1,138 @@
+"""Kernels about access schemas: which one a signature uses, and what its rows have left to test; what tables
+for them would save.
+
+    use [ schema ranged head-column head-shape head-alone left ]     one line per signature; the fields below
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, float64, int32, int64
+
+from covey.matcher.engines.cluster.arrays import (
+    ACCESS,
+    NARROW,
+    NARROW_COLUMNS,
+    NONE,
+    SIGN_ACCESS,
+    SIGN_EQUAL,
+    SIGN_SIZE,
+    SIGN_TESTS,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_SHAPE,
+)
+from covey.matcher.engines.cluster.code_kernels import BOTH, EQUAL
+from covey.matcher.engines.cluster.placing_kernels import is_hashed
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+
+USE_SCHEMA, USE_RANGED, USE_HEAD, USE_LEFT = 0, 1, 2, 5
+"""Which schema; on how many columns there are ranges; column and shape of the first test that is not hashed,
+and whether there is no other (NONE for the column where codes do not reach); how many codes a row needs.
+"""
+USE_FIELDS = 6
+SINGLE = -2
+"""SINGLE - c stands for the schema of column c alone, where none of the configuration's fits; NONE for none.
+"""
+
+
+@inlined
+def equality_on(line, column):  # type: ignore[no-untyped-def]
+    """The first test of a signature that is an equality on a column, or NONE."""
+    for test in range(line[SIGN_SIZE]):
+        at = SIGN_TESTS + TEST_FIELDS * test
+        if line[at + TEST_SHAPE] == EQUAL and line[at + TEST_COLUMN] == column:
+            return np.int64(test)
+    return np.int64(NONE)
+
+
+@inlined
+def lowest_equality(line):  # type: ignore[no-untyped-def]
+    """The column of a signature's equality on the lowest column, or NONE."""
+    lowest = np.int64(NONE)
+    for test in range(line[SIGN_SIZE]):
+        at = SIGN_TESTS + TEST_FIELDS * test
+        column = np.int64(line[at + TEST_COLUMN])
+        if line[at + TEST_SHAPE] == EQUAL and (lowest == NONE or column < lowest):
+            lowest = column
+    return lowest
+
+
+@inlined
+def fits(line, schema):  # type: ignore[no-untyped-def]
+    """Whether a signature has equalities on all columns of a schema; they are entered as those it hashes."""
+    for part in range(ACCESS):
+        if schema[part] == NONE:
+            line[SIGN_EQUAL] = part
+            return True
+        test = equality_on(line, schema[part])
+        if test == NONE:
+            return False
+        line[SIGN_ACCESS + part] = test
+    line[SIGN_EQUAL] = ACCESS
+    return True
+
+
+@kernel(array(int32, 2), frozen(int64), frozen(int64, 2), array(int64, 2))
+def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-def]
+    """The first of the schemas that each of these signatures fits, a line of columns each, and what follows.
+    Which tests are hashed is written to the signatures.
+    """
+    for i in range(numbers.size):
+        line = signatures[numbers[i]]
+        use = uses[i]
+        chosen = np.int64(0)
+        while chosen < schemas.shape[0] and not fits(line, schemas[chosen]):
+            chosen += 1
+        if chosen == schemas.shape[0]:
+            chosen = np.int64(NONE)
+            line[SIGN_EQUAL] = 0
+            column = lowest_equality(line)
+            if column != NONE:
+                line[SIGN_EQUAL] = 1
+                line[SIGN_ACCESS] = equality_on(line, column)
+                chosen = SINGLE - column
+        use[USE_SCHEMA] = chosen
+        use[USE_RANGED] = 0
+        use[USE_HEAD] = NONE
+        use[USE_HEAD + 1] = use[USE_HEAD + 2] = 0
+        left, wide = np.int64(0), False
+        for test in range(line[SIGN_SIZE]):
+            at = SIGN_TESTS + TEST_FIELDS * test
+            tested, shape = line[at + TEST_COLUMN], line[at + TEST_SHAPE]
+            wide |= tested >= NARROW_COLUMNS
+            if shape == BOTH and tested < NARROW_COLUMNS:
+                known = False
+                for before in range(test):
+                    other = SIGN_TESTS + TEST_FIELDS * before
+                    known |= line[other + TEST_SHAPE] == BOTH and line[other + TEST_COLUMN] == tested
+                use[USE_RANGED] += 0 if known else 1
+            if not is_hashed(line, test):
+                if left == 0 and tested < NARROW_COLUMNS:
+                    use[USE_HEAD] = tested
+                    use[USE_HEAD + 1] = shape
+                left += 1
+        if left == 1 and use[USE_HEAD] != NONE:
+            use[USE_HEAD + 2] = 1
+        use[USE_LEFT] = NARROW if wide else min(left, NARROW)
+    return 0
+
+
+@kernel(frozen(boolean, 2), frozen(float64), frozen(int64), frozen(float64), frozen(float64), float64,
+        array(float64), array(float64))  # fmt: skip
+def add_savings(usable, passed, groups, through, rows, sign, saved, moved):  # type: ignore[no-untyped-def]
+    """Add to saved[s], `sign` times, the checks per event that schema s saves of these groups of rows[g], of
+    which an event reaches the part through[g] now and passed[s] then, where usable[s, g]; and the rows that
+    it would take up to moved[s].
+    """
+    for s in range(passed.size):
+        checks, taken = 0.0, 0.0
+        for i in range(groups.size):
+            g = groups[i]
+            less = through[g] - passed[s]
+            if usable[s, g] and less > 0:
+                checks += less * rows[g]
+                taken += rows[g]
+        saved[s] += sign * checks
+        moved[s] += sign * taken
+    return 0

@@ -1,0 +1,148 @@
+"""The brute-force oracle: every event against every filter, one by one, in plain Python.
+
+Invariant: an answer is what `Filter.matches` says, nothing cleverer. It shares no code with the engines,
+which are tested against it under churn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engine import Column, Engine, IdArray
+from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.matcher.expressions.expression import Scalar
+from covey.matcher.filters.filter import Filter
+
+
+class NaiveEngine(Engine):
+    """Keeps (filter, values, interface) per id and evaluates all of them for every event."""
+
+    name: ClassVar[str] = "naive"
+
+    def __init__(self, event_type: EventType) -> None:
+        super().__init__(event_type)
+        self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
+        self._highest_interface = 0
+
+    def add_many(
+        self,
+        ids: npt.ArrayLike,
+        filter: Filter,
+        values: Mapping[str, Scalar | Column] | None = None,
+        *,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        wanted = _distinct(ids)
+        for i in wanted:
+            if i in self._subscriptions:
+                raise SubscriptionError(f"subscription {i}: already added, expected an id that is not in use")
+        if filter.event_type != self.event_type:
+            raise FilterError(
+                f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
+            )
+        if not wanted:
+            return
+        numbers = [int(x) for x in np.broadcast_to(interface, (len(wanted),))]
+        if min(numbers) < 0 or max(numbers) > 65_535:
+            raise SubscriptionError(f"interface {numbers}: expected numbers from 0 to 65535")
+        each = [filter.check_values(v) for v in _one_by_one(values or {}, len(wanted))]
+        self._highest_interface = max(self._highest_interface, *numbers)
+        self._subscriptions.update((i, (filter, v, n)) for i, v, n in zip(wanted, each, numbers, strict=True))
+
+    def remove_many(self, ids: npt.ArrayLike) -> None:
+        wanted = _distinct(ids)
+        for i in wanted:
+            self._find(i)
+        for i in wanted:
+            del self._subscriptions[i]
+
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+        wanted = _distinct(ids)
+        changed = {}
+        for i, given in zip(wanted, _one_by_one(values, len(wanted)), strict=True):
+            filter, old, interface = self._find(i)
+            changed[i] = (filter, old | filter.check_values(given, partial=True), interface)
+        self._subscriptions.update(changed)
+
+    def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
+        answers = [
+            sorted(
+                i for i, (filter, values, _) in self._subscriptions.items() if filter.matches(event, values)
+            )
+            for event in batch.to_pylist()
+        ]
+        offsets = np.cumsum([0, *map(len, answers)], dtype=np.int64)
+        return offsets, np.array([i for answer in answers for i in answer], dtype=np.int64)
+
+    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
+        words = self._highest_interface // 64 + 1
+        rows = []
+        for event in batch.to_pylist():
+            bits = 0
+            for filter, values, interface in self._subscriptions.values():
+                if filter.matches(event, values):
+                    bits |= 1 << interface
+            rows.append([bits >> (64 * w) & (2**64 - 1) for w in range(words)])
+        return np.array(rows, dtype=np.uint64).reshape(len(rows), words)
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def __contains__(self, subscription_id: object) -> bool:
+        return subscription_id in self._subscriptions
+
+    def memory_bytes(self) -> dict[str, int]:
+        held = sum(
+            sys.getsizeof(v) + sys.getsizeof(values)
+            for v in self._subscriptions.values()
+            for values in v[1:2]
+        )
+        return {"subscriptions": sys.getsizeof(self._subscriptions) + held}
+
+    def render(self) -> str:
+        lines = [f"naive: {len(self)} subscriptions to {self.event_type.name}"]
+        lines += [
+            f"  {i}: {filter} {values or ''}".rstrip()
+            for i, (filter, values, _) in self._subscriptions.items()
+        ]
+        return "\n".join(lines)
+
+    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
+        filter, values, _ = self._find(subscription_id)
+        EventBatch.from_pylist(self.event_type, [event])  # an event that does not fit is an error
+        verdict = "matches" if filter.matches(event, values) else "does not match"
+        return f"subscription {subscription_id} {verdict}: {filter.substitute(values)} on {dict(event)}"
+
+    def _find(self, subscription_id: int) -> tuple[Filter, dict[str, Scalar], int]:
+        try:
+            return self._subscriptions[subscription_id]
+        except KeyError:
+            raise SubscriptionError(f"subscription {subscription_id}: unknown id") from None
+
+
+def _distinct(ids: npt.ArrayLike) -> list[int]:
+    found = [int(i) for i in np.asarray(ids).tolist()]
+    if len(set(found)) != len(found):
+        repeated = next(i for i in found if found.count(i) > 1)
+        raise SubscriptionError(f"subscription {repeated}: given more than once, expected each id once")
+    return found
+
+
+def _one_by_one(values: Mapping[str, Scalar | Column], count: int) -> Iterator[dict[str, Scalar]]:
+    columns: dict[str, list[Scalar]] = {}
+    for name, given in values.items():
+        if isinstance(given, np.ndarray | list):
+            if len(given) != count:
+                raise VariableError(f"variable ${name}: {len(given)} values for {count} subscriptions")
+            columns[name] = list(given)  # type: ignore[arg-type]
+        else:
+            columns[name] = [given] * count
+    for position in range(count):
+        yield {name: column[position] for name, column in columns.items()}

@@ -1,0 +1,274 @@
+"""Plans of whole filters: no normal form, the tree of a filter with interval tests as its leaves (Bittner and
+Hinze 2005).
+
+Invariant: leaves are not negated (`x != 5` is `x < 5 or x > 5`), so a tree is monotone: that more leaves hold
+never makes it false. The shape of a tree belongs to the plan, and what its leaves test to each subscription:
+
+    a == 1 and (b < 2 or c > 3)      shape [ AND 6 | leaf 0 | OR 2 | leaf 1 | leaf 2 ]
+
+A leaf is its number; an inner node is one negative word that says which it is and how many words its children
+take. The plan also knows the least number of leaves that must hold for the tree to (the *minimum predicate
+count*).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.compile.plan import (
+    BoxPlan,
+    BoxSkeleton,
+    Plan,
+    PlanKey,
+    Side,
+    TestPlan,
+    TextPlan,
+    structure_key,
+    variables_of,
+)
+from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+from covey.matcher.engines.rows.plans import Plans, Shared
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.expression import And, Expression, Operand, Operator, Predicate, Variable
+from covey.matcher.filters.filter import Filter
+
+AND, OR = 0, 1
+
+Shape = npt.NDArray[np.int32]
+
+_TEXTUAL = {
+    Operator.NOT_PREFIX: (Operator.PREFIX, False),
+    Operator.NOT_SUFFIX: (Operator.SUFFIX, False),
+    Operator.NOT_CONTAINS: (Operator.CONTAINS, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    column: int
+    plan: TestPlan | TextPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    operator: int
+    children: tuple[_Node, ...]
+
+
+_Node = _Leaf | _Inner
+
+
+def inner_word(operator: int, words: int) -> int:
+    """The word of an inner node whose children take so many words."""
+    return -1 - (2 * words + operator)
+
+
+@dataclass(slots=True)
+class TreeShape:
+    """The shape of a plan's trees; `least` leaves must hold, and where `all_of_them` do, nothing is left to
+    evaluate.
+    """
+
+    words: Shape
+    least: int
+    all_of_them: bool
+    depth: int
+
+
+class TreePlans(Plans):
+    """Plans by number, and the shapes of their trees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: dict[int, TreeShape] = {}
+        self.version = 0
+
+    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
+        """The number of a filter's plan and its operands."""
+        skeleton, columns, operands = structure_key(filter)
+        key: PlanKey = (skeleton, columns, variables_of(operands))
+        number = self._numbers.get(key)
+        if number is None:
+            plan, shape = _make(filter, key[2])
+            number = self._enter(Shared(plan, key, operands))
+            self.shapes[number] = shape
+            self.version += 1
+        return number, operands
+
+    def release(self, number: int, users: int) -> None:
+        super().release(number, users)
+        if self._shared[number] is None:
+            del self.shapes[number]
+
+
+def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan, TreeShape]:
+    maker = _Maker(filter.event_type, [None] * len(variables))
+    root = maker.node(filter.lift()[0].expression)
+    leaves: list[_Leaf] = []
+    words: list[int] = []
+    depth = _write(root, leaves, words, 0)
+    # in a row, texts come after tests: say so in the words, whose leaves are numbered as they come
+    order = sorted(range(len(leaves)), key=lambda leaf: isinstance(leaves[leaf].plan, TextPlan))
+    plans = [leaves[leaf].plan for leaf in order]
+    tests = tuple([plan for plan in plans if isinstance(plan, TestPlan)])
+    texts = tuple([plan for plan in plans if isinstance(plan, TextPlan)])
+    columns = tuple([leaves[leaf].column for leaf in order])
+    attributes = range(len(filter.event_type.names))
+    number = {leaf: position for position, leaf in enumerate(order)}
+    shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
+    coded = [side for t in tests if t.kind is Kind.STRING for side in (t.lower, t.upper) if side is not None]
+    never = isinstance(root, _Inner) and root.operator == OR and not root.children
+    plan = Plan(
+        filter=filter,
+        boxes=() if never else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
+        kinds=tuple(maker.kinds),
+        variables=variables,
+        coded=frozenset(side.operand for side in coded),
+    )
+    least = _least(root)
+    return plan, TreeShape(shape, least, least == len(leaves), depth)
+
+
+def _write(node: _Node, leaves: list[_Leaf], words: list[int], depth: int) -> int:
+    """Append a node's leaves and words; returns how deep it goes."""
+    if isinstance(node, _Leaf):
+        words.append(len(leaves))
+        leaves.append(node)
+        return depth
+    at = len(words)
+    words.append(0)
+    deepest = depth + 1
+    for child in node.children:
+        deepest = max(deepest, _write(child, leaves, words, depth + 1))
+    words[at] = inner_word(node.operator, len(words) - at - 1)
+    return deepest
+
+
+def _least(node: _Node) -> int:
+    if isinstance(node, _Leaf):
+        return 1
+    least = [_least(child) for child in node.children]
+    return sum(least) if node.operator == AND else min(least, default=0)
+
+
+class _Maker:
+    """A tree in the making; notes the kind of every operand that it uses."""
+
+    def __init__(self, event_type: EventType, kinds: list[Kind | None]) -> None:
+        self.event_type = event_type
+        self.kinds = kinds
+
+    def node(self, expression: Expression) -> _Node:
+        if isinstance(expression, Predicate):
+            return self.predicate(expression)
+        children = [self.node(part) for part in expression.parts]
+        return _joined(AND, _paired(children)) if isinstance(expression, And) else _joined(OR, children)
+
+    def predicate(self, predicate: Predicate) -> _Node:
+        operator, operands = predicate.operator, predicate.operands
+        column, kind = (
+            self.event_type.index(predicate.attribute),
+            self.event_type.attributes[predicate.attribute],
+        )
+        if operator is Operator.EXISTS:
+            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
+        if operator is Operator.NOT_EXISTS:
+            return _Leaf(column, TestPlan(kind, None, None, MISSING, MISSING))
+        if operator in (Operator.EQ, Operator.IN):
+            return _joined(OR, [self.interval(column, kind, o, o) for o in dict.fromkeys(operands)])
+        if operator in (Operator.NE, Operator.NOT_IN):
+            return self.unequal(column, kind, tuple(dict.fromkeys(operands)))
+        if kind is Kind.STRING:
+            return self.textual(column, operator, operands)
+        first, last = operands[0], operands[-1]
+        if operator is Operator.BETWEEN:
+            return self.interval(column, kind, first, last)
+        if operator is Operator.NOT_BETWEEN:
+            outside = [
+                self.interval(column, kind, None, first, strict=True),
+                self.interval(column, kind, last, None, strict=True),
+            ]
+            return _joined(OR, outside)
+        strict = operator in (Operator.LT, Operator.GT)
+        if operator in (Operator.LT, Operator.LE):
+            return self.interval(column, kind, None, first, strict=strict)
+        return self.interval(column, kind, first, None, strict=strict)
+
+    def unequal(self, column: int, kind: Kind, operands: tuple[Operand, ...]) -> _Node:
+        """Unlike each of these, and there."""
+        if not operands:
+            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
+        if kind is Kind.STRING:
+            return _joined(AND, [self.text(column, Operator.EQ, o, False) for o in operands])
+        sides: list[_Node] = []
+        for operand in operands:
+            either: list[_Node] = [
+                self.interval(column, kind, None, operand, strict=True),
+                self.interval(column, kind, operand, None, strict=True),
+            ]
+            if kind is Kind.FLOAT64:
+                either.append(_Leaf(column, TestPlan(kind, None, None, NAN_KEY, NAN_KEY)))
+            sides.append(_joined(OR, either))
+        return _joined(AND, sides)
+
+    def textual(self, column: int, operator: Operator, operands: tuple[Operand, ...]) -> _Node:
+        if operator is Operator.BETWEEN:
+            ends = (Operator.GE, operands[0]), (Operator.LE, operands[1])
+            return _joined(AND, [self.text(column, o, operand, True) for o, operand in ends])
+        if operator is Operator.NOT_BETWEEN:
+            ends = (Operator.LT, operands[0]), (Operator.GT, operands[1])
+            return _joined(OR, [self.text(column, o, operand, True) for o, operand in ends])
+        plain, expected = _TEXTUAL.get(operator, (operator, True))
+        return self.text(column, plain, operands[0], expected)
+
+    def interval(
+        self, column: int, kind: Kind, low: Operand | None, high: Operand | None, *, strict: bool = False
+    ) -> _Node:
+        lower = None if low is None else Side(self.number(low, kind), strict)
+        upper = None if high is None else Side(self.number(high, kind), strict)
+        return _Leaf(column, TestPlan(kind, lower, upper, FIRST, largest_key(kind)))
+
+    def text(self, column: int, operator: Operator, operand: Operand, expected: bool) -> _Node:
+        return _Leaf(column, TextPlan(operator, self.number(operand, Kind.STRING), expected))
+
+    def number(self, operand: Operand, kind: Kind) -> int:
+        """The number of a structure's operand: its variables are called 1, 2, ..."""
+        assert isinstance(operand, Variable)
+        number = int(operand.name) - 1
+        self.kinds[number] = kind
+        return number
+
+
+def _joined(operator: int, children: list[_Node]) -> _Node:
+    """One node of these children, those of its own kind drawn in."""
+    flat: list[_Node] = []
+    for child in children:
+        if isinstance(child, _Inner) and child.operator == operator:
+            flat.extend(child.children)
+        else:
+            flat.append(child)
+    return flat[0] if len(flat) == 1 else _Inner(operator, tuple(flat))
+
+
+def _paired(children: list[_Node]) -> list[_Node]:
+    """Parts of a conjunction, a lower and an upper bound of one attribute joined in one interval."""
+    paired: list[_Node] = []
+    waiting: dict[tuple[int, bool], int] = {}
+    for child in children:
+        plan = child.plan if isinstance(child, _Leaf) else None
+        if isinstance(plan, TestPlan) and (plan.lower is None) != (plan.upper is None):
+            assert isinstance(child, _Leaf)
+            at = waiting.pop((child.column, plan.lower is None), None)
+            if at is not None:
+                other = paired[at]
+                assert isinstance(other, _Leaf)
+                assert isinstance(other.plan, TestPlan)
+                lower, upper = plan.lower or other.plan.lower, plan.upper or other.plan.upper
+                paired[at] = _Leaf(child.column, TestPlan(plan.kind, lower, upper, plan.low, plan.high))
+                continue
+            waiting.setdefault((child.column, plan.lower is not None), len(paired))
+        paired.append(child)
+    return paired

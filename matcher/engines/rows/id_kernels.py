@@ -1,0 +1,125 @@
+"""Kernels of the map from subscription ids to rows: open addressing over row numbers, ids compared where
+they lie.
+
+    places [ -1 | 7 | 3 | -1 | 12 ... ]    a row number, or -1; the size is a power of two, at most half
+    of it taken
+    ids    [ id of row 0, id of row 1, ...]
+
+Four to eight bytes per subscription on top of the ids. Removal moves later entries back, so there are no
+tombstones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int32, int64
+
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
+
+FREE = np.int32(-1)
+NONE, UNORDERED = -1, -2
+FETCHED = 16
+"""How many ids early the lines of one are fetched."""
+MULTIPLIER = np.int64(-7046029254386353131)
+
+
+@inlined
+def home(subscription_id, mask):  # type: ignore[no-untyped-def]
+    h = np.int64(subscription_id) * MULTIPLIER
+    return (h ^ (h >> 29) ^ (h >> 47)) & mask
+
+
+@kernel(frozen(int32), frozen(int64), int64)
+def find_row(places, ids, wanted):  # type: ignore[no-untyped-def]
+    """The row of one id, -1 if it is unknown."""
+    mask = np.int64(places.size - 1)
+    place = home(wanted, mask)
+    while places[place] != FREE and ids[places[place]] != wanted:
+        place = (place + 1) & mask
+    return places[place]
+
+
+@kernel(frozen(int32), frozen(int64), frozen(int64), array(int64))
+def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
+    """The row of every id, -1 for unknown ones; returns how many are known."""
+    mask = np.int64(places.size - 1)
+    known = 0
+    for i in range(wanted.size):
+        if i + FETCHED < wanted.size:
+            prefetch(places, home(wanted[i + FETCHED], mask))
+            prefetch(ids, max(np.int64(places[home(wanted[i + FETCHED // 2], mask)]), 0))
+        place = home(wanted[i], mask)
+        while places[place] != FREE and ids[places[place]] != wanted[i]:
+            place = (place + 1) & mask
+        out[i] = places[place]
+        if out[i] >= 0:
+            known += 1
+    return known
+
+
+@kernel(frozen(int32), frozen(int64), frozen(int64))
+def first_known(places, ids, wanted):  # type: ignore[no-untyped-def]
+    """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
+    mask = np.int64(places.size - 1)
+    for i in range(wanted.size):
+        if i and wanted[i] <= wanted[i - 1]:
+            return np.int64(UNORDERED)
+        place = home(wanted[i], mask)
+        while places[place] != FREE:
+            if ids[places[place]] == wanted[i]:
+                return np.int64(i)
+            place = (place + 1) & mask
+    return np.int64(NONE)
+
+
+@kernel(array(int32), frozen(int64), frozen(int64))
+def enter_rows(places, ids, rows):  # type: ignore[no-untyped-def]
+    """Enter rows whose ids are set; returns the position of the first whose id is taken, or the number of
+    rows.
+    """
+    mask = np.int64(places.size - 1)
+    for i in range(rows.size):
+        wanted = ids[rows[i]]
+        place = home(wanted, mask)
+        while places[place] != FREE:
+            if ids[places[place]] == wanted:
+                return i
+            place = (place + 1) & mask
+        places[place] = rows[i]
+    return rows.size
+
+
+@kernel(array(int32), frozen(int64), frozen(int64))
+def leave_rows(places, ids, rows):  # type: ignore[no-untyped-def]
+    """Take out rows that were entered, and close the gaps."""
+    mask = np.int64(places.size - 1)
+    for i in range(rows.size):
+        place = home(ids[rows[i]], mask)
+        while places[place] != rows[i]:
+            place = (place + 1) & mask
+        gap = place
+        while True:
+            place = (place + 1) & mask
+            row = places[place]
+            if row == FREE:
+                break
+            # the entry may move into the gap unless its home lies between the gap and where it is
+            if ((place - home(ids[row], mask)) & mask) >= ((place - gap) & mask):
+                places[gap] = row
+                gap = place
+        places[gap] = FREE
+    return 0
+
+
+@kernel(frozen(int32), array(int32), frozen(int64))
+def rehash_rows(old, places, ids):  # type: ignore[no-untyped-def]
+    """Enter all rows of an old table into a new, empty one."""
+    mask = np.int64(places.size - 1)
+    for i in range(old.size):
+        row = old[i]
+        if row != FREE:
+            place = home(ids[row], mask)
+            while places[place] != FREE:
+                place = (place + 1) & mask
+            places[place] = row
+    return 0

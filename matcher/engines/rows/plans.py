@@ -1,0 +1,121 @@
+"""The plans of an engine by number, shared by all subscriptions of one structure, kept while there are
+any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import Operand, Variable
+from covey.matcher.expressions.values import Family
+from covey.matcher.filters.filter import Filter
+
+Write = tuple[int, int, Variable, Kind, bool]
+"""A bound written in place: box, part of the row (odd for a low end), operand, kind, strict."""
+
+Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
+"""What the values of some variables are, and what they write; plans that write the same share it."""
+
+_SHARED = 1 << 12
+"""Writes that are kept to be shared."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """A plan and its subscriptions. `operands` are those of the filter that it was made for."""
+
+    plan: Plan
+    key: PlanKey
+    operands: tuple[Operand, ...]
+    users: int = 0
+    writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
+
+    def in_place(self, values: Mapping[str, object]) -> Writes | None:
+        """What values of these variables write in place; None where a row moves, or a variable is unknown."""
+        names = tuple(values)
+        if names not in self.writes:
+            changed = self.plan.operands_of(set(names))
+            known = all(self.plan.filter.family(name) is not None for name in names)
+            still = known and not any(moves(box, changed) for box in self.plan.boxes)
+            self.writes[names] = _same(writes_of(self.plan, names)) if still else None
+        return self.writes[names]
+
+
+class Plans:
+    """Plans by number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[PlanKey, int] = {}
+        self._shared: list[Shared | None] = []
+        self._free: list[int] = []
+
+    def __getitem__(self, number: int) -> Shared:
+        found = self._shared[number]
+        assert found is not None
+        return found
+
+    def __len__(self) -> int:
+        """One more than the highest number."""
+        return len(self._shared)
+
+    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]] | None:
+        """The number of a filter's plan and its operands; None where it has no boxes."""
+        key, operands = plan_key(filter)
+        number = self._numbers.get(key)
+        if number is None:
+            made = make_plan(filter, key)
+            if made is None:
+                return None
+            number = self._enter(Shared(made[0], key, made[1]))
+        return number, operands or self[number].operands
+
+    def _enter(self, shared: Shared) -> int:
+        number = self._free.pop() if self._free else len(self._shared)
+        if number == len(self._shared):
+            self._shared.append(None)
+        self._shared[number] = shared
+        self._numbers[shared.key] = number
+        return number
+
+    def release(self, number: int, users: int) -> None:
+        """So many subscriptions of a plan are gone."""
+        shared = self[number]
+        shared.users -= users
+        if shared.users == 0:
+            del self._numbers[shared.key]
+            self._shared[number] = None
+            self._free.append(number)
+
+
+@lru_cache(_SHARED)
+def _same(writes: Writes) -> Writes:
+    """The one object for equal writes, by which they are recognised."""
+    return writes
+
+
+def moves(plan: BoxPlan, changed: frozenset[int]) -> bool:
+    """Whether new values of these operands change which columns a row tests."""
+    return any(text.operand in changed for text in plan.texts)
+
+
+def writes_of(plan: Plan, names: Collection[str]) -> Writes:
+    """What values of these variables write in the boxes whose rows stay."""
+    families = tuple([plan.filter.family(name) for name in names])
+    changed = plan.operands_of(set(names))
+    return families, tuple(_changes(plan, changed))
+
+
+def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
+    for box, box_plan in enumerate(plan.boxes):
+        if moves(box_plan, changed):
+            continue
+        for t, test in enumerate(box_plan.tests):
+            for side, part in ((test.lower, 1 + 2 * t), (test.upper, 2 + 2 * t)):
+                if side is not None and side.operand in changed:
+                    variable = plan.variables[side.operand]
+                    assert variable is not None
+                    yield box, part, variable, test.kind, side.strict

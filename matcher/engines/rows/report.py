@@ -1,0 +1,72 @@
+"""What people see of an engine of rows: why a subscription matches an event or not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from covey.matcher.compile.plan import Plan
+from covey.matcher.encoding.columns import Columns
+from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, Keys
+from covey.matcher.engines.rows.rows import Rows
+from covey.matcher.events.event_type import Kind
+
+
+def explain_rows(store: Rows, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
+    """For every box of a subscription, each test with the interval it wants, the event's value and the
+    outcome.
+    """
+    if not plan.boxes:
+        return ["  its predicates contradict each other: it matches nothing"]
+    lines = []
+    for box, box_plan in enumerate(plan.boxes):
+        row = np.array([first + box], dtype=np.int64)
+        lows, highs = store.read(row, box_plan.size)
+        tested = store.signature_columns(int(store.signatures_of(row)[0]))
+        lines.append(f"  conjunction {box + 1} of {len(plan.boxes)}:")
+        for t, column in enumerate(tested):
+            lines.append(_line(columns, column, int(lows[t, 0]), int(highs[t, 0]), int(keys[column])))
+        if not tested:
+            lines.append("    nothing to test: it matches every event")
+    return lines
+
+
+def _line(columns: Columns, column: int, low: int, high: int, key: int) -> str:
+    passed = low <= key <= high
+    kind = Kind.BOOL if columns.is_derived(column) else columns.event_type.kinds[column]
+    wanted = _interval(columns, kind, low, high)
+    found = "missing" if key == MISSING else show_key(columns, kind, key)
+    return f"    {'yes' if passed else 'no ':3} {columns.describe(column)}: wants {wanted}, event has {found}"
+
+
+def _interval(columns: Columns, kind: Kind, low: int, high: int) -> str:
+    if low == high == MISSING:
+        return "it missing"
+    if low > high:
+        return "what no value is"
+    if low == high:
+        return show_key(columns, kind, low)
+    bounded_low = low > FIRST
+    bounded_high = high < (INFINITY_KEY if kind is Kind.FLOAT64 else LAST)
+    if bounded_low and bounded_high:
+        return f"{show_key(columns, kind, low)} to {show_key(columns, kind, high)}"
+    if bounded_low:
+        return f"at least {show_key(columns, kind, low)}"
+    return f"at most {show_key(columns, kind, high)}" if bounded_high else "any value"
+
+
+def show_key(columns: Columns, kind: Kind, key: int) -> str:
+    """A key as the value it stands for."""
+    if kind is Kind.FLOAT64:
+        if key == NAN_KEY:
+            return "NaN"
+        return repr(float(np.int64(key if key >= 0 else key ^ INT64_MAX).view(np.float64)))
+    if kind is Kind.BOOL:
+        return "true" if key else "false"
+    if kind is Kind.TIMESTAMP:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=key)).isoformat()
+    if kind is Kind.STRING:
+        name = columns.strings.name(key)
+        return "a string that no filter names" if name is None else repr(name)
+    return str(key)

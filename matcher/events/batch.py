@@ -1,0 +1,543 @@
+"""Batches of events: an Arrow record batch, its publisher, and the sequence number of each event.
+
+Invariants: the columns are exactly `event_type.arrow_schema`, their contents are valid (UTF-8 included), and
+event i has the identity (publisher, sequences()[i]). A batch never changes; passing one on re-uses the bytes
+it arrived in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from covey.matcher.errors import EventError
+from covey.matcher.events.event_type import EventType, Kind
+
+_MAX_OFFSET = 2**32 - 1
+_MALFORMED = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, IndexError, TypeError)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.STRING: 4, Kind.BOOL: 1}
+
+
+class EventBatch:
+    """Events of one type from one publisher, in columns.
+
+    `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
+    each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
+    the epoch. The constructor trusts its arguments: use `from_pylist`, `from_arrow` or `deserialize`.
+    """
+
+    __slots__ = (
+        "_count",
+        "_serialized",
+        "event_type",
+        "first_sequence",
+        "ingress_ns",
+        "publisher",
+        "record_batch",
+        "sequence_offsets",
+    )
+
+    def __init__(
+        self,
+        event_type: EventType,
+        record_batch: pa.RecordBatch,
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        sequence_offsets: npt.NDArray[np.uint32] | None = None,
+        ingress_ns: int = 0,
+        serialized: bytes | None = None,
+    ) -> None:
+        self.event_type = event_type
+        self.record_batch = record_batch
+        self._count: int = record_batch.num_rows
+        self.publisher = publisher
+        self.first_sequence = first_sequence
+        self.sequence_offsets = sequence_offsets
+        self.ingress_ns = ingress_ns
+        self._serialized = serialized
+
+    # --- making one -------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pylist(
+        cls,
+        event_type: EventType,
+        rows: Sequence[Mapping[str, object]],
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        ingress_ns: int = 0,
+    ) -> EventBatch:
+        """A batch of events given as mappings from attribute to value; a missing key means None: absent.
+
+        Timestamps are datetimes (UTC where they name no zone) or ISO 8601 strings. Raises `EventError`
+        naming the event (counted from 0), the attribute and the value.
+        """
+        rows = rows if isinstance(rows, list) else list(rows)
+        _check_keys(event_type, rows)
+        arrays = [
+            _array([row.get(name) for row in rows], event_type, name, kind)
+            for name, kind in event_type.attributes.items()
+        ]
+        records = pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+        return cls(
+            event_type, records, publisher=publisher, first_sequence=first_sequence, ingress_ns=ingress_ns
+        )
+
+    @classmethod
+    def from_arrow(
+        cls,
+        event_type: EventType,
+        records: pa.RecordBatch | pa.Table,
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        sequence_offsets: npt.NDArray[np.uint32] | None = None,
+        ingress_ns: int = 0,
+    ) -> EventBatch:
+        """A batch from Arrow columns in any order; absent columns become null, narrower types are widened.
+
+        Zero-copy where the schema already is `event_type.arrow_schema`. Raises `EventError` naming the column
+        that is unknown, of another kind, or holds a value that its attribute cannot hold exactly.
+        """
+        if isinstance(records, pa.Table):
+            records = _one_batch(records)
+        if not isinstance(records, pa.RecordBatch):
+            raise EventError(
+                f"{event_type.name}: expected an Arrow record batch or table, got {type(records).__name__}"
+            )
+        if not records.schema.equals(event_type.arrow_schema):
+            records = _conform(event_type, records)
+        try:
+            records.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise EventError(f"{event_type.name}: invalid Arrow data: {error}") from None
+        _check_timestamps(event_type, records)
+        _check_offsets(sequence_offsets, records.num_rows)
+        return cls(
+            event_type,
+            records,
+            publisher=publisher,
+            first_sequence=first_sequence,
+            sequence_offsets=sequence_offsets,
+            ingress_ns=ingress_ns,
+        )
+
+    @classmethod
+    def deserialize(
+        cls,
+        event_type: EventType,
+        buffer: bytes,
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        sequence_offsets: npt.NDArray[np.uint32] | None = None,
+        ingress_ns: int = 0,
+        checked: bool = False,
+    ) -> EventBatch:
+        """A batch from the bytes that `serialized` gave, zero-copy and checked whole.
+
+        `checked` says that some broker has looked at the values already: then only what keeps memory safe is
+        checked again. `EventError` for bytes that are no record batch of this type, whatever they are.
+        """
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(buffer))
+            if message.type != "record batch":
+                raise EventError(
+                    f"{event_type.name}: expected an Arrow record batch message, got {message.type}"
+                )
+            records = pa.ipc.read_record_batch(message, event_type.arrow_schema)
+            records.validate(full=True)
+        except EventError:
+            raise
+        except _MALFORMED as error:
+            raise EventError(f"{event_type.name}: malformed record batch: {error}") from None
+        if not checked:
+            _check_timestamps(event_type, records)
+        _check_offsets(sequence_offsets, records.num_rows)
+        serialized = buffer if isinstance(buffer, bytes) else None
+        return cls(
+            event_type,
+            records,
+            publisher=publisher,
+            first_sequence=first_sequence,
+            sequence_offsets=sequence_offsets,
+            ingress_ns=ingress_ns,
+            serialized=serialized,
+        )
+
+    @classmethod
+    def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
+        """The events of several batches of one type and publisher, in order; ingress is the earliest.
+
+        Raises `EventError` when type or publisher differ, or sequence numbers lie more than 2**32 - 1 apart.
+        """
+        if not batches:
+            raise EventError("concat of no batches: expected at least one")
+        first = batches[0]
+        if len(batches) == 1:
+            return first
+        for other in batches:
+            if other.event_type != first.event_type or other.publisher != first.publisher:
+                raise EventError(
+                    f"concat of {first.event_type.name} from {first.publisher!r} and {other.event_type.name} "
+                    f"from {other.publisher!r}: expected one type and one publisher"
+                )
+        records = _one_batch(pa.Table.from_batches([b.record_batch for b in batches]))
+        sequences = np.concatenate([b.sequences() for b in batches])
+        start = int(sequences.min()) if len(sequences) else first.first_sequence
+        offsets: npt.NDArray[np.uint32] | None = None
+        if not np.array_equal(sequences, np.arange(start, start + len(sequences))):
+            relative = sequences - start
+            if int(relative.max()) > _MAX_OFFSET:
+                raise EventError(
+                    f"concat of {first.event_type.name}: sequence numbers {start} and {int(sequences.max())} "
+                    "are more than 2**32 - 1 apart"
+                )
+            offsets = relative.astype(np.uint32)
+        return cls(
+            first.event_type,
+            records,
+            publisher=first.publisher,
+            first_sequence=start,
+            sequence_offsets=offsets,
+            ingress_ns=min(b.ingress_ns for b in batches),
+        )
+
+    # --- parts of one -----------------------------------------------------------------------------
+
+    def take(self, indices: npt.ArrayLike) -> EventBatch:
+        """The events at these positions, in that order."""
+        wanted = np.asarray(indices, dtype=np.int64)
+        count = self.record_batch.num_rows
+        if len(wanted) == count and (count == 0 or _is_run(wanted, 0)):
+            return self
+        if len(wanted) and _is_run(wanted, int(wanted[0])):
+            return self.slice(int(wanted[0]), len(wanted))
+        offsets = wanted.astype(np.uint32) if self.sequence_offsets is None else self.sequence_offsets[wanted]
+        return self._with(self.record_batch.take(pa.array(wanted)), self.first_sequence, offsets)
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> EventBatch:
+        """The events where `mask`, one bool per event, is true."""
+        return self.take(np.flatnonzero(mask))
+
+    def slice(self, start: int, length: int | None = None) -> EventBatch:
+        """`length` events from position `start` on (all that follow, by default), zero-copy."""
+        count = self.record_batch.num_rows
+        start = min(max(start, 0), count)
+        length = count - start if length is None else min(max(length, 0), count - start)
+        if start == 0 and length == count:
+            return self
+        records = self.record_batch.slice(start, length)
+        if self.sequence_offsets is None:
+            return self._with(records, self.first_sequence + start, None)
+        return self._with(records, self.first_sequence, self.sequence_offsets[start : start + length])
+
+    def _with(
+        self, records: pa.RecordBatch, first_sequence: int, offsets: npt.NDArray[np.uint32] | None
+    ) -> EventBatch:
+        return EventBatch(
+            self.event_type,
+            records,
+            publisher=self.publisher,
+            first_sequence=first_sequence,
+            sequence_offsets=offsets,
+            ingress_ns=self.ingress_ns,
+        )
+
+    def stamped(
+        self,
+        *,
+        publisher: str | None = None,
+        first_sequence: int | None = None,
+        ingress_ns: int | None = None,
+    ) -> EventBatch:
+        """The same events under another publisher, first sequence number or ingress time, bytes kept."""
+        return EventBatch(
+            self.event_type,
+            self.record_batch,
+            publisher=self.publisher if publisher is None else publisher,
+            first_sequence=self.first_sequence if first_sequence is None else first_sequence,
+            sequence_offsets=self.sequence_offsets,
+            ingress_ns=self.ingress_ns if ingress_ns is None else ingress_ns,
+            serialized=self._serialized,
+        )
+
+    # --- looking at one ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._count
+
+    def sequences(self) -> npt.NDArray[np.int64]:
+        """The sequence number of every event, int64[n_events]."""
+        if self.sequence_offsets is None:
+            return np.arange(self.first_sequence, self.first_sequence + len(self), dtype=np.int64)
+        return self.sequence_offsets.astype(np.int64) + self.first_sequence
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The events as dicts with every attribute; absent ones are None, timestamps are datetimes in UTC."""
+        columns = [
+            [None if v is None else _datetime(v) for v in column.cast(pa.int64()).to_pylist()]
+            if kind is Kind.TIMESTAMP
+            else column.to_pylist()
+            for column, kind in zip(self.record_batch.columns, self.event_type.kinds, strict=True)
+        ]
+        names = self.event_type.names
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_pylist())
+
+    def serialized(self) -> bytes:
+        """The Arrow IPC record batch message (without schema); made once, or what the batch arrived in."""
+        if self._serialized is None:
+            self._serialized = self.record_batch.serialize().to_pybytes()
+        return self._serialized
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the serialised form in bytes, without making it."""
+        if self._serialized is not None:
+            return len(self._serialized)
+        return int(pa.ipc.get_record_batch_size(self.record_batch))
+
+    def event_bytes(self) -> npt.NDArray[np.int64]:
+        """The size of every event in bytes, int64[n_events]: values at fixed width, strings as UTF-8."""
+        total = np.full(len(self), sum(_FIXED_BYTES[k] for k in self.event_type.kinds), dtype=np.int64)
+        for column, kind in zip(self.record_batch.columns, self.event_type.kinds, strict=True):
+            if kind is Kind.STRING:
+                total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        return total
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EventBatch):
+            return NotImplemented
+        return (
+            self.event_type == other.event_type
+            and self.publisher == other.publisher
+            and self.ingress_ns == other.ingress_ns
+            and np.array_equal(self.sequences(), other.sequences())
+            and bool(self.record_batch.equals(other.record_batch))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"EventBatch({self.event_type.name}, {len(self)} events from {self.publisher!r}, "
+            f"first sequence {self.first_sequence})"
+        )
+
+
+# --- from Python values ---------------------------------------------------------------------------
+
+_ACCEPTED: dict[Kind, tuple[type, ...]] = {
+    Kind.INT64: (int, np.integer),
+    Kind.FLOAT64: (float, int, np.floating, np.integer),
+    Kind.STRING: (str,),
+    Kind.BOOL: (bool, np.bool_),
+    Kind.TIMESTAMP: (datetime, str, np.datetime64),
+}
+_EXPECTED = {
+    Kind.INT64: "an integer of 64 bits",
+    Kind.FLOAT64: "a number that a float64 holds exactly",
+    Kind.STRING: "a string of valid Unicode",
+    Kind.BOOL: "true or false",
+    Kind.TIMESTAMP: "a datetime or an ISO 8601 string, in the years 1 to 9999",
+}
+
+
+def _check_keys(event_type: EventType, rows: list[Mapping[str, object]]) -> None:
+    try:
+        keys = set(chain.from_iterable(rows))
+    except TypeError:
+        keys = {""}
+    if keys <= event_type.attributes.keys() and all(issubclass(t, Mapping) for t in set(map(type, rows))):
+        return
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise EventError(
+                f"event {position} of {event_type.name}: expected a mapping from attribute to value, "
+                f"got {type(row).__name__}"
+            )
+        for key in row:
+            if key not in event_type.attributes:
+                raise EventError(
+                    f"event {position} of {event_type.name}: unknown attribute {key!r} (value {row[key]!r}), "
+                    f"expected one of {', '.join(event_type.names)}"
+                )
+
+
+def _array(values: list[object], event_type: EventType, name: str, kind: Kind) -> pa.Array:
+    kinds_met = set(map(type, values))
+    kinds_met.discard(type(None))
+    accepted = _ACCEPTED[kind]
+    plain = all(issubclass(t, accepted) for t in kinds_met)
+    if kind is not Kind.BOOL:
+        plain = plain and bool not in kinds_met
+    if kind is Kind.TIMESTAMP and plain and kinds_met - {datetime}:
+        values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
+    if plain:
+        try:
+            return pa.array(values, type=kind.arrow, from_pandas=False)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            pass
+    for position, value in enumerate(values):
+        _check_value(value, event_type, name, kind, position)
+    return pa.array(values, type=kind.arrow, from_pandas=False)
+
+
+def _check_value(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)):
+        try:
+            pa.array([value], type=kind.arrow, from_pandas=False)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            pass
+        else:
+            return
+    raise _value_error(value, event_type, name, kind, position)
+
+
+def _value_error(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> EventError:
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return EventError(
+        f"event {position} of {event_type.name}: attribute {name} is {kind}, got {shown} "
+        f"({type(value).__name__}); expected {_EXPECTED[kind]}"
+    )
+
+
+def _timestamp_us(value: object, event_type: EventType, name: str, position: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, np.datetime64):
+            exact = value.astype("datetime64[us]")
+            if exact != value or np.isnat(exact):
+                raise ValueError("finer than a microsecond")
+            microseconds = int(exact.astype(np.int64))
+            if not _FIRST_US <= microseconds <= _LAST_US:
+                raise ValueError("out of range")
+            return microseconds
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        assert isinstance(moment, datetime)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return (moment - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
+        raise _value_error(value, event_type, name, Kind.TIMESTAMP, position) from None
+
+
+def _datetime(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+# --- from Arrow -----------------------------------------------------------------------------------
+
+
+def _lossless(found: pa.DataType, kind: Kind) -> bool:
+    """Whether every value of an Arrow type has one of this kind, range aside (the cast checks that)."""
+    is_ = pa.types
+    if is_.is_null(found):
+        return True
+    if is_.is_dictionary(found):
+        return _lossless(found.value_type, kind)
+    if kind is Kind.INT64:
+        return bool(is_.is_integer(found))
+    if kind is Kind.FLOAT64:
+        return bool(is_.is_floating(found) or is_.is_integer(found))
+    if kind is Kind.STRING:
+        return bool(is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found))
+    if kind is Kind.BOOL:
+        return bool(is_.is_boolean(found))
+    return bool(is_.is_timestamp(found) or is_.is_date(found))
+
+
+def _conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:
+    names = records.schema.names
+    for column in names:
+        if column not in event_type.attributes:
+            raise EventError(
+                f"{event_type.name}: unknown column {column!r}, expected only {', '.join(event_type.names)}"
+            )
+        if names.count(column) > 1:
+            raise EventError(
+                f"{event_type.name}: column {column!r} appears {names.count(column)} times, expected once"
+            )
+    arrays = []
+    for name, kind in event_type.attributes.items():
+        if name not in names:
+            arrays.append(pa.nulls(records.num_rows, type=kind.arrow))
+            continue
+        array = records.column(name)
+        if array.type != kind.arrow:
+            if not _lossless(array.type, kind):
+                raise EventError(
+                    f"{event_type.name}: column {name!r} has Arrow type {array.type}, expected {kind.arrow} "
+                    "or a type that widens to it without loss"
+                )
+            try:
+                if kind is Kind.TIMESTAMP and pa.types.is_date(array.type):
+                    array = array.cast(pa.timestamp("us"))
+                array = array.cast(kind.arrow)
+            except pa.ArrowException as error:
+                raise EventError(f"{event_type.name}: column {name!r} does not fit {kind}: {error}") from None
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    raise EventError(
+        f"a table of {table.num_rows} rows does not fit one batch: expected fewer events at a time"
+    )
+
+
+def _check_timestamps(event_type: EventType, records: pa.RecordBatch) -> None:
+    """Every timestamp must be a datetime; int64 microseconds reach 290,000 years further."""
+    for name, kind in event_type.attributes.items():
+        if kind is not Kind.TIMESTAMP or records.num_rows == 0:
+            continue
+        column = records.column(name)
+        raw = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column)]
+        if raw.min() >= _FIRST_US and raw.max() <= _LAST_US:
+            continue
+        extremes = pc.min_max(column.cast(pa.int64()))  # again, without what stands under nulls
+        low, high = extremes["min"].as_py(), extremes["max"].as_py()
+        if low is not None and (low < _FIRST_US or high > _LAST_US):
+            raise EventError(
+                f"{event_type.name}: column {name!r} holds {low if low < _FIRST_US else high} microseconds "
+                "since 1970, expected a timestamp in the years 1 to 9999"
+            )
+
+
+def _check_offsets(offsets: npt.NDArray[np.uint32] | None, count: int) -> None:
+    if offsets is not None and (offsets.dtype != np.uint32 or offsets.shape != (count,)):
+        raise EventError(
+            f"sequence offsets of type {offsets.dtype} and shape {offsets.shape}: "
+            f"expected uint32 of shape ({count},)"
+        )
+
+
+def _is_run(indices: npt.NDArray[np.int64], start: int) -> bool:
+    return int(indices[-1]) - start == len(indices) - 1 and bool(
+        np.array_equal(indices, np.arange(start, start + len(indices)))
+    )

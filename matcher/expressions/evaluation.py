@@ -1,0 +1,81 @@
+"""The truth of an expression for one event: straight evaluation, by the rules that stand in `filter.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from covey.matcher.errors import EventError
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import And, Expression, Operator, Or, Scalar
+from covey.matcher.expressions.values import FAMILY, coerce, evaluate
+
+# Python compares int with float exactly, strings by code point, and NaN with nothing: the rules are its own.
+_PASSES: dict[Operator, Callable[[Any, list[Any]], bool]] = {
+    Operator.EQ: lambda value, given: bool(value == given[0]),
+    Operator.NE: lambda value, given: bool(value != given[0]),
+    Operator.LT: lambda value, given: bool(value < given[0]),
+    Operator.LE: lambda value, given: bool(value <= given[0]),
+    Operator.GT: lambda value, given: bool(value > given[0]),
+    Operator.GE: lambda value, given: bool(value >= given[0]),
+    Operator.IN: lambda value, given: value in given,
+    Operator.NOT_IN: lambda value, given: value not in given,
+    Operator.BETWEEN: lambda value, given: bool(given[0] <= value <= given[1]),
+    Operator.NOT_BETWEEN: lambda value, given: bool(value < given[0] or value > given[1]),
+    Operator.PREFIX: lambda value, given: value.startswith(given[0]),
+    Operator.NOT_PREFIX: lambda value, given: not value.startswith(given[0]),
+    Operator.SUFFIX: lambda value, given: value.endswith(given[0]),
+    Operator.NOT_SUFFIX: lambda value, given: not value.endswith(given[0]),
+    Operator.CONTAINS: lambda value, given: given[0] in value,
+    Operator.NOT_CONTAINS: lambda value, given: given[0] not in value,
+    Operator.EXISTS: lambda value, given: True,
+    Operator.NOT_EXISTS: lambda value, given: False,
+}
+
+
+def passes(operator: Operator, value: Scalar, operands: list[Scalar]) -> bool:
+    """Does a value that is there satisfy the operator? The value may be NaN, an operand never is."""
+    return _PASSES[operator](value, operands)
+
+
+def event_value(kind: Kind, attribute: str, value: object) -> Scalar | None:
+    """An event's value of an attribute in its inner form, NaN allowed; None when missing.
+
+    `EventError` names the attribute and the value when it is of another kind.
+    """
+    if value is None:
+        return None
+    if kind is Kind.FLOAT64 and isinstance(value, float):
+        return float(value)
+    try:
+        found = coerce(FAMILY[kind], value)
+    except ValueError as error:
+        raise EventError(f"attribute {attribute}: value {value!r}, {error}") from None
+    if kind is Kind.INT64 and not isinstance(found, int):
+        raise EventError(f"attribute {attribute}: value {value!r}, expected an integer")
+    return found
+
+
+def holds(
+    expression: Expression,
+    kinds: Mapping[str, Kind],
+    event: Mapping[str, object],
+    values: Mapping[str, Scalar],
+) -> bool:
+    """Is a checked expression true for this event? `values` are checked and give every variable."""
+    if isinstance(expression, And):
+        for part in expression.parts:  # noqa: SIM110 (saves stack)
+            if not holds(part, kinds, event, values):
+                return False
+        return True
+    if isinstance(expression, Or):
+        for part in expression.parts:  # noqa: SIM110 (saves stack)
+            if holds(part, kinds, event, values):
+                return True
+        return False
+    kind = kinds[expression.attribute]
+    value = event_value(kind, expression.attribute, event.get(expression.attribute))
+    if value is None:
+        return expression.operator is Operator.NOT_EXISTS
+    operands = [evaluate(operand, values, kind) for operand in expression.operands]
+    return passes(expression.operator, value, operands)

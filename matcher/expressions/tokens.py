@@ -1,0 +1,125 @@
+"""The tokens of the filter language, read one at a time.
+
+Invariant: `next` is the token that has not been taken yet; nothing beyond it has been looked at, so the
+leftmost error of a text is the one that is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from covey.matcher.errors import FilterSyntaxError
+from covey.matcher.expressions.values import INT64_MAX
+
+TEXT_LIMIT = 2**20
+"""The longest text of a filter, in characters."""
+
+_SPACE = re.compile(r"\s*")
+_TOKEN = re.compile(
+    r"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | (?P<WORD>[A-Za-z_][A-Za-z0-9_]*)
+      | \$(?P<VARIABLE>[A-Za-z0-9_]+)
+      | (?P<STRING>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
+      | (?P<SYMBOL>==|!=|<=|>=|&&|\|\||[<>!=(),*+\-&|])""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
+
+
+class Sort(Enum):
+    NUMBER = auto()
+    WORD = auto()
+    VARIABLE = auto()
+    STRING = auto()
+    SYMBOL = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: of a string its value, of a variable its name without the $, else the text as it stands."""
+
+    sort: Sort
+    text: str
+    column: int
+    number: int | float = 0
+
+    def is_symbol(self, text: str) -> bool:
+        return self.sort is Sort.SYMBOL and self.text == text
+
+
+class Tokens:
+    """The tokens of a text: `next` looks, `take` advances. `FilterSyntaxError` where the text is no token."""
+
+    __slots__ = ("_position", "_text", "next", "previous")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self.previous: Token | None = None
+        self.next = self._read()
+
+    def take(self) -> Token:
+        self.previous = self.next
+        if self.next.sort is not Sort.END:
+            self.next = self._read()
+        return self.previous
+
+    def error(self, message: str, column: int) -> FilterSyntaxError:
+        return FilterSyntaxError(message, self._text, column)
+
+    def _read(self) -> Token:
+        text = self._text
+        space = _SPACE.match(text, self._position)
+        column = space.end() if space else self._position
+        if column == len(text):
+            return Token(Sort.END, "", column)
+        match = _TOKEN.match(text, column)
+        if match is None:
+            raise self._unreadable(column)
+        self._position = match.end()
+        sort = Sort[match.lastgroup or "END"]
+        found = match[sort.name]
+        if sort is Sort.NUMBER:
+            return Token(sort, found, column, self._number(found, column))
+        return Token(sort, self._string(found, column) if sort is Sort.STRING else found, column)
+
+    def _unreadable(self, column: int) -> FilterSyntaxError:
+        character = self._text[column]
+        if character in "\"'":
+            return self.error(f"this string is never closed: expected {character}", column)
+        if character == "$":
+            return self.error("expected the name of a variable after $", column + 1)
+        return self.error(f"unexpected character {character!r}", column)
+
+    def _number(self, found: str, column: int) -> int | float:
+        if re.match(r"[A-Za-z0-9_.$]", self._text[self._position : self._position + 1]):
+            raise self.error("expected the number to end here", self._position)
+        if found.isdigit():
+            # 2**63 itself is let through for its negative; a positive one fails the check of the operand.
+            if len(found.lstrip("0")) > 19 or int(found) > INT64_MAX + 1:
+                raise self.error("expected an integer of 64 bits (1e30 is a float)", column)
+            return int(found)
+        value = float(found)
+        if value == float("inf"):
+            raise self.error("expected a number within float64 (inf is infinity)", column)
+        return value
+
+    def _string(self, found: str, column: int) -> str:
+        if "\\" not in found:
+            return found[1:-1]
+
+        def replaced(escape: re.Match[str]) -> str:
+            code = escape[1]
+            if len(code) > 1:
+                number = int(code[1:], 16)
+                if number <= 0x10FFFF:
+                    return chr(number)
+            elif code in _ESCAPED:
+                return _ESCAPED[code]
+            raise self.error(f"unknown escape {escape[0]}", column + 1 + escape.start())
+
+        return _ESCAPE.sub(replaced, found[1:-1])

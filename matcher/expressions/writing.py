@@ -1,0 +1,73 @@
+"""The canonical text of an expression, with no parenthesis that is not needed.
+
+Invariant: parsing the text against the same event type gives the same expression (tested over random ones).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Scalar,
+)
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def write(expression: Expression) -> str:
+    """The text of an expression in normal form; "true" and "false" for those without parts."""
+    if isinstance(expression, Predicate):
+        return write_predicate(expression)
+    if not expression.parts:
+        return "true" if isinstance(expression, And) else "false"
+    conjunction = isinstance(expression, And)
+    parts = []
+    for part in expression.parts:
+        text = write(part)
+        parts.append(f"({text})" if conjunction and isinstance(part, Or) else text)
+    return (" and " if conjunction else " or ").join(parts)
+
+
+def write_predicate(predicate: Predicate) -> str:
+    """The text of one predicate."""
+    attribute, operator = predicate.attribute, predicate.operator
+    if operator is Operator.EXISTS or operator is Operator.NOT_EXISTS:
+        return f"{operator}({attribute})"
+    operands = [write_operand(operand) for operand in predicate.operands]
+    if operator is Operator.IN or operator is Operator.NOT_IN:
+        return f"{attribute} {operator} ({', '.join(operands)})"
+    return f"{attribute} {operator} {' and '.join(operands)}"
+
+
+def write_operand(operand: Operand) -> str:
+    """The text of a constant, or of a variable with its scale and offset."""
+    if isinstance(operand, Constant):
+        return write_value(operand.value)
+    text = f"${operand.name}" if operand.scale == 1 else f"{operand.scale!r} * ${operand.name}"
+    if operand.offset > 0:
+        return f"{text} + {operand.offset!r}"
+    return f"{text} - {-operand.offset!r}" if operand.offset < 0 else text
+
+
+def write_value(value: Scalar) -> str:
+    """The literal of a value in its inner form."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return f'"{value.isoformat()}"'
+    if isinstance(value, str):
+        return f'"{"".join([_character(character) for character in value])}"'
+    return repr(value)
+
+
+def _character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

@@ -1,0 +1,341 @@
+"""Filters: what a subscription asks for, a boolean expression of predicates over the attributes of one type.
+
+The truth of a filter, for one event and one value of each variable:
+
+- A predicate on a missing attribute (absent, or null) is false, `!=` included; only `exists` and `not exists`
+  see absence. `not` has been pushed to the predicates, so as in SQL a missing attribute makes neither a
+  comparison nor its negation true.
+- NaN satisfies `!=`, `not in` (which is several `!=`) and `exists`, and nothing else.
+- Numbers compare exactly, int64 with 10.5 included: no integer is rounded. -0.0 equals 0.0. `between`
+  includes both ends, and is empty when they are swapped.
+- Strings compare by code point. Times compare as instants; without a zone they are UTC. Booleans know == and
+  != only.
+- An affine operand is evaluated exactly over integers, and in float64 as soon as a float takes part.
+
+Invariant: the expression is checked and in normal form (see `checking.py`), so filters of one event type are
+equal exactly when their expressions are; and the text of a filter parses to an equal filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import EllipsisType
+from typing import Any
+
+from covey.matcher.covering.boxes import Box, boxes_of
+from covey.matcher.covering.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
+from covey.matcher.covering.cutting import Getter, getter
+from covey.matcher.errors import VariableError
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.checking import Variables, check_expression
+from covey.matcher.expressions.evaluation import holds
+from covey.matcher.expressions.expression import (
+    And,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Or,
+    Predicate,
+    Scalar,
+    Variable,
+)
+from covey.matcher.expressions.values import FAMILY, Family, coerce, evaluate
+from covey.matcher.expressions.writing import write
+
+_NO_VALUES: Mapping[str, Scalar] = {}
+
+_SHARED = 1 << 12
+"""Predicates of structures that are kept to be shared: what is made once for each structure is what the
+garbage collector looks at again and again.
+"""
+
+
+class Filter:
+    """An immutable filter; hashable by its event type and expression.
+
+    Raises `FilterError` for an unknown attribute, an operator or operand that does not go with its attribute,
+    a variable used with attributes of two families (say, string and float64), or nesting over 200 deep.
+    """
+
+    __slots__ = (
+        "_boxes",
+        "_families",
+        "_hash",
+        "_lifted",
+        "_plan",
+        "_region",
+        "_text",
+        "event_type",
+        "expression",
+        "plan_key",
+    )
+
+    event_type: EventType
+    expression: Expression
+    plan_key: tuple[Any, tuple[Operand, ...]] | None
+    """What engines know it by (`plan.plan_key`), once one has asked."""
+    _families: dict[str, Family]
+
+    def __init__(self, event_type: EventType, expression: Expression) -> None:
+        checked = check_expression(event_type, expression, Variables())
+        self._set(event_type, checked, _families(event_type, checked))
+
+    def _set(self, event_type: EventType, expression: Expression, families: dict[str, Family]) -> None:
+        self.event_type = event_type
+        self.expression = expression
+        self._families = families
+        self.plan_key = None
+        self._hash: int | None = None
+        self._text: str | None = None
+        self._boxes: tuple[Box, ...] | EllipsisType | None = ...
+        self._lifted: _Lifted | None = None
+        self._plan: RegionPlan | None = None
+        self._region: Region | None = None
+
+    @classmethod
+    def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
+        """A filter of an expression that is known to be checked and in normal form."""
+        made = cls.__new__(cls)
+        made._set(event_type, expression, _families(event_type, expression))
+        return made
+
+    # --- variables ------------------------------------------------------------------------------------------
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the variables, in order of first appearance."""
+        return tuple(self._families)
+
+    def check_values(self, values: Mapping[str, object], *, partial: bool = False) -> dict[str, Scalar]:
+        """The values in their inner form, a new dict.
+
+        `VariableError` names a variable that is unknown, lacks a value (unless `partial`), or has one of the
+        wrong kind: None, NaN, an integer beyond 64 bits. Infinities are numbers; int and float both go with
+        both number kinds.
+        """
+        families = self._families
+        checked: dict[str, Scalar] = {}
+        for name, value in values.items():
+            family = families.get(name)
+            if family is None:
+                known = ", ".join([f"${variable}" for variable in families]) or "none"
+                raise VariableError(f"variable ${name} is unknown: {self} has {known}")
+            if family is Family.NUMBER and value.__class__ is float and value == value:
+                checked[name] = value + 0.0
+                continue
+            try:
+                checked[name] = coerce(family, value)
+            except ValueError as error:
+                raise VariableError(f"variable ${name}: value {value!r}, {error}") from None
+        if not partial and len(checked) != len(families):
+            raise self.no_value_for(checked)
+        return checked
+
+    def family(self, name: str) -> Family | None:
+        """What the values of a variable are; None where there is no such variable."""
+        return self._families.get(name)
+
+    def no_value_for(self, given: Container[str]) -> VariableError:
+        """The error that a variable has no value, when these have."""
+        missing = next(name for name in self._families if name not in given)
+        return VariableError(f"variable ${missing} has no value: expected {self._families[missing]}")
+
+    def substitute(self, values: Mapping[str, object]) -> Filter:
+        """This filter with constants for variables; those without a value stay. `VariableError` as above."""
+        checked = self.check_values(values, partial=True)
+        if not checked:
+            return self
+        expression = _substituted(self.expression, checked, self.event_type.attributes)
+        made = Filter.__new__(Filter)
+        left = {name: family for name, family in self._families.items() if name not in checked}
+        made._set(self.event_type, expression, left)
+        return made
+
+    def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
+        """The structure of this filter and its operands.
+
+        In the structure every operand is a fresh variable "1", "2", ..., in order; the operands are what they
+        stand for. Two filters have equal structures exactly when they differ in operands alone. Computed once
+        per filter.
+        """
+        lifted = self._lift()
+        return lifted.structure, lifted.operands
+
+    def lift_values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """The values of the structure's variables, given checked values of this filter's.
+
+        `f.substitute(v) == structure.substitute(f.lift_values(v))`. `VariableError` names a variable without
+        a value.
+        """
+        lifted = self._lifted or self._lift()
+        found: dict[str, Scalar] = {}
+        try:
+            for name, variable, scale, offset, get in lifted.steps or lifted.make_steps():
+                value = values[variable] if variable else None
+                found[name] = scale * value + offset if value.__class__ is float else get(values)
+        except KeyError as missing:
+            raise VariableError(f"variable ${missing.args[0]} has no value") from None
+        return found
+
+    def _lift(self) -> _Lifted:
+        if self._lifted is None:
+            operands: list[Operand] = []
+            kinds: list[Kind] = []
+            expression = _lifted(self.expression, self.event_type.attributes, operands, kinds)
+            same = all(operand == Variable(str(number)) for number, operand in enumerate(operands, 1))
+            structure = self if same else Filter.of_checked(self.event_type, expression)
+            self._lifted = _Lifted(structure, tuple(operands), tuple(kinds))
+        return self._lifted
+
+    # --- normal forms and relations -------------------------------------------------------------------------
+
+    def boxes(self) -> tuple[Box, ...] | None:
+        """The disjunctive normal form (see `boxes.py`); None when it is over the cap. Computed once."""
+        if self._boxes is ...:
+            self._boxes = boxes_of(self.event_type, self.expression)
+        return self._boxes
+
+    def region(self, values: Mapping[str, Scalar] | None = None) -> Region:
+        """What this filter accepts once its variables have these checked values, as covering reads it.
+
+        No filter is made on the way: a few microseconds. Variables without a value stay symbolic.
+        """
+        if self._plan is None:
+            self._plan = plan_region(self.event_type, self.expression)
+        if not self._families or not values:
+            if self._region is None:
+                self._region = self._plan.region(_NO_VALUES)
+            return self._region
+        return self._plan.region(values)
+
+    def covers(self, other: Filter) -> bool:
+        """Does every event that `other` accepts match this filter, whatever values their variables have?
+
+        A yes is always right. A no is always right for conjunctions of interval predicates without variables,
+        and for disjunctions of such within the cap; else it may be overcautious. A variable of one name is
+        the same in both.
+        """
+        if self.event_type != other.event_type:
+            return False
+        return self is other or covers_region(self.region(), other.region())
+
+    def intersects(self, other: Filter) -> bool:
+        """Is there an event that matches both? A no is always right, a yes not always."""
+        return self.event_type == other.event_type and intersects_region(self.region(), other.region())
+
+    def matches(self, event: Mapping[str, object], values: Mapping[str, object] | None = None) -> bool:
+        """Does this one event match? A key that is no attribute is ignored; None is as good as no key.
+
+        `VariableError` for values that do not fit, `EventError` for an attribute's value of the wrong kind.
+        """
+        checked = self.check_values(values or _NO_VALUES)
+        return holds(self.expression, self.event_type.attributes, event, checked)
+
+    # --- identity -------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        # Texts say the same as expressions, and are compared without walking trees.
+        return isinstance(other, Filter) and self.event_type == other.event_type and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.event_type, str(self)))
+        return self._hash
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = write(self.expression)
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"parse({str(self)!r}, {self.event_type.name})"
+
+    def __reduce__(self) -> tuple[Callable[[str, EventType], Filter], tuple[str, EventType]]:
+        from covey.matcher.filters.language import (
+            parse,  # the language makes filters, so it cannot be imported above
+        )
+
+        return parse, (str(self), self.event_type)
+
+
+@dataclass(slots=True)
+class _Lifted:
+    structure: Filter
+    operands: tuple[Operand, ...]
+    kinds: tuple[Kind, ...]
+    steps: tuple[_Step, ...] = ()
+    """Made when they are first asked for: matching engines never do."""
+
+    def make_steps(self) -> tuple[_Step, ...]:
+        pairs = zip(self.operands, self.kinds, strict=True)
+        self.steps = tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
+        return self.steps
+
+
+_Step = tuple[str, str, float, float, Getter]
+"""A variable of the structure and what it stands for; by far the most usual, a variable of a float, in the
+open: its name, scale and offset, which need no call. The name is empty for others.
+"""
+
+
+def _step(name: str, operand: Operand, kind: Kind) -> _Step:
+    get = getter(operand, kind)
+    if kind is Kind.FLOAT64 and isinstance(operand, Variable):
+        return name, operand.name, float(operand.scale), float(operand.offset), get
+    return name, "", 1.0, 0.0, get
+
+
+def _families(event_type: EventType, expression: Expression) -> dict[str, Family]:
+    families: dict[str, Family] = {}
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            for operand in part.operands:
+                if isinstance(operand, Variable):
+                    families.setdefault(operand.name, FAMILY[event_type.attributes[part.attribute]])
+        else:
+            pending.extend(reversed(part.parts))
+    return families
+
+
+def _substituted(
+    expression: Expression, values: Mapping[str, Scalar], kinds: Mapping[str, Kind]
+) -> Expression:
+    if isinstance(expression, Predicate):
+        kind = kinds[expression.attribute]
+        operands: list[Operand] = []
+        for operand in expression.operands:
+            if isinstance(operand, Variable) and operand.name in values:
+                operand = Constant(evaluate(operand, values, kind))
+            operands.append(operand)
+        return Predicate(expression.attribute, expression.operator, tuple(operands))
+    parts: list[Expression] = []
+    for part in expression.parts:
+        parts.append(_substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
+    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+
+
+def _lifted(
+    expression: Expression, kinds: Mapping[str, Kind], operands: list[Operand], their_kinds: list[Kind]
+) -> Expression:
+    if isinstance(expression, Predicate):
+        first = len(operands) + 1
+        operands += expression.operands
+        their_kinds += [kinds[expression.attribute]] * len(expression.operands)
+        return _numbered(expression.attribute, expression.operator, first, len(operands))
+    parts: list[Expression] = []
+    for part in expression.parts:
+        parts.append(_lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
+    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+
+
+@lru_cache(_SHARED)
+def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
+    """A predicate of structures: its operands are variables with these numbers."""
+    return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))

@@ -1,0 +1,365 @@
+"""The filter language: text to filters, with errors that point at the column.
+
+    filter     = "" | any
+    any        = all { ("or" | "||") all }
+    all        = one { ("and" | "&&") one }
+    one        = ("not" | "!") one | "(" any ")" | "true" | "false" | predicate
+    predicate  = "exists" attribute | "exists" "(" attribute ")"
+               | attribute comparison operand | operand comparison attribute
+               | attribute ["not"] ("prefix" | "suffix" | "contains") operand
+               | attribute ["not"] "between" operand "and" operand
+               | attribute ["not"] "in" "(" [ operand { "," operand } ] ")"
+    comparison = "==" | "!=" | "<" | "<=" | ">" | ">="
+    operand    = string | "true" | "false" | term { ("+" | "-") term }
+    term       = ["+" | "-"] (number | [number "*"] "$"name | "$"name "*" number)
+
+Times are strings in ISO 8601. `not` is pushed to the predicates while the text is read. Invariant: reading
+takes time linear in the text and no recursion, whatever the text; text is bounded by TEXT_LIMIT and nesting
+by DEPTH_LIMIT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from covey.matcher.errors import FilterError, FilterSyntaxError
+from covey.matcher.events.event_type import RESERVED, EventType, Kind
+from covey.matcher.expressions.checking import (
+    DEPTH_LIMIT,
+    EXPECTED,
+    Variables,
+    check_operand,
+    check_operator,
+    unknown_attribute,
+)
+from covey.matcher.expressions.expression import (
+    FALSE,
+    TRUE,
+    Constant,
+    Expression,
+    Operand,
+    Operator,
+    Predicate,
+    Variable,
+    all_of,
+    any_of,
+)
+from covey.matcher.expressions.tokens import TEXT_LIMIT, Sort, Token, Tokens
+from covey.matcher.expressions.values import FAMILY
+from covey.matcher.filters.filter import Filter
+
+_COMPARISONS = {
+    str(op): op for op in (Operator.EQ, Operator.NE, Operator.LT, Operator.LE, Operator.GT, Operator.GE)
+}
+_MIRRORED = {
+    Operator.EQ: Operator.EQ,
+    Operator.NE: Operator.NE,
+    Operator.LT: Operator.GT,
+    Operator.LE: Operator.GE,
+    Operator.GT: Operator.LT,
+    Operator.GE: Operator.LE,
+}
+_WORD_OPERATORS = {
+    str(op): op for op in (Operator.IN, Operator.BETWEEN, Operator.PREFIX, Operator.SUFFIX, Operator.CONTAINS)
+}
+_FREQUENT = 4096  # texts up to this length, and as many of them, are remembered
+
+
+def parse(text: str, event_type: EventType) -> Filter:
+    """The filter that a text stands for; "" and "true" match every event.
+
+    `FilterSyntaxError` says what was expected, and points at the column. Texts seen lately are not read
+    again.
+    """
+    if not isinstance(text, str):
+        raise FilterError(f"filter {text!r}: expected text")
+    return _remembered(text, event_type) if len(text) <= _FREQUENT else _parse(text, event_type)
+
+
+def _parse(text: str, event_type: EventType) -> Filter:
+    if len(text) > TEXT_LIMIT:
+        raise FilterSyntaxError(
+            f"filter has {len(text)} characters: expected at most {TEXT_LIMIT}", text, TEXT_LIMIT
+        )
+    return Filter.of_checked(event_type, _Parser(text, event_type).filter())
+
+
+_remembered = lru_cache(maxsize=_FREQUENT)(_parse)
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An open parenthesis: its column, whether it stands under a `not`, and what has been read in it so far.
+
+    `groups` are joined by `or`, the parts of a group by `and` (the other way round under a `not`).
+    """
+
+    column: int
+    negative: bool
+    groups: list[list[Expression]] = field(default_factory=lambda: [[]])
+
+    def expression(self) -> Expression:
+        inner, outer = (any_of, all_of) if self.negative else (all_of, any_of)
+        return outer([inner(group) for group in self.groups])
+
+
+class _Parser:
+    def __init__(self, text: str, event_type: EventType) -> None:
+        self.event_type = event_type
+        self.tokens = Tokens(text)
+        self.variables = Variables()
+
+    def filter(self) -> Expression:
+        tokens = self.tokens
+        if tokens.next.sort is Sort.END:
+            return TRUE
+        frames = [_Frame(0, False)]
+        while True:
+            negative = frames[-1].negative
+            while tokens.next.text in ("not", "!") and tokens.next.sort is not Sort.STRING:
+                tokens.take()
+                negative = not negative
+            if tokens.next.is_symbol("("):
+                if len(frames) > DEPTH_LIMIT:
+                    raise self.error(f"parentheses are nested more than {DEPTH_LIMIT} deep")
+                frames.append(_Frame(tokens.take().column, negative))
+                continue
+            frames[-1].groups[-1].append(self.one(negative))
+            while tokens.next.is_symbol(")") and len(frames) > 1:
+                tokens.take()
+                closed = frames.pop()
+                frames[-1].groups[-1].append(closed.expression())
+            token = tokens.next
+            if token.text in ("and", "&&") and token.sort is not Sort.STRING:
+                tokens.take()
+            elif token.text in ("or", "||") and token.sort is not Sort.STRING:
+                tokens.take()
+                frames[-1].groups.append([])
+            elif token.sort is not Sort.END:
+                closing = ", )" if len(frames) > 1 else ""
+                raise self.error(f"expected and, or{closing} or the end of the filter{_meant(token)}")
+            elif len(frames) > 1:
+                raise self.error("this ( is never closed: expected )", frames[-1].column)
+            else:
+                return frames[0].expression()
+
+    def one(self, negative: bool) -> Expression:
+        tokens = self.tokens
+        token = tokens.next
+        if token.sort is Sort.WORD and token.text in ("true", "false"):
+            tokens.take()
+            if tokens.next.text in _COMPARISONS and tokens.next.sort is Sort.SYMBOL:
+                return self.mirrored(token, Constant(token.text == "true"), negative)
+            return TRUE if (token.text == "true") is not negative else FALSE
+        if token.sort is Sort.WORD and token.text == "exists":
+            return self.exists(negative)
+        if token.sort is Sort.WORD and token.text not in RESERVED and not self.is_infinity(token):
+            return self.predicate(negative)
+        if self.starts_operand(token):
+            return self.mirrored(token, self.operand(None, ""), negative)
+        raise self.error(
+            f"expected a predicate, such as {self.event_type.names[0]} == ..., not, or ({_after(tokens)}"
+        )
+
+    def exists(self, negative: bool) -> Predicate:
+        tokens = self.tokens
+        tokens.take()
+        opened = tokens.next.is_symbol("(")
+        if opened:
+            tokens.take()
+        attribute, _ = self.attribute()
+        if opened:
+            self.symbol(")")
+        return Predicate(attribute, Operator.NOT_EXISTS if negative else Operator.EXISTS)
+
+    def predicate(self, negative: bool) -> Predicate:
+        attribute, kind = self.attribute()
+        operator, after = self.operator(attribute, kind)
+        if operator in (Operator.IN, Operator.NOT_IN):
+            operands = self.members(attribute, kind)
+        elif operator in (Operator.BETWEEN, Operator.NOT_BETWEEN):
+            low = self.fitting(attribute, kind, after)
+            if self.tokens.next.sort is not Sort.WORD or self.tokens.next.text != "and":
+                raise self.error("expected and, between the two ends of between")
+            self.tokens.take()
+            operands = [low, self.fitting(attribute, kind, "and")]
+        else:
+            operands = [self.fitting(attribute, kind, after)]
+        return Predicate(attribute, operator.complement if negative else operator, tuple(operands))
+
+    def operator(self, attribute: str, kind: Kind) -> tuple[Operator, str]:
+        token = self.tokens.next
+        operator = _COMPARISONS.get(token.text) if token.sort is Sort.SYMBOL else None
+        after = token.text
+        if token.sort is Sort.WORD and token.text == "not":
+            self.tokens.take()
+            word = self.tokens.next
+            if word.sort is not Sort.WORD or word.text not in _WORD_OPERATORS:
+                raise self.error(f"expected {', '.join(_WORD_OPERATORS)} after not")
+            operator, after = _WORD_OPERATORS[word.text].complement, f"not {word.text}"
+        elif token.sort is Sort.WORD:
+            operator = _WORD_OPERATORS.get(token.text)
+        if operator is None:
+            if token.is_symbol("="):
+                raise self.error("= is no operator: expected == to compare")
+            raise self.error(f"expected an operator after {attribute}: {_operators(kind)}{_meant(token)}")
+        try:
+            check_operator(attribute, kind, operator)
+        except FilterError as error:
+            raise self.error(str(error), token.column) from None
+        self.tokens.take()
+        return operator, after
+
+    def members(self, attribute: str, kind: Kind) -> list[Operand]:
+        self.symbol("(", " after in")
+        operands: list[Operand] = []
+        if not self.tokens.next.is_symbol(")"):
+            operands.append(self.fitting(attribute, kind, "("))
+            while self.tokens.next.is_symbol(","):
+                self.tokens.take()
+                operands.append(self.fitting(attribute, kind, ","))
+        self.symbol(")", " or ,")
+        return operands
+
+    def mirrored(self, first: Token, operand: Operand, negative: bool) -> Predicate:
+        """`operand comparison attribute`, of which the operand has been read."""
+        token = self.tokens.next
+        if token.sort is not Sort.SYMBOL or token.text not in _COMPARISONS:
+            raise self.error(f"expected a comparison: {' '.join(_COMPARISONS)}")
+        self.tokens.take()
+        operator = _MIRRORED[_COMPARISONS[token.text]]
+        attribute, kind = self.attribute()
+        try:
+            check_operator(attribute, kind, operator)
+        except FilterError as error:
+            raise self.error(str(error), token.column) from None
+        checked = self.checked(attribute, kind, operand, first.column)
+        return Predicate(attribute, operator.complement if negative else operator, (checked,))
+
+    def attribute(self) -> tuple[str, Kind]:
+        token = self.tokens.next
+        if token.sort is not Sort.WORD or token.text in RESERVED:
+            raise self.error(f"expected an attribute of {self.event_type.name}{_after(self.tokens)}")
+        kind = self.event_type.attributes.get(token.text)
+        if kind is None:
+            raise self.error(unknown_attribute(self.event_type, token.text))
+        self.tokens.take()
+        return token.text, kind
+
+    def fitting(self, attribute: str, kind: Kind, after: str) -> Operand:
+        column = self.tokens.next.column
+        return self.checked(attribute, kind, self.operand(kind, after), column)
+
+    def checked(self, attribute: str, kind: Kind, operand: Operand, column: int) -> Operand:
+        try:
+            fit = check_operand(attribute, kind, operand)
+            self.variables.use(fit, attribute, kind)
+        except FilterError as error:
+            raise self.error(str(error), column) from None
+        return fit
+
+    def is_infinity(self, token: Token) -> bool:
+        return token.text == "inf" and "inf" not in self.event_type.attributes
+
+    def starts_operand(self, token: Token) -> bool:
+        if token.sort is Sort.WORD:
+            return token.text in ("true", "false", "inf")
+        return (
+            token.sort in (Sort.NUMBER, Sort.STRING, Sort.VARIABLE)
+            or token.is_symbol("-")
+            or token.is_symbol("+")
+        )
+
+    def operand(self, kind: Kind | None, after: str) -> Operand:
+        token = self.tokens.next
+        if not self.starts_operand(token):
+            expected = "a constant or a variable" if kind is None else EXPECTED[FAMILY[kind]]
+            hint = ""
+            if token.sort is Sort.WORD and token.text in self.event_type.attributes:
+                hint = " (attributes are not compared with each other)"
+            elif token.is_symbol("="):
+                hint = f" (for {after}= leave no space)" if after in ("<", ">", "!") else ""
+            raise self.error(f"expected {expected} after {after}{hint}")
+        if token.sort is Sort.STRING:
+            return Constant(self.tokens.take().text)
+        if token.sort is Sort.WORD and token.text != "inf":
+            return Constant(self.tokens.take().text == "true")
+        return self.sum()
+
+    def sum(self) -> Operand:
+        """The terms of an affine operand, gathered into one constant or one variable."""
+        variable: Variable | None = None
+        total: int | float = 0
+        sign = 1
+        while True:
+            column = self.tokens.next.column
+            term = self.term(sign)
+            if isinstance(term, Variable):
+                if variable is not None:
+                    raise self.error("expected at most one variable in an operand", column)
+                variable = term
+            else:
+                total += term
+            if not (self.tokens.next.is_symbol("+") or self.tokens.next.is_symbol("-")):
+                break
+            sign = -1 if self.tokens.take().text == "-" else 1
+        return Constant(total) if variable is None else Variable(variable.name, variable.scale, total)
+
+    def term(self, sign: int) -> int | float | Variable:
+        tokens = self.tokens
+        while tokens.next.is_symbol("+") or tokens.next.is_symbol("-"):
+            sign = -sign if tokens.take().text == "-" else sign
+        first = tokens.next
+        if first.sort is Sort.VARIABLE:
+            tokens.take()
+            name = first.text
+            if not tokens.next.is_symbol("*"):
+                return Variable(name, sign)
+            tokens.take()
+            return Variable(name, self.number(sign, "*"))
+        number = self.number(sign, tokens.previous.text if tokens.previous is not None else "")
+        if not tokens.next.is_symbol("*"):
+            return number
+        tokens.take()
+        variable = tokens.next
+        if variable.sort is not Sort.VARIABLE:
+            raise self.error("expected a variable after *")
+        tokens.take()
+        return Variable(variable.text, number)
+
+    def number(self, sign: int, after: str) -> int | float:
+        token = self.tokens.next
+        if token.sort is Sort.WORD and token.text == "inf":
+            self.tokens.take()
+            return sign * float("inf")
+        if token.sort is not Sort.NUMBER:
+            raise self.error(f"expected a number{'' if after == '*' else ' or a variable'} after {after}")
+        self.tokens.take()
+        return sign * token.number
+
+    def symbol(self, wanted: str, where: str = "") -> None:
+        if not self.tokens.next.is_symbol(wanted):
+            raise self.error(f"expected {wanted}{where}")
+        self.tokens.take()
+
+    def error(self, message: str, column: int | None = None) -> FilterSyntaxError:
+        return self.tokens.error(message, self.tokens.next.column if column is None else column)
+
+
+def _operators(kind: Kind) -> str:
+    if kind is Kind.BOOL:
+        return "== or !="
+    words = "in between prefix suffix contains" if kind is Kind.STRING else "in between"
+    return f"{' '.join(_COMPARISONS)} {words}"
+
+
+def _after(tokens: Tokens) -> str:
+    return f", after {tokens.previous.text}" if tokens.previous is not None else ""
+
+
+def _meant(token: Token) -> str:
+    """A hint for what other languages would have taken."""
+    meant = {"AND": "and", "OR": "or", "NOT": "not", "IN": "in", "BETWEEN": "between", "&": "and", "|": "or"}
+    found = meant.get(token.text.upper() if token.sort is Sort.WORD else token.text)
+    return f" (did you mean {found}?)" if found is not None and token.sort is not Sort.STRING else ""

@@ -1,0 +1,308 @@
+"""The covering poset of Jayaram et al. (Figs. 3 and 6), kept as a forest with witnesses.
+
+The paper's poset orders filters by `covers`, and what counts of it is its maximal elements, the *roots*:
+their disjunction is the LUB. So the order itself is not kept. Each filter that is not a root remembers one
+*witness*, some filter of the forest that covers it; a filter that changes then concerns only those that name
+it as their witness, and the roots.
+
+Invariants: each node is either a root or has a witness; a witness is in the forest and covers its node; no
+root covers another; following witnesses ends at a root. Of equal filters one stands above the others: the one
+that was there first covers those that come.
+
+Cost: a change of a node that stays covered compares it with its witness and with the nodes it witnesses; only
+a node whose witness no longer covers it, or that is a root, asks the roots (roots.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from covey.matcher.covering.covering import covers_region
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.roots import IndexedRoots, Roots, ScannedRoots
+
+
+class Heir(NamedTuple):
+    """A root that entered and could take the place of one that left, without loss to a third.
+
+    Either the new root covers what the old one was (`wider`), or the old one covered what the new one is.
+    """
+
+    left: Interest
+    entered: Interest
+    wider: bool
+
+
+@dataclass(slots=True)
+class RootChange:
+    """How a change of a poset changed its roots. A root that only took new values has `moved`."""
+
+    entered: Sequence[Interest] = ()
+    moved: Sequence[Interest] = ()
+    left: Sequence[Interest] = ()
+    heirs: Sequence[Heir] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entered or self.moved or self.left)
+
+
+NOTHING = RootChange()
+"""The roots are what they were."""
+
+
+class Poset(ABC):
+    """What routing asks of a poset: apply one change, and say what it did to the roots. It holds the nodes;
+    how they are ordered is open.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, Interest] = {}
+
+    @abstractmethod
+    def change(
+        self,
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
+    ) -> RootChange:
+        """Insert, then re-order those whose region has changed, then delete; one change of the roots in
+        all.
+        """
+
+    @abstractmethod
+    def roots(self) -> Iterator[Interest]: ...
+
+    @abstractmethod
+    def root_of(self, node: Interest) -> Interest:
+        """The root that covers this node: itself, if it is one."""
+
+    @abstractmethod
+    def witness_of(self, node: Interest) -> Interest | None:
+        """What covers this node according to the poset; None for a root."""
+
+    def nodes(self) -> Iterator[Interest]:
+        return iter(self._nodes.values())
+
+    def __contains__(self, node: Interest) -> bool:
+        return self._nodes.get(node.uid) is node
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+def heirs_among(
+    left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
+) -> list[Heir]:
+    """The heirs that a poset finds by comparing every root that left with every one that entered. One that
+    moved has none: its slot still holds what it was, which a new root need not cover.
+    """
+    heirs: list[Heir] = []
+    gone = {node.uid for node in moved}
+    for old in left:
+        for new in entered if old.uid not in gone else ():
+            if covers_region(new.region, old.region):
+                heirs.append(Heir(old, new, wider=True))
+            elif covers_region(old.region, new.region):
+                heirs.append(Heir(old, new, wider=False))
+    return heirs
+
+
+class Forest(Poset):
+    """The poset that scales. `roots` holds its roots; by default they are indexed where they are many."""
+
+    def __init__(self, roots: Roots | None = None) -> None:
+        super().__init__()
+        self._roots: Roots = IndexedRoots() if roots is None else roots
+        self._witness: dict[int, int] = {}
+        self._witnessed: dict[int, dict[int, None]] = {}
+        # What the change under way has done so far; empty between changes.
+        self._was_root: dict[int, tuple[Interest, bool]] = {}
+        self._former: dict[int, int] = {}  # a node that lost its witness -> that witness
+        self._absorber: dict[int, int] = {}  # a root that became covered -> its witness then
+
+    # --- the one entry for changes --------------------------------------------------------------------------
+
+    def change(
+        self,
+        entered: Sequence[Interest] = (),
+        moved: Sequence[Interest] = (),
+        left: Sequence[Interest] = (),
+    ) -> RootChange:
+        """See `Poset.change`. Inserting comes first, so that what leaves passes its nodes on only once."""
+        for node in entered:
+            self._nodes[node.uid] = node
+            self._was_root[node.uid] = (node, False)
+            self._settle(node)
+        for node in moved:
+            self._reorder(node)
+        if left:
+            self._delete(left)
+        if not self._was_root:
+            if self._former:
+                self._former.clear()
+            stayed = [node for node in moved if node.uid not in self._witness]
+            return RootChange((), stayed) if stayed else NOTHING
+        change = self._summary(moved)
+        self._was_root.clear()
+        self._former.clear()
+        self._absorber.clear()
+        return change
+
+    def _reorder(self, node: Interest) -> None:
+        uid = node.uid
+        witness = self._witness.get(uid)
+        if witness is not None:
+            if node.gains and not covers_region(self._nodes[witness].region, node.region):
+                self._unlink(uid)
+                self._settle(node)
+        else:
+            cover, covered = self._roots.move(node)
+            if cover is not None:
+                self._demote(node, cover)
+            for root in covered:
+                self._demote(root, node)
+        if node.loses and uid in self._witnessed:
+            for child in [self._nodes[c] for c in self._witnessed[uid]]:
+                if not covers_region(node.region, child.region):
+                    self._unlink(child.uid)
+                    self._settle(child)
+
+    def _delete(self, left: Sequence[Interest]) -> None:
+        orphans: dict[int, None] = {}
+        for node in left:
+            uid = node.uid
+            if uid in self._witness:
+                self._unlink(uid)
+            elif uid in self._roots:
+                self._drop_root(node)
+            orphans.pop(uid, None)
+            for child in self._witnessed.pop(uid, ()):
+                del self._witness[child]
+                self._former[child] = uid
+                orphans[child] = None
+            del self._nodes[uid]
+        for uid in orphans:
+            node = self._nodes[uid]
+            above = self._surviving(uid)
+            if above is not None and covers_region(above.region, node.region):
+                self._link(node, above)
+            else:
+                self._settle(node)
+
+    def _surviving(self, uid: int) -> Interest | None:
+        """The nearest of the former witnesses, one above the other, that is still in the forest."""
+        above = self._chase(uid, self._former, self._nodes)
+        return None if above is None else self._nodes[above]
+
+    def _chase(self, uid: int, links: Mapping[int, int], goals: Container[int]) -> int | None:
+        """Follow links up from a node until one of the goals. A change may leave a ring in them: then none is
+        met.
+        """
+        for _ in range(len(links)):
+            above = links.get(uid)
+            if above is None or above in goals:
+                return above
+            uid = above
+        return None
+
+    # --- the forest's own moves -----------------------------------------------------------------------------
+
+    def _settle(self, node: Interest) -> None:
+        """Give a node without witness its place: below a root that covers it, or as a root above those it
+        covers.
+        """
+        cover = self._roots.find_cover(node)
+        if cover is not None:
+            self._link(node, cover)
+            return
+        covered = self._roots.covered_by(node)
+        self._was_root.setdefault(node.uid, (node, False))
+        self._roots.add(node)
+        for root in covered:
+            self._demote(root, node)
+
+    def _demote(self, root: Interest, witness: Interest) -> None:
+        self._drop_root(root)
+        self._absorber[root.uid] = witness.uid
+        self._link(root, witness)
+
+    def _drop_root(self, root: Interest) -> None:
+        self._was_root.setdefault(root.uid, (root, True))
+        self._roots.discard(root)
+
+    def _link(self, node: Interest, witness: Interest) -> None:
+        self._witness[node.uid] = witness.uid
+        self._witnessed.setdefault(witness.uid, {})[node.uid] = None
+
+    def _unlink(self, uid: int) -> None:
+        witness = self._witness.pop(uid)
+        self._former[uid] = witness
+        children = self._witnessed[witness]
+        del children[uid]
+        if not children:
+            del self._witnessed[witness]
+
+    # --- what the change did to the roots -------------------------------------------------------------------
+
+    def _summary(self, moved: Sequence[Interest]) -> RootChange:
+        entered: list[Interest] = []
+        left: list[Interest] = []
+        for uid, (node, before) in self._was_root.items():
+            now = uid in self._roots
+            if now and not before:
+                entered.append(node)
+            elif before and not now:
+                left.append(node)
+        stayed = [
+            node
+            for node in moved
+            if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]
+        ]
+        heirs = self._heirs(entered, left, {node.uid for node in moved}) if entered and left else []
+        return RootChange(entered, stayed, left, heirs)
+
+    def _heirs(
+        self, all_entered: Sequence[Interest], all_left: Sequence[Interest], moved: set[int]
+    ) -> Sequence[Heir]:
+        left = {node.uid: node for node in all_left}
+        entered = {node.uid: node for node in all_entered}
+        heirs: list[Heir] = []
+        for node in all_left:
+            if node.uid in moved:
+                continue  # its slot still holds what it was, which the new root need not cover
+            start = node.uid if node.uid in self._nodes else self._absorber.get(node.uid)
+            if start is not None and start in self._nodes:
+                root = self.root_of(self._nodes[start])
+                if root.uid in entered:
+                    heirs.append(Heir(node, root, wider=True))
+        for node in all_entered:
+            if node.uid in moved:
+                continue  # its former witness covered what it was
+            above = self._chase(node.uid, self._former, left)
+            if above is not None:
+                heirs.append(Heir(left[above], node, wider=False))
+        return heirs
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def roots(self) -> Iterator[Interest]:
+        return iter(self._roots)
+
+    @property
+    def searched(self) -> ScannedRoots:
+        """Its roots, for a second level to ask (`joint_roots.py`); a second level has none of its own."""
+        assert isinstance(self._roots, ScannedRoots)
+        return self._roots
+
+    def root_of(self, node: Interest) -> Interest:
+        uid = node.uid
+        while (above := self._witness.get(uid)) is not None:
+            uid = above
+        return self._nodes[uid]
+
+    def witness_of(self, node: Interest) -> Interest | None:
+        above = self._witness.get(node.uid)
+        return None if above is None else self._nodes[above]

@@ -1,0 +1,153 @@
+"""The roots of a covering forest, and the two questions that a change asks of them.
+
+`find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Nothing
+else about the roots is searched. Few roots are scanned (`ScannedRoots`); many are kept in an index of their
+regions as well (`IndexedRoots`, `matcher/covering/region_index.py`), which names the few that are worth
+comparing. The answers are deterministic: they depend on the history of `add`, `move` and `discard` alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator
+
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.region_index import RegionIndex
+from covey.overlay.core.covering.interest import Interest
+
+
+class Roots(ABC):
+    """What a forest asks of the container of its roots: the container itself, and the numbers by which an
+    answer is put in order. How the two questions are answered is open.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, Interest] = {}
+        self._entry: dict[int, int] = {}
+        self._entries = 0
+
+    def add(self, node: Interest) -> None:
+        self._entries += 1
+        self._entry[node.uid] = self._entries
+        self._nodes[node.uid] = node
+
+    def discard(self, node: Interest) -> None:
+        del self._nodes[node.uid], self._entry[node.uid]
+
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        """A root has another region now, and is among the roots still: one that covers it, if it lost
+        something, or else those that it covers, if it gained something.
+        """
+        cover = self.find_cover(node) if node.loses else None
+        return cover, self.covered_by(node) if node.gains and cover is None else []
+
+    @abstractmethod
+    def find_cover(self, node: Interest) -> Interest | None:
+        """A root, other than the node itself, that covers it."""
+
+    @abstractmethod
+    def covered_by(self, node: Interest) -> list[Interest]:
+        """The roots, other than the node itself, that it covers, in order of their entry."""
+
+    def _in_order(self, found: list[Interest]) -> list[Interest]:
+        if len(found) > 1:
+            found.sort(key=lambda root: self._entry[root.uid])
+        return found
+
+    def __contains__(self, uid: int) -> bool:
+        return uid in self._nodes
+
+    def __iter__(self) -> Iterator[Interest]:
+        """In order of their entry."""
+        return iter(self._nodes.values())
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+
+class ScannedRoots(Roots):
+    """Both questions look at each of the roots; `among` leaves only those of some uids in the answer."""
+
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
+        region = node.region
+        for uid, root in self._nodes.items():
+            if (among is None or uid in among) and covers_region(root.region, region) and root is not node:
+                return root
+        return None
+
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+        region = node.region
+        return [
+            root
+            for uid, root in self._nodes.items()
+            if (among is None or uid in among) and covers_region(region, root.region) and root is not node
+        ]
+
+
+FEW = 16
+"""Up to so many roots are compared one by one: cheaper than an index, and no kernel has to be there."""
+
+
+class IndexedRoots(ScannedRoots):
+    """Roots with an index of their regions, as soon as they are more than `few`."""
+
+    def __init__(self, few: int = FEW) -> None:
+        super().__init__()
+        self._few = few
+        self._index: RegionIndex | None = None
+
+    def add(self, node: Interest) -> None:
+        super().add(node)
+        if self._index is not None:
+            self._index.put(node.uid, node.region)
+        elif len(self._nodes) > self._few:
+            self._index = RegionIndex()
+            for root in self._nodes.values():
+                self._index.put(root.uid, root.region)
+
+    def discard(self, node: Interest) -> None:
+        super().discard(node)
+        if self._index is not None:
+            self._index.take(node.uid)
+            if len(self._nodes) <= self._few // 2:
+                self._index = None
+
+    def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
+        if self._index is None:
+            return super().move(node)
+        wider, narrower = self._index.move(node.uid, node.region)
+        cover = self._first_over(node, wider) if node.loses and wider else None
+        return cover, self._all_under(node, narrower) if node.gains and narrower and cover is None else []
+
+    def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
+        if self._index is None:
+            return super().find_cover(node, among)
+        return self._first_over(node, self._index.may_cover(node.region, node.uid), among)
+
+    def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
+        if self._index is None:
+            return super().covered_by(node, among)
+        return self._all_under(node, self._index.may_be_covered(node.region, node.uid), among)
+
+    def _first_over(
+        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
+    ) -> Interest | None:
+        region = node.region
+        for candidate in candidates:
+            if among is None or candidate in among:
+                root = self._nodes[candidate]
+                if covers_region(root.region, region):
+                    return root
+        return None
+
+    def _all_under(
+        self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None
+    ) -> list[Interest]:
+        region, nodes = node.region, self._nodes
+        return self._in_order(
+            [
+                nodes[candidate]
+                for candidate in candidates
+                if (among is None or candidate in among) and covers_region(region, nodes[candidate].region)
+            ]
+        )

@@ -1,0 +1,107 @@
+"""Why an event would or would not reach a subscription, and where one went: what one broker can say of it.
+
+`explain` looks at one subscription, a client's or a neighbour's slot, and at what this broker asked of its
+neighbours because of it; whoever walks on from there over the slots sees the whole overlay. `follow` says
+what a broker did with an event that it still remembers (`replay.py`). Nothing here changes anything; the
+cost is one pass over the neighbours, and of `follow` one over the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from covey.matcher.errors import SubscriptionError
+from covey.matcher.filters.filter import Filter
+from covey.overlay.core.introspection.views import slot_text
+from covey.overlay.core.moving.motion import predicates, still
+
+if TYPE_CHECKING:
+    from covey.matcher.expressions.expression import Scalar
+    from covey.overlay.core.routing.broker import Broker
+
+
+def explain(
+    broker: Broker, interface: str, subscription_id: int, event: Mapping[str, object], now_ns: int
+) -> dict[str, Any]:
+    """What this broker says of an event and a subscription, as plain values that JSON can hold.
+
+    `SubscriptionError` if there is no such interface or subscription, `EventError` for an event that is none.
+    """
+    peer = broker.peers.get(interface)
+    interest = None if peer is None else peer.subscriptions.get(subscription_id)
+    if peer is None or interest is None:
+        known = (
+            "" if peer is None else f"; it has {', '.join(map(str, sorted(peer.subscriptions))) or 'none'}"
+        )
+        who = f"{interface} has no subscription {subscription_id}" if peer else f"{interface} is not here"
+        raise SubscriptionError(f"broker {broker.broker_id}: {who}{known}")
+    filter = interest.filter
+    values = still(interest.values, now_ns)
+    state = broker.types[filter.event_type.name]
+    covering = dict(state.covering_slots(interest))
+    upstream = []
+    for neighbour in (name for name in state.publishers if name.startswith("broker/") and name != interface):
+        promise = state.promises.get(neighbour)
+        slot = covering.get(neighbour)
+        upstream.append(
+            {
+                "neighbour": neighbour.removeprefix("broker/"),
+                "promised": None if promise is None else str(promise.filter),
+                "slot": None if slot is None else slot.slot_id,
+                "asks": None if slot is None else slot_text(slot),
+                "epoch": 0 if slot is None else slot.epoch,
+                "acknowledged": slot is not None and not broker.acks.outstanding(neighbour, slot.epoch),
+            }
+        )
+    return {
+        "broker": broker.broker_id,
+        "type": state.event_type.name,
+        "interface": interface,
+        "subscription": subscription_id,
+        "filter": interest.concrete(),
+        "values": {name: str(value) for name, value in interest.values.items()},
+        "epoch": interest.epoch,
+        "matches": filter.matches(event, values),
+        "failing": failing(filter, values, event),
+        "publishers": [name for name in state.publishers if name.startswith("client/")],
+        "promises": {name: str(promise.filter) for name, promise in state.promises.items()},
+        "outside": [
+            name
+            for name, promise in state.promises.items()
+            if promise.filter is not None and not promise.filter.matches(event)
+        ],
+        "upstream": upstream,
+    }
+
+
+def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, object]) -> list[str]:
+    """The predicates that an event does not meet, each a sentence with the values; none where it matches."""
+    if filter.matches(event, values):
+        return []
+    found = []
+    for predicate in predicates(filter.expression):
+        alone = Filter.of_checked(filter.event_type, predicate)
+        mine = {name: values[name] for name in alone.variables}
+        if not alone.matches(event, mine):
+            value = event.get(predicate.attribute)
+            has = f"no {predicate.attribute}" if value is None else f"{predicate.attribute} {value!r}"
+            found.append(f"{alone.substitute(mine)}: the event has {has}")
+    return found
+
+
+def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
+    """What this broker did with one event, as plain values; `seen` is false if it does not remember it."""
+    state = broker.types.get(type_name)
+    record = None if state is None or state.ring is None else state.ring.find(publisher, sequence)
+    answer: dict[str, Any] = {"broker": broker.broker_id, "type": type_name, "seen": record is not None}
+    if record is None:
+        return answer
+    names = {peer.life: peer.name for peer in broker.peers.all()}
+    source, links, sessions, event = record
+    return answer | {
+        "source": names.get(source, "an interface that has left"),
+        "links": [names[life].removeprefix("broker/") for life in links if life in names],
+        "sessions": {names[life]: ids for life, ids in sessions.items() if life in names},
+        "event": {name: str(value) for name, value in event.items()},
+    }

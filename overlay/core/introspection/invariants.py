@@ -1,0 +1,199 @@
+"""What holds of a broker between any two messages, each stated once, as a check.
+
+Written from what is to hold, not from the code that keeps it: everything is computed anew by scanning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.covering.region import Region
+from covey.overlay.core.covering.interest import Interest, group_of
+from covey.overlay.core.covering.poset import Poset
+from covey.overlay.core.routing.type_state import Outgoing, TypeState
+
+if TYPE_CHECKING:
+    from covey.overlay.core.routing.broker import Broker
+
+
+def check(broker: Broker) -> None:
+    """`AssertionError` with one clear sentence for the first invariant that does not hold."""
+    check_interests(broker)
+    for state in broker.types.values():
+        where = f"broker {broker.broker_id}, type {state.event_type.name}"
+        for group, poset in state.groups.items():
+            assert len(poset), f"{where}: an empty poset is kept for {group}"
+            check_poset(poset, f"{where}, interest of {group}")
+        check_advertisements(broker, state, where)
+        check_outgoing(broker, state, where)
+        check_engines(state, where)
+    broker.acks.check()
+
+
+def check_interests(broker: Broker) -> None:
+    """Every interest has a uid of its own, stands in its interface, its group's poset, and nowhere else."""
+    registry = broker.registry
+    live: dict[int, Interest] = {}
+    for peer in broker.peers.all():
+        for subscription_id, interest in peer.subscriptions.items():
+            assert interest.uid not in live, f"uid {interest.uid} names two interests"
+            live[interest.uid] = interest
+            assert (interest.interface, interest.subscription_id) == (peer.name, subscription_id), (
+                f"{interest} is kept as subscription {subscription_id} of {peer.name}"
+            )
+            assert registry.owner[interest.uid] == peer.number, f"{interest} is owned by another number"
+            assert registry.subscription[interest.uid] == subscription_id, f"{interest} has another id"
+            region = interest.structure.region(interest.announced)
+            assert covers_region(region, interest.region), f"{interest} keeps a region that is too wide"
+            assert covers_region(interest.region, region), f"{interest} keeps a region that is too narrow"
+        assert peer.stale_subscriptions.keys() <= peer.subscriptions.keys(), (
+            f"{peer.name}: stale, and not there"
+        )
+        assert peer.stale_types.keys() <= peer.advertised.keys(), f"{peer.name}: stale, and not advertised"
+    assert live == registry.live, "the registry and the interfaces hold different interests"
+    in_posets = [interest for state in broker.types.values() for interest in state.interests()]
+    assert len(in_posets) == len(live), f"{len(live)} interests, {len(in_posets)} nodes in the posets"
+    for interest in in_posets:
+        assert live.get(interest.uid) is interest, f"{interest} is in a poset and in no interface"
+        state = broker.types[interest.filter.event_type.name]
+        assert interest in state.groups[group_of(interest.interface)], (
+            f"{interest} is in another group's poset"
+        )
+
+
+def check_poset(poset: Poset, where: str) -> None:
+    """Roots do not cover each other; every other node has a witness that is there, covers it, and leads to a
+    root.
+    """
+    nodes = list(poset.nodes())
+    roots = list(poset.roots())
+    for root in roots:
+        assert root in poset, f"{where}: root {root} is not in the poset"
+        assert poset.witness_of(root) is None, f"{where}: root {root} has a witness"
+        for other in roots:
+            if other is not root:
+                assert not covers_region(other.region, root.region), (
+                    f"{where}: root {other} covers root {root}"
+                )
+    is_root = {root.uid for root in roots}
+    for node in nodes:
+        if node.uid in is_root:
+            continue
+        witness = poset.witness_of(node)
+        assert witness is not None, f"{where}: {node} is neither a root nor has a witness"
+        assert witness in poset, f"{where}: the witness of {node} is gone"
+        assert covers_region(witness.region, node.region), f"{where}: {witness} does not cover {node}"
+        seen = {node.uid}
+        while witness is not None:
+            assert witness.uid not in seen, f"{where}: the witnesses of {node} go in a ring"
+            seen.add(witness.uid)
+            witness = poset.witness_of(witness)
+        assert poset.root_of(node).uid in is_root, f"{where}: {node} leads to no root"
+
+
+def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
+    """Publishers are those who advertised; a neighbour is told while another interface publishes."""
+    name = state.event_type.name
+    said = {peer.name: peer.advertised[name] for peer in broker.peers.all() if name in peer.advertised}
+    assert state.publishers == said, f"{where}: publishers {state.publishers}, advertised by {said}"
+    for neighbour in broker.peers.neighbours():
+        wanted = any(publisher != neighbour.name for publisher in state.publishers)
+        assert (neighbour.name in state.told) == wanted, (
+            f"{where}: {neighbour.name} is {'to be told' if wanted else 'told though nobody else publishes'}"
+        )
+    assert state.promised.keys() == state.told.keys(), (
+        f"{where}: promised {state.promised}, told {state.told}"
+    )
+    assert state.refused.keys() <= state.told.keys(), (
+        f"{where}: refused by {list(state.refused)}, told {state.told}"
+    )
+    links = {name for name in state.publishers if name.startswith("broker/")}
+    assert state.outgoing.keys() == links, (
+        f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
+    )
+    assert not state.idle, f"{where}: nobody uses it, and it is kept"
+
+
+def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
+    """What a neighbour was asked for is the maximal elements of all interest but its own."""
+    for neighbour, outgoing in state.outgoing.items():
+        here = f"{where}, asked of {neighbour}"
+        check_poset(outgoing.poset, here)
+        wanted = {
+            root.uid
+            for group, poset in state.groups.items()
+            if group != neighbour
+            for root in poset.roots()
+            if neighbour not in state.promises or state.promises[neighbour].admits(root)
+        }
+        held = {node.uid for node in outgoing.poset.nodes()}
+        assert held == wanted, (
+            f"{here}: the poset holds {sorted(held)}, the groups' roots are {sorted(wanted)}"
+        )
+        if outgoing.merger is not None:
+            check_bundles(outgoing, here)
+        asked = outgoing.poset.roots() if outgoing.merger is None else outgoing.merger.bundles()
+        roots = {root.uid for root in asked}
+        slots = {slot.root.uid for slot in outgoing.slots}
+        assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
+        assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
+        for slot in outgoing.slots:
+            assert outgoing.slots.slot_of(slot.root) is slot, f"{here}: slot {slot.slot_id} is not its root's"
+            assert slot.structure == slot.root.structure, f"{here}: slot {slot.slot_id} has another structure"
+            region = slot.structure.region(slot.values)
+            assert covers_region(region, slot.root.region), (
+                f"{here}: slot {slot.slot_id} misses events of {slot.root}"
+            )
+            assert covers_region(slot.root.region, region), (
+                f"{here}: slot {slot.slot_id} is wider than {slot.root}"
+            )
+            assert 0 < slot.epoch <= broker.peers[neighbour].epoch, (
+                f"{here}: slot {slot.slot_id} has no epoch"
+            )
+            assert 0 < slot.slot_id <= broker.peers[neighbour].last_slot, (
+                f"{here}: slot id {slot.slot_id} not given"
+            )
+
+
+def check_bundles(outgoing: Outgoing, where: str) -> None:
+    """Every root is in one bundle that asks for it; bundles hold no more roots than there are, and are no
+    more than the budget; those of perfect merging ask for no more than their roots do.
+    """
+    merger = outgoing.merger
+    assert merger is not None
+    held: dict[int, list[Interest]] = {}
+    for root in outgoing.poset.roots():
+        held.setdefault(merger.bundle_of(root).uid, []).append(root)
+    bundles = merger.bundles()
+    assert sum(bundle.size for bundle in bundles) == sum(map(len, held.values())), (
+        f"{where}: {bundles} are of other roots"
+    )
+    assert held.keys() == {bundle.uid for bundle in bundles}, f"{where}: roots are in {list(held)}"
+    for bundle in bundles:
+        roots = held[bundle.uid]
+        for root in roots:
+            assert covers_region(bundle.region, root.region), f"{where}: {bundle} misses events of {root}"
+        if merger.budget is None:
+            found = [c for root in roots for c in root.region.conjunctions or ()]
+            together = Region(bundle.structure.event_type, tuple(found)) if found else roots[0].region
+            assert covers_region(together, bundle.region), f"{where}: {bundle} is wider than {roots}"
+    assert merger.budget is None or len(bundles) <= merger.budget, f"{where}: {len(bundles)} bundles"
+
+
+def check_engines(state: TypeState, where: str) -> None:
+    """The engines hold exactly the interest of links and of sessions, each under its interface's number."""
+    for matching, is_link in ((state.links, True), (state.sessions, False)):
+        wanted = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
+        what = "links" if is_link else "sessions"
+        assert matching.wanted().keys() == wanted, f"{where}: the engine of {what} is to hold other interest"
+        if wanted or matching.installed():
+            engine = matching.flush()
+            assert matching.installed() == matching.wanted(), (
+                f"{where}: the engine of {what} was not brought up to date"
+            )
+            assert len(engine) == len(wanted), (
+                f"{where}: the engine of {what} holds {len(engine)}, not {len(wanted)}"
+            )
+            for uid in wanted:
+                assert uid in engine, f"{where}: the engine of {what} lacks uid {uid}"

@@ -1,0 +1,285 @@
+"""One matching engine and the changes it has not seen yet.
+
+Control messages only note what should be in the engine; the engine is brought up to date just before a
+match, columnwise for all subscriptions of one filter. A thousand UPDs between two batches of events so cost
+the engine one `update_many`, and an UPD that is overtaken by the next costs it nothing.
+
+An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
+events meet few filters, the changes go on waiting and the filters are walked, until that has cost about as
+much as the changes would have. A batch of many events is never walked: there no step is taken per event.
+Engines of the literature are there to be measured, and always answer themselves.
+
+Invariant: after `flush` the engine holds exactly the interests that were put and not discarded, under their
+uids, with the values they had at the flush; a match answers for these, by the engine or by a walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engine import create_engine
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
+
+if TYPE_CHECKING:
+    from covey.matcher.covering.covering import Region
+    from covey.matcher.engine import Engine
+    from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+
+
+class Matched(Protocol):
+    """What is put into an engine: a filter with values, under an id."""
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def filter(self) -> Filter: ...
+
+    @property
+    def values(self) -> Mapping[str, Scalar]: ...
+
+
+_WALKING = "cluster"
+"""The engine beside which filters may be walked: the one that is there to be fast."""
+_FEW_EVENTS = 16
+"""Batches of more are not walked."""
+_PAIRS_ALONE = 128
+_PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
+"""How many pairs of an event and a filter, at about 0.3 µs, are tested in the time that the engine takes for
+few changes, each; for many of them, columnwise; and for each of these many: 130 µs, 400 µs and 2.5 µs.
+"""
+
+
+class Matching:
+    """The engine of one event type for either links or sessions; made at the first flush that needs one."""
+
+    def __init__(self, engine_name: str, event_type: EventType) -> None:
+        self._walks = engine_name == _WALKING
+        self._walked = 0
+        """Pairs tested one by one while the changes waited."""
+        self._walkable: dict[int, Walkable] = {}
+        """Of interests that were walked and have not changed since."""
+        self._engine_name = engine_name
+        self._event_type = event_type
+        self._engine: Engine | None = None
+        self._wanted: dict[int, tuple[Matched, int]] = {}
+        self._installed: dict[int, tuple[Filter, int]] = {}
+        self._dirty: dict[int, None] = {}
+
+    def put(self, interest: Matched, number: int) -> None:
+        """This interest is there, or has taken new values; `number` is that of its interface."""
+        self._wanted[interest.uid] = (interest, number)
+        self._dirty[interest.uid] = None
+        self._walkable.pop(interest.uid, None)
+
+    def discard(self, interest: Matched) -> None:
+        del self._wanted[interest.uid]
+        self._dirty[interest.uid] = None
+        self._walkable.pop(interest.uid, None)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def flush(self) -> Engine:
+        """The engine, brought up to date. Cost: per interest changed since the last flush."""
+        if self._engine is None:
+            self._engine = create_engine(self._engine_name, self._event_type)
+        if self._dirty:
+            self._apply(self._engine)
+            self._dirty.clear()
+            self._walked = 0
+        return self._engine
+
+    # --- matching -------------------------------------------------------------------------------------------
+
+    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
+        if not self._cheap_to_walk(len(events)):
+            return self.flush().match(events.batch)
+        found: list[list[int]] = [[] for _ in events.rows]
+        for interest, _, rows in self._accepting(events):
+            for row in rows:
+                found[row].append(interest.uid)
+        offsets = np.zeros(len(events) + 1, np.int64)
+        np.cumsum([len(uids) for uids in found], out=offsets[1:])
+        return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
+
+    def match_interfaces(self, events: EventPoints, but: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`, one bit set of interfaces per event, except that nothing need be said
+        of the interface `but`."""
+        if not self._cheap_to_walk(len(events)):
+            return self.flush().match_interfaces(events.batch)
+        left: dict[int, list[int]] = {but: []}  # what no filter of an interface has accepted, by its number
+        for _, number, rows in self._accepting(events, left):
+            left[number] = [row for row in left.get(number, events.rows) if row not in rows]
+        del left[but]
+        bits = np.zeros((len(events), max(left, default=0) // 64 + 1), np.uint64)
+        for number, rows in left.items():
+            reached = sorted(set(events.rows).difference(rows))
+            bits[reached, number // 64] |= np.uint64(1 << number % 64)
+        return bits
+
+    def _accepting(
+        self, events: EventPoints, left: Mapping[int, Rows] = MappingProxyType({})
+    ) -> Iterator[tuple[Matched, int, Rows]]:
+        """The interests that accept some of the events, with the number of their interface and these events.
+        Of an interface that stands in `left` only the events there are of interest."""
+        every = events.rows
+        alone = events.alone() if len(every) == 1 else None
+        for uid, (interest, number) in self._wanted.items():
+            rows = left.get(number, every)
+            if not rows:
+                continue
+            walked = self._walkable.get(uid)
+            if walked is None:
+                walked = self._walkable[uid] = Walkable(_region(interest))
+            if alone is not None:
+                for attribute, low, high in walked.box:
+                    if not low <= alone[attribute] < high:
+                        break
+                else:
+                    if walked.is_box or events.inside(walked.region, rows):
+                        yield interest, number, rows
+            else:
+                inside = events.inside(walked.region, rows)
+                if inside:
+                    yield interest, number, inside
+
+    def _cheap_to_walk(self, events: int) -> bool:
+        """Whether to walk the filters now; counts the walk."""
+        changes = len(self._dirty)
+        if not changes or not self._walks or events > _FEW_EVENTS:
+            return False
+        self._walked += events * len(self._wanted)
+        return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
+
+    # --- bringing the engine up to date ---------------------------------------------------------------------
+
+    def _apply(self, engine: Engine) -> None:
+        removed: list[int] = []
+        added: dict[tuple[Filter, int], list[Matched]] = {}
+        updated: dict[Filter, list[Matched]] = {}
+        for uid in self._dirty:
+            wanted = self._wanted.get(uid)
+            installed = self._installed.get(uid)
+            if wanted is None:
+                if installed is not None:
+                    removed.append(uid)
+                    del self._installed[uid]
+                continue
+            interest, number = wanted
+            key = (interest.filter, number)
+            if installed == key:
+                if interest.values:
+                    updated.setdefault(interest.filter, []).append(interest)
+                continue
+            if installed is not None:
+                removed.append(uid)
+            added.setdefault(key, []).append(interest)
+            self._installed[uid] = key
+        if removed:
+            engine.remove_many(np.array(removed, np.int64))
+        for filter, interests in updated.items():
+            if len(interests) == 1:
+                engine.update(interests[0].uid, interests[0].values)
+            else:
+                engine.update_many(_uids(interests), _columns(filter, interests))
+        for (filter, number), interests in added.items():
+            if len(interests) == 1:
+                engine.add(interests[0].uid, filter, interests[0].values, interface=number)
+            else:
+                engine.add_many(_uids(interests), filter, _columns(filter, interests), interface=number)
+
+    def installed(self) -> dict[int, int]:
+        """The uids in the engine as of the last flush, and the numbers of their interfaces."""
+        return {uid: number for uid, (_, number) in self._installed.items()}
+
+    def wanted(self) -> dict[int, int]:
+        """The uids that the next flush leaves in the engine, and the numbers of their interfaces."""
+        return {uid: number for uid, (_, number) in self._wanted.items()}
+
+
+def _region(interest: Matched) -> Region:
+    """What filter and values accept together."""
+    if isinstance(interest, Interest) and interest.announcement is None:
+        return interest.region
+    return interest.filter.region(interest.values)
+
+
+def _uids(interests: Sequence[Matched]) -> npt.NDArray[np.int64]:
+    return np.array([interest.uid for interest in interests], np.int64)
+
+
+def _columns(filter: Filter, interests: Sequence[Matched]) -> dict[str, list[object]]:
+    return {name: [interest.values[name] for interest in interests] for name in filter.variables}
+
+
+def split_by_link(
+    bits: npt.NDArray[np.uint64], numbers: list[int]
+) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
+    """Which of these interfaces match, and which events: None where all do, else one bool per event.
+
+    `bits` is uint64[n_events, words], as `Engine.match_interfaces` gives it; n_events is at least 1.
+    """
+    if len(bits) == 1:
+        words = bits[0].tolist()
+        return [(n, None) for n in numbers if n >> 6 < len(words) and words[n >> 6] >> (n & 63) & 1]
+    some = np.bitwise_or.reduce(bits, axis=0)
+    every = np.bitwise_and.reduce(bits, axis=0)
+    found: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
+    for number in numbers:
+        word, bit = divmod(number, 64)
+        if word >= len(some) or not int(some[word]) >> bit & 1:
+            continue
+        if int(every[word]) >> bit & 1:
+            found.append((number, None))
+        else:
+            found.append((number, (bits[:, word] >> np.uint64(bit) & np.uint64(1)).astype(np.bool_)))
+    return found
+
+
+Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def split_by_session(
+    offsets: npt.NDArray[np.int64],
+    uids: npt.NDArray[np.int64],
+    owner: npt.NDArray[np.int64],
+    subscription: npt.NDArray[np.int64],
+) -> list[Share]:
+    """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
+
+    `rows` are the positions of the session's events in the batch, None where it gets all of them; offsets and
+    ids are as in `Deliver`. Cost: one sort of the matches by session, none where there is one session.
+    """
+    if not len(uids):
+        return []
+    count = len(offsets) - 1
+    owners = owner[uids]
+    ids = subscription[uids]
+    if count == 1 and len(set(owners.tolist())) == 1:
+        return [(int(owners[0]), None, offsets, ids)]
+    events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
+    if (owners[1:] != owners[:-1]).any():
+        order = np.argsort(owners, kind="stable")
+        owners, events, ids = owners[order], events[order], ids[order]
+    # A session's ids for one event are a run; runs are looked at together, and sessions cut out of them.
+    new_session = owners[1:] != owners[:-1]
+    starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
+    rows, ends = events[starts], np.concatenate((starts, [len(ids)]))
+    edges = np.searchsorted(starts, np.flatnonzero(new_session) + 1).tolist()
+    shares: list[Share] = []
+    for first, last in pairwise([0, *edges, len(starts)]):
+        low, high = ends[first], ends[last]
+        mine = None if last - first == count else rows[first:last]
+        shares.append((int(owners[low]), mine, ends[first : last + 1] - low, ids[low:high]))
+    return shares

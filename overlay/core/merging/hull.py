@@ -1,0 +1,140 @@
+"""Hulls: one interval per attribute, what a root or several together ask for; and a hull as a filter.
+
+Numbers and times have any interval of values, strings and booleans a single value. All hulls of the same
+attributes have one structure, `x between $1 and $2 and s == $3`, whatever operators the roots were written
+with: an open end is a bound at infinity, so that to drop a bound, or to get one, is an update of a value
+(Jayaram et al., section 6, propose the like). An attribute that is not named may have any value or none,
+which no bounds can say: another set of attributes is another structure.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from struct import Struct
+
+from covey.matcher import EventType, Filter
+from covey.matcher.covering.intervals import LINES, Cut, only_string
+from covey.matcher.covering.region import Region
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import And, Operator, Predicate, Scalar, Variable
+from covey.matcher.expressions.values import INT64_MIN
+
+Span = tuple[Cut, Cut]
+"""A half-open interval of cuts, as in `matcher/covering/intervals.py`."""
+
+Hull = dict[str, Span]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SINGLE = (Kind.STRING, Kind.BOOL)
+_BITS = Struct("<q").pack
+_DOUBLE = Struct("<d").unpack
+
+
+def exact_hull(region: Region) -> Hull | None:
+    """The hull that accepts exactly what the region does; None if none does."""
+    found = region.conjunctions
+    if found is None or len(found) != 1 or found[0].atoms:
+        return None
+    hull: Hull = {}
+    for attribute in sorted(found[0].cuts):
+        cuts = found[0].cuts[attribute]
+        if len(cuts) != 2 or ends(region.event_type.attributes[attribute], cuts[0], cuts[1]) is None:
+            return None
+        hull[attribute] = (cuts[0], cuts[1])
+    return hull
+
+
+def around(region: Region) -> Hull:
+    """A hull that accepts at least what the region does. That of a region that accepts nothing is any."""
+    hull: Hull = {}
+    for conjunction in (region.conjunctions or ())[:1]:
+        for attribute in sorted(conjunction.cuts):
+            box = region.box_of(attribute)
+            if box is not None and ends(region.event_type.attributes[attribute], *box) is not None:
+                hull[attribute] = box
+    return hull
+
+
+def join(event_type: EventType, a: Hull, b: Hull) -> Hull:
+    """The least hull that holds both."""
+    joined: Hull = {}
+    for attribute, (low, high) in a.items():
+        other = b.get(attribute)
+        if other is None:
+            continue
+        if event_type.attributes[attribute] not in _SINGLE:
+            joined[attribute] = (min(low, other[0]), max(high, other[1]))
+        elif other == (low, high):
+            joined[attribute] = other
+    return joined
+
+
+def holds(wide: Hull, narrow: Hull) -> bool:
+    """Does the one accept all that the other does?"""
+    for attribute, (low, high) in wide.items():
+        other = narrow.get(attribute)
+        if other is None or other[0] < low or other[1] > high:
+            return False
+    return True
+
+
+def axes(event_type: EventType, hull: Hull) -> list[str]:
+    """The attributes whose intervals can grow."""
+    return [attribute for attribute in hull if event_type.attributes[attribute] not in _SINGLE]
+
+
+def ends(kind: Kind, low: Cut, high: Cut) -> tuple[Scalar, Scalar] | None:
+    """The least and the greatest value between two cuts; None where no closed interval says the same."""
+    line = LINES[kind]
+    if kind is Kind.STRING:
+        only = only_string((low, high), 0)
+        return None if only is None else (only, only)
+    if low < line.low or high > line.top:
+        return None  # absence, or NaN
+    if kind is Kind.BOOL:
+        return (bool(low), bool(low)) if high == low + 1 else None
+    if kind is Kind.INT64:
+        return low, high - 1
+    if kind is Kind.FLOAT64:
+        return _float_of(low), _float_of(high - 1)
+    try:
+        return _EPOCH + timedelta(microseconds=low), _EPOCH + timedelta(microseconds=high - 1)
+    except OverflowError:
+        return None
+
+
+def _float_of(key: int) -> float:
+    value: float = _DOUBLE(_BITS(key if key >= 0 else INT64_MIN - key))[0]
+    return value
+
+
+class Shape:
+    """The structure of all hulls of one set of attributes, and how to come to its values."""
+
+    __slots__ = ("_event_type", "_parts", "structure")
+
+    def __init__(self, event_type: EventType, attributes: tuple[str, ...]) -> None:
+        predicates = []
+        parts: dict[str, tuple[str, int]] = {}
+        for attribute in attributes:
+            low, high = Variable(f"low{len(parts)}"), Variable(f"high{len(parts)}")
+            parts |= {low.name: (attribute, 0), high.name: (attribute, 1)}
+            if event_type.attributes[attribute] in _SINGLE:
+                predicates.append(Predicate(attribute, Operator.EQ, (low,)))
+            else:
+                predicates.append(Predicate(attribute, Operator.BETWEEN, (low, high)))
+        self._event_type = event_type
+        self.structure, operands = Filter(event_type, And(tuple(predicates))).lift()
+        self._parts = []
+        for place, operand in enumerate(operands, 1):
+            assert isinstance(operand, Variable)
+            self._parts.append((str(place), *parts[operand.name]))
+
+    def values(self, hull: Hull) -> dict[str, Scalar]:
+        """The values of the structure's variables for a hull of these attributes."""
+        found: dict[str, Scalar] = {}
+        for name, attribute, end in self._parts:
+            pair = ends(self._event_type.attributes[attribute], *hull[attribute])
+            assert pair is not None
+            found[name] = pair[end]
+        return found

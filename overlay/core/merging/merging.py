@@ -1,0 +1,215 @@
+"""Merging: several roots are asked of a neighbour as one *bundle* (perfect and imperfect merging, as
+Siena and PADRES know them).
+
+Every root is in one bundle, and every bundle takes a slot. A bundle asks for a hull (`hull.py`) that holds
+its roots; one of a single root that is no hull asks for what the root does, as it is written. What a bundle
+asks for beyond its roots is let go of by the broker that gets it, and counted (`Counters.events_unwanted`).
+
+Which roots go together is the business of `perfect.py` and `budget_merging.py`. Here is what both
+share: to say how a change of roots has changed the bundles. A bundle only becomes wider or narrower; one that
+would do both gives way to a new one, unless it is of one root alone. So the order of `slots.py` (SUB, what
+grows, what shrinks, USUB) loses nothing that is asked for before and after.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from covey.matcher.covering.region import Region
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.poset import RootChange
+from covey.overlay.core.merging.hull import Hull, Shape, holds
+
+if TYPE_CHECKING:
+    from covey.matcher import EventType, Filter
+    from covey.matcher.expressions.expression import Scalar
+
+_FEW_PAIRS = 64
+"""So many pairs of bundles that left and that entered are compared to find which can follow which."""
+
+
+class Bundle:
+    """What is asked of a neighbour for some roots; `hull` is None where it is one root's own filter."""
+
+    __slots__ = ("announced", "hull", "root", "size", "structure", "uid")
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
+        self.size = 0
+        self.hull: Hull | None = None
+        self.root: Interest | None = None
+        self.structure: Filter
+        self.announced: dict[str, Scalar]
+
+    @property
+    def region(self) -> Region:
+        return self.structure.region(self.announced)
+
+    def __repr__(self) -> str:
+        return f"<bundle {self.uid} of {self.size}: {self.structure.substitute(self.announced)}>"
+
+
+class BundleHeir(NamedTuple):
+    """As `poset.Heir`, of bundles."""
+
+    left: Bundle
+    entered: Bundle
+    wider: bool
+
+
+@dataclass(slots=True)
+class BundleChange:
+    """How a change has changed the bundles: as `poset.RootChange`; `moved` stands in the order to be told."""
+
+    entered: list[Bundle] = field(default_factory=list)
+    moved: list[Bundle] = field(default_factory=list)
+    left: list[Bundle] = field(default_factory=list)
+    heirs: list[BundleHeir] = field(default_factory=list)
+
+
+class _Before(NamedTuple):
+    bundle: Bundle
+    existed: bool
+    hull: Hull | None
+    size: int
+
+
+class Merger(ABC):
+    """The bundles of one neighbour and event type; at most `budget` of them, if it has one."""
+
+    budget: int | None = None
+
+    def __init__(self) -> None:
+        self._event_type: EventType
+        self._bundle_of: dict[int, Bundle] = {}
+        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self._before: dict[int, _Before] = {}  # the bundles that the change under way has touched
+        self._next = 0
+
+    def change(self, roots: RootChange) -> BundleChange:
+        """Apply a change of the roots. What leaves is gone before anything enters: no root then covers
+        another.
+        """
+        for root in (*roots.entered, *roots.moved)[:1]:
+            self._event_type = root.filter.event_type
+        for root in roots.left:
+            self._leave(root)
+        if len(roots.moved) == 1:
+            self._move(roots.moved[0])
+        else:
+            for root in roots.moved:
+                self._leave(root)
+            for root in roots.moved:
+                self._enter(root)
+        for root in roots.entered:
+            self._enter(root)
+        change = self._summary()
+        self._before.clear()
+        return change
+
+    def bundle_of(self, root: Interest) -> Bundle:
+        """The bundle that asks for a root."""
+        return self._bundle_of[root.uid]
+
+    def bundles(self) -> list[Bundle]:
+        """All bundles, in order of their first root's entry."""
+        return list({bundle.uid: bundle for bundle in self._bundle_of.values()}.values())
+
+    @abstractmethod
+    def _enter(self, root: Interest) -> None:
+        """Put a root into a bundle."""
+
+    @abstractmethod
+    def _leave(self, root: Interest) -> None:
+        """Take a root out of its bundle."""
+
+    @abstractmethod
+    def _move(self, root: Interest) -> None:
+        """A root, and no other, has another region."""
+
+    # --- for the kinds of merging ---------------------------------------------------------------------------
+
+    def _begin(self, bundle: Bundle) -> None:
+        """A bundle is new."""
+        self._before[bundle.uid] = _Before(bundle, False, None, 0)
+
+    def _uid(self) -> int:
+        self._next += 1
+        return self._next
+
+    def _touch(self, bundle: Bundle) -> None:
+        """Before anything of a bundle changes."""
+        if bundle.uid not in self._before:
+            self._before[bundle.uid] = _Before(bundle, True, bundle.hull, bundle.size)
+
+    # --- what came of it ------------------------------------------------------------------------------------
+
+    def _summary(self) -> BundleChange:
+        change = BundleChange()
+        grown: list[Bundle] = []
+        shifted: list[Bundle] = []
+        shrunk: list[Bundle] = []
+        for before in self._before.values():
+            bundle, old, new = before.bundle, before.hull, before.bundle.hull
+            if not bundle.size:
+                if before.existed:
+                    change.left.append(bundle)
+                continue
+            if not before.existed:
+                change.entered.append(bundle)
+            elif old is None or new is None:
+                if old is new is None:
+                    shifted.append(bundle)
+                else:
+                    self._renew(bundle, change)
+            elif old.keys() != new.keys():
+                self._renew(bundle, change)
+            elif old == new:
+                continue
+            elif holds(new, old):
+                grown.append(bundle)
+            elif holds(old, new):
+                shrunk.append(bundle)
+            elif before.size == bundle.size == 1:
+                shifted.append(bundle)
+            else:
+                self._renew(bundle, change)
+            self._tell(bundle)
+        change.moved = grown + shifted + shrunk
+        if len(change.left) * len(change.entered) <= _FEW_PAIRS:
+            self._find_heirs(change)
+        return change
+
+    def _renew(self, bundle: Bundle, change: BundleChange) -> None:
+        """The bundle becomes another one, in a slot of its own."""
+        gone = Bundle(bundle.uid)
+        gone.hull = self._before[bundle.uid].hull
+        change.left.append(gone)
+        bundle.uid = self._uid()
+        change.entered.append(bundle)
+
+    def _find_heirs(self, change: BundleChange) -> None:
+        for left in change.left:
+            old = self._before[left.uid].hull
+            for entered in change.entered if old is not None else ():
+                new = entered.hull
+                if old is None or new is None or old.keys() != new.keys():
+                    continue
+                if holds(new, old):
+                    change.heirs.append(BundleHeir(left, entered, True))
+                elif holds(old, new):
+                    change.heirs.append(BundleHeir(left, entered, False))
+
+    def _tell(self, bundle: Bundle) -> None:
+        """The structure and the values that say what the bundle asks for."""
+        if bundle.hull is None:
+            assert bundle.root is not None
+            bundle.structure, bundle.announced = bundle.root.structure, bundle.root.announced
+            return
+        attributes = tuple(bundle.hull)
+        shape = self._shapes.get(attributes)
+        if shape is None:
+            shape = self._shapes[attributes] = Shape(self._event_type, attributes)
+        bundle.structure, bundle.announced = shape.structure, shape.values(bundle.hull)

@@ -1,0 +1,225 @@
+"""Perfect merging: roots that differ in one interval alone, and whose intervals meet, are asked for as one.
+
+Seen along one attribute, the *axis*, roots with the same intervals in all other attributes lie on a *line*.
+On it the roots whose intervals overlap or touch form a run, and a run is a bundle: its hull is the union of
+its roots, no more and no less. No root covers another, so in a run the lower ends ascend and so do the upper
+ends; whether a run still holds together without a root is a look at its two neighbours.
+
+Invariants: a bundle of several roots is on the line of its axis; a bundle of one is on a line for each axis
+it could be merged along; bundles on a line do not touch. Cost: logarithmic searches in sorted lists, and to
+note the bundle of the roots of the smaller part where two bundles join or one falls apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Any
+
+from covey.matcher.covering.intervals import Cut
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.merging.hull import Hull, axes, exact_hull
+from covey.overlay.core.merging.merging import Bundle, Merger
+
+_Member = tuple[Cut, Cut, int]
+"""Low end, high end and uid of a root on its line."""
+
+
+class _Run(Bundle):
+    """Roots in a row; `axis` is None for a single one."""
+
+    __slots__ = ("axis", "members")
+
+    def __init__(self, uid: int) -> None:
+        super().__init__(uid)
+        self.axis: str | None = None
+        self.members: list[_Member] = []
+
+
+class _Line:
+    """Bundles in order along one axis."""
+
+    __slots__ = ("lows", "runs")
+
+    def __init__(self) -> None:
+        self.lows: list[Cut] = []
+        self.runs: list[_Run] = []
+
+    def add(self, low: Cut, run: _Run) -> None:
+        place = bisect_left(self.lows, low)
+        self.lows.insert(place, low)
+        self.runs.insert(place, run)
+
+    def discard(self, low: Cut) -> None:
+        place = bisect_left(self.lows, low)
+        del self.lows[place], self.runs[place]
+
+    def touching(self, axis: str, low: Cut, high: Cut) -> list[_Run]:
+        """The bundles that meet an interval, ascending."""
+        stop = start = bisect_right(self.lows, high)
+        while start and _span(self.runs[start - 1], axis)[1] >= low:
+            start -= 1
+        return self.runs[start:stop]
+
+
+def _span(run: _Run, axis: str) -> tuple[Cut, Cut]:
+    assert run.hull is not None
+    return run.hull[axis]
+
+
+class PerfectMerger(Merger):
+    """Bundles that ask for exactly what their roots do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: dict[tuple[Any, ...], _Line] = {}
+        self._hulls: dict[int, Hull | None] = {}
+
+    # --- the three changes ----------------------------------------------------------------------------------
+
+    def _enter(self, root: Interest) -> None:
+        self._seat(root, exact_hull(root.region), None)
+
+    def _leave(self, root: Interest) -> None:
+        run = self._run_of(root.uid)
+        self._touch(run)
+        del self._bundle_of[root.uid]
+        hull = self._hulls.pop(root.uid)
+        if run.axis is None:
+            self._unlist_single(run)
+            run.size = 0
+            return
+        assert hull is not None
+        low, high = hull[run.axis]
+        self._unlist(run, run.axis)
+        place = bisect_left(run.members, (low, high, root.uid))
+        del run.members[place]
+        if 0 < place < len(run.members) and run.members[place - 1][1] < run.members[place][0]:
+            self._part(run, place)
+        else:
+            self._stand(run)
+
+    def _move(self, root: Interest) -> None:
+        run, hull = self._run_of(root.uid), exact_hull(root.region)
+        if run.axis is None and (hull is None) == (run.hull is None):
+            self._touch(run)
+            self._unlist_single(run)
+            run.size = 0
+            self._seat(root, hull, run)
+        else:
+            self._leave(root)
+            self._seat(root, hull, None)
+
+    def _run_of(self, uid: int) -> _Run:
+        run = self._bundle_of[uid]
+        assert isinstance(run, _Run)
+        return run
+
+    # --- joining --------------------------------------------------------------------------------------------
+
+    def _seat(self, root: Interest, hull: Hull | None, own: _Run | None) -> None:
+        """Give a root its place: among those it touches on some line, or in a bundle of its own."""
+        self._hulls[root.uid] = hull
+        if hull is not None and self._join(root.uid, hull):
+            return
+        run = own or self._new_run()
+        run.root = root
+        self._alone(run, root.uid, hull)
+
+    def _new_run(self) -> _Run:
+        run = _Run(self._uid())
+        self._begin(run)
+        return run
+
+    def _alone(self, run: _Run, uid: int, hull: Hull | None) -> None:
+        run.axis, run.hull, run.size, run.members = None, hull, 1, [(0, 0, uid)]
+        self._bundle_of[uid] = run
+        for axis in axes(self._event_type, hull or {}):
+            self._list(run, axis)
+
+    def _join(self, uid: int, hull: Hull) -> bool:
+        for axis in axes(self._event_type, hull):
+            line = self._lines.get(_key(hull, axis))
+            if line is None:
+                continue
+            low, high = hull[axis]
+            found = line.touching(axis, low, high)
+            if found:
+                self._unite(uid, axis, low, high, found)
+                return True
+        return False
+
+    def _unite(self, uid: int, axis: str, low: Cut, high: Cut, found: list[_Run]) -> None:
+        """Make one bundle of a root and those that it touches; the largest of them takes the others in."""
+        largest = max(found, key=lambda run: run.size)
+        members: list[_Member] = []
+        for run in found:
+            self._touch(run)
+            if run.axis is None:
+                only = run.members[0][2]
+                self._unlist_single(run)
+                run.members = [(*_span(run, axis), only)]
+            else:
+                self._unlist(run, axis)
+            if run is not largest:
+                for member in run.members:
+                    self._bundle_of[member[2]] = largest
+                run.size = 0
+            members += run.members
+        insort(members, (low, high, uid))
+        self._bundle_of[uid] = largest
+        largest.axis, largest.members, largest.root = axis, members, None
+        self._stand(largest)
+
+    # --- parting --------------------------------------------------------------------------------------------
+
+    def _part(self, run: _Run, place: int) -> None:
+        """A run has a gap before one of its members."""
+        axis, below, above = run.axis, run.members[:place], run.members[place:]
+        less, more = (below, above) if len(below) < len(above) else (above, below)
+        other = self._new_run()
+        other.axis, other.hull, other.members = axis, run.hull, less
+        for member in less:
+            self._bundle_of[member[2]] = other
+        run.members = more
+        self._stand(run)
+        self._stand(other)
+
+    def _stand(self, run: _Run) -> None:
+        """Give a run that is on no line the hull of its members, and its place. One member is a single."""
+        assert run.axis is not None
+        assert run.hull is not None
+        if len(run.members) > 1:
+            run.hull = {**run.hull, run.axis: (run.members[0][0], run.members[-1][1])}
+            run.size = len(run.members)
+            self._list(run, run.axis)
+            return
+        uid = run.members[0][2]
+        hull = self._hulls[uid]
+        assert hull is not None
+        if self._join(uid, hull):  # along another axis
+            run.size = 0
+        else:
+            self._alone(run, uid, hull)
+
+    # --- lines ----------------------------------------------------------------------------------------------
+
+    def _list(self, run: _Run, axis: str) -> None:
+        assert run.hull is not None
+        self._lines.setdefault(_key(run.hull, axis), _Line()).add(run.hull[axis][0], run)
+
+    def _unlist(self, run: _Run, axis: str) -> None:
+        assert run.hull is not None
+        key = _key(run.hull, axis)
+        line = self._lines[key]
+        line.discard(run.hull[axis][0])
+        if not line.runs:
+            del self._lines[key]
+
+    def _unlist_single(self, run: _Run) -> None:
+        for axis in axes(self._event_type, run.hull or {}):
+            self._unlist(run, axis)
+
+
+def _key(hull: Hull, axis: str) -> tuple[Any, ...]:
+    """What all hulls of a line share."""
+    return (axis, *[(attribute, span) for attribute, span in hull.items() if attribute != axis])

@@ -1,0 +1,112 @@
+"""Variables that move by themselves: a value, a rate, and since when.
+
+A vehicle that keeps its speed need not say where it is: `$limit` given as `Motion(100.0, 0.5)` is 100 now and
+0.5 more every second. Time is that at which an event entered the overlay, by the clock that stamps events,
+so everybody who evaluates a filter on an event comes to the same answer; events that travel together share
+one time of entry (`joining.py`). A variable that moves may only be a bound, in `<`, `<=`, `>`, `>=` or
+`between`: what brokers ask of each other for it is a wider bound that holds for a while (`announcing.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from covey.matcher.errors import VariableError
+from covey.matcher.expressions.expression import Expression, Operator, Predicate, Variable
+
+if TYPE_CHECKING:
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+
+_WIDER = {
+    Operator.LT: (1,),
+    Operator.LE: (1,),
+    Operator.GT: (-1,),
+    Operator.GE: (-1,),
+    Operator.BETWEEN: (-1, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """`value + rate * t`, t in seconds since `since_ns`; 0 there means since the call that it is given to."""
+
+    value: float
+    rate: float
+    since_ns: int = 0
+
+    def at(self, now_ns: int) -> float:
+        return self.value + self.rate * ((now_ns - self.since_ns) / 1e9)
+
+    def __str__(self) -> str:
+        return f"{self.value:g}{'-' if self.rate < 0 else '+'}{abs(self.rate):g}*t"
+
+
+def predicates(expression: Expression) -> list[Predicate]:
+    """The predicates of an expression, in order."""
+    if isinstance(expression, Predicate):
+        return [expression]
+    return [predicate for part in expression.parts for predicate in predicates(part)]
+
+
+def directions(filter: Filter) -> dict[str, int]:
+    """For each variable which way its value must go for the filter to accept more: 1 up, -1 down, 0 neither.
+
+    Neither also where it stands twice, in different directions. Exact for a filter's structure, in which each
+    variable stands once.
+    """
+    found: dict[str, int] = {}
+    for predicate in predicates(filter.expression):
+        wider = _WIDER.get(predicate.operator, (0,) * len(predicate.operands))
+        for operand, sign in zip(predicate.operands, wider, strict=True):
+            if isinstance(operand, Variable):
+                sign = sign if operand.scale > 0 else -sign
+                found[operand.name] = sign if found.get(operand.name, sign) == sign else 0
+    return found
+
+
+def moves(values: Mapping[str, object]) -> bool:
+    """Whether any of these values moves."""
+    return Motion in map(type, values.values())
+
+
+def still(values: Mapping[str, Scalar], now_ns: int) -> Mapping[str, Scalar]:
+    """The values at one time."""
+    if not moves(values):
+        return values
+    return {name: value.at(now_ns) if isinstance(value, Motion) else value for name, value in values.items()}
+
+
+def check_values(
+    filter: Filter, values: Mapping[str, object], *, partial: bool = False, now_ns: int = 0
+) -> dict[str, Scalar]:
+    """As `Filter.check_values`, with motions among the values; those without a beginning begin at `now_ns`.
+
+    `VariableError` names a variable that moves and is no bound, or whose value or rate is no finite number.
+    """
+    if not moves(values):
+        return filter.check_values(values, partial=partial)
+    plain = {name: value.value if isinstance(value, Motion) else value for name, value in values.items()}
+    checked = filter.check_values(plain, partial=partial)
+    for name, value in values.items():
+        if not isinstance(value, Motion):
+            continue
+        for what in ("value", "rate"):
+            number = getattr(value, what)
+            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+                raise VariableError(
+                    f"variable ${name} moves with {what} {number!r}: expected a finite number"
+                )
+        for predicate in predicates(filter.expression):
+            if predicate.operator not in _WIDER and any(
+                isinstance(operand, Variable) and operand.name == name for operand in predicate.operands
+            ):
+                raise VariableError(
+                    f"variable ${name} moves, and stands in {predicate.attribute} "
+                    f"{predicate.operator.value}: expected a bound, in <, <=, >, >= or between"
+                )
+        checked[name] = cast("Scalar", value if value.since_ns else replace(value, since_ns=now_ns))
+    return checked

@@ -1,0 +1,121 @@
+"""The interfaces of a broker: what each has said, what was said to it, and how much.
+
+Invariant: `subscriptions` and `advertised` are what the interface has said and not taken back, across all
+event types; the `stale` ones among them were said before its last SyncBegin and have not been repeated since.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.messages import Interface, Message
+
+BROKER = "broker/"
+CLIENT = "client/"
+
+
+@dataclass(slots=True)
+class Counters:
+    """Messages by sort, and events, since the interface appeared."""
+
+    received: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
+    sent: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
+    events_received: int = 0
+    events_sent: int = 0
+    events_dropped: int = 0
+    events_unwanted: int = 0
+    """Events that came from a neighbour and went to nobody: what merging asks for in excess."""
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "received": {kind.__name__: count for kind, count in self.received.items()},
+            "sent": {kind.__name__: count for kind, count in self.sent.items()},
+            "events_received": self.events_received,
+            "events_sent": self.events_sent,
+            "events_dropped": self.events_dropped,
+            "events_unwanted": self.events_unwanted,
+        }
+
+
+@dataclass(slots=True)
+class Peer:
+    """One interface. `number` is its bit among links, or its number among sessions."""
+
+    name: Interface
+    number: int
+    life: int = 0
+    """Like the number, but never given again."""
+    received: int = 0
+    """The newest control epoch received; the one that a Deliver carries."""
+    answered: int = 0
+    """The newest epoch acknowledged to it."""
+    epoch: int = 0
+    """The newest control epoch sent to it. Grows as long as the interface is there, also over a Connect."""
+    last_slot: int = 0
+    set_aside: int = 0
+    """The id, negative, that was last given to a subscription from before a SyncBegin."""
+    subscriptions: dict[int, Interest] = field(default_factory=dict)
+    advertised: dict[str, int] = field(default_factory=dict)
+    stale_subscriptions: dict[int, None] = field(default_factory=dict)
+    stale_types: dict[str, None] = field(default_factory=dict)
+    counters: Counters = field(default_factory=Counters)
+    is_broker: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_broker = self.name.startswith(BROKER)
+
+    def next_aside(self) -> int:
+        self.set_aside -= 1
+        return self.set_aside
+
+    def next_slot(self) -> int:
+        self.last_slot += 1
+        return self.last_slot
+
+
+class Peers(dict[Interface, Peer]):
+    """The interfaces by name, in order of their appearance, and by number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._links: dict[int, Peer] = {}
+        self._sessions: dict[int, Peer] = {}
+        self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
+        self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
+        self._lives = 0
+
+    def add(self, name: Interface) -> Peer:
+        """A new interface; `ValueError` for a name that is neither a broker's nor a client's."""
+        sort = BROKER if name.startswith(BROKER) else CLIENT
+        if not name.startswith(sort) or len(name) == len(sort):
+            raise ValueError(f"interface {name!r}: expected {BROKER}NAME or {CLIENT}NAME")
+        free = self._free[sort]
+        if free:
+            number = free.pop()
+        else:
+            number = self._next[sort]
+            self._next[sort] += 1
+        self._lives += 1
+        peer = self[name] = Peer(name, number, self._lives)
+        (self._links if peer.is_broker else self._sessions)[number] = peer
+        return peer
+
+    def remove(self, peer: Peer) -> None:
+        """Forget an interface; its number may be given again."""
+        del self[peer.name]
+        del (self._links if peer.is_broker else self._sessions)[peer.number]
+        self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)
+
+    def link(self, number: int) -> Peer:
+        return self._links[number]
+
+    def session(self, number: int) -> Peer:
+        return self._sessions[number]
+
+    def neighbours(self) -> list[Peer]:
+        return list(self._links.values())
+
+    def all(self) -> list[Peer]:
+        return list(self.values())

@@ -1,0 +1,68 @@
+"""Which change of a subscription a delivery answers (the *delay* of Jayaram et al., section 5.2).
+
+A change from Φ to Φ' is answered by the first delivered event that matches Φ' and not Φ. It stays open until
+then, later changes notwithstanding: where a subscription changes faster than the overlay can follow, the
+answers to many changes are on their way at once, and to count only those that arrive before the next change
+would count only the fast ones.
+
+Invariant: kept are the values of every open change, those before it, and the newest; at most `OPEN`
+changes are open, and the oldest is given up for a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from covey.overlay.core.moving.motion import still
+from covey.sim.checkers.columns import Columns
+
+if TYPE_CHECKING:
+    from covey.matcher import Filter
+
+OPEN = 256
+
+
+class Changes:
+    """The changes of one subscription: 0 is the values of its birth, and 1, 2, ... are its changes."""
+
+    def __init__(self, filter: Filter, values: Mapping[str, Any]) -> None:
+        self.newest = 0
+        self._open: list[int] = []
+        self._columns = Columns(filter)
+        self._rows: dict[int, int] = {}
+        self._values: dict[int, Mapping[str, Any]] = {}
+        self._keep(0, values)
+
+    def _keep(self, number: int, values: Mapping[str, Any]) -> None:
+        self._values[number] = values
+        row = self._rows[number] = self._columns.add(number, values)
+        self._columns.ready[row] = True
+
+    def change(self, values: Mapping[str, Any]) -> int:
+        """All values after a change; the number of the change."""
+        self.newest += 1
+        self._open.append(self.newest)
+        del self._open[:-OPEN]
+        self._keep(self.newest, values)
+        self._let_go()
+        return self.newest
+
+    def deliver(self, event: Mapping[str, Any], at_ns: int = 0) -> list[int]:
+        """An event that entered the overlay at this time has been delivered: the changes that it answers, and
+        so closes. Cost: one columnwise evaluation; where values move by themselves, one for each open change.
+        """
+        if not self._open:
+            return []
+        wanting = set(self._columns.wanting(event, lambda number: still(self._values[number], at_ns)))
+        answered = [number for number in self._open if number in wanting and number - 1 not in wanting]
+        if answered:
+            self._open = [number for number in self._open if number not in answered]
+            self._let_go()
+        return answered
+
+    def _let_go(self) -> None:
+        needed = {self.newest, *self._open, *(number - 1 for number in self._open)}
+        for number in self._rows.keys() - needed:
+            self._columns.discard(self._rows.pop(number))
+            del self._values[number]

@@ -1,0 +1,225 @@
+"""`covey bench chain`: how fast events pass through three brokers in a row, and how long one takes.
+
+    publisher -> b1 -> b2 -> b3 -> subscriber        each a process of its own
+                  \\     |     /
+                    the crowd                        one more process, a client at each broker
+
+Events are small (symbol, price, volume, time). The subscriber's filter matches every event. The crowd holds
+1,000 parametric subscriptions at each broker, `symbol == $symbol and price < $limit`, of which about 1 %
+match an event: 100 symbols, and limits above most prices. What matches is sent to the crowd as to anyone
+else.
+
+Throughput: the publisher publishes batches as fast as the overlay takes them; events divided by the time from
+the first publish to the last arrival at the subscriber; the median of several runs, after one that does not
+count. Latency: single events at a steady rate, from just before `publish` to the arrival in the subscriber's
+hands, by the clock that all processes of a machine share.
+
+Beside it, in the same run and the same way, three bare relays in a row (`bare_worker.py`): what gRPC, Arrow
+and this machine cost by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from covey.matcher.errors import CoveyError
+from covey.overlay.local_overlay import LocalOverlay, chain
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: sizes, counts and rates; latency at `rate` and at `low_rate`, events per second."""
+
+    runs: int = 5
+    events: int = 1_000_000
+    batch: int = 1024
+    subscriptions: int = 1000
+    rate: int = 1000
+    low_rate: int = 100
+    latency_s: float = 10.0
+    bare: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One-way latency of single events, in milliseconds."""
+
+    p50_ms: float
+    p99_ms: float
+
+    def as_json(self) -> dict[str, float]:
+        return {"p50": round(self.p50_ms, 3), "p99": round(self.p99_ms, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one chain; `runs` are the events per second of each run, in order."""
+
+    runs: tuple[float, ...]
+    latency: Latency
+    low_latency: Latency
+
+    @property
+    def events_per_s(self) -> float:
+        return statistics.median(self.runs)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "events_per_s": round(self.events_per_s),
+            "latency_ms": self.latency.as_json(),
+            "latency_at_low_rate_ms": self.low_latency.as_json(),
+            "runs": [round(run) for run in self.runs],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of Covey and, if asked for, of bare relays; `matches_per_event` is how many of the crowd's
+    subscriptions at each broker matched."""
+
+    covey: Figures
+    bare: Figures | None
+    matches_per_event: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.covey.as_json(),
+            "crowd_matches_per_event": round(self.matches_per_event, 2),
+            "bare": None if self.bare is None else self.bare.as_json(),
+        }
+
+
+class Worker:
+    """A process that plays a role of `module` and does what it is told: a line of JSON each way per command.
+
+    `ready` is what it said when it was.
+    """
+
+    def __init__(self, role: str, *, module: str = "chain_worker", **settings: Any) -> None:
+        self.ready: dict[str, Any] = {}
+        self._role = role
+        self._module = f"covey.sim.experiments.bench.{module}"
+        self._settings = settings
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            self._module,
+            self._role,
+            json.dumps(self._settings),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        self.ready = await self.answer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), 10.0)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    async def tell(self, command: str, **arguments: Any) -> None:
+        """Sends a command without waiting for its end."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def answer(self, patience_s: float = 120.0) -> dict[str, Any]:
+        """What it has to say at the end of a command. `CoveyError` when it ended instead."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), patience_s)
+        except TimeoutError:
+            raise CoveyError(f"the {self._role} did not answer within {patience_s:g} s") from None
+        if not line:
+            raise CoveyError(f"the {self._role} ended before its time")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    async def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        await self.tell(command, **arguments)
+        return await self.answer()
+
+
+async def measure(plan: Plan, say: Callable[[str], None]) -> Result:
+    """Sets everything up, measures, and takes it down; `say` is told what is going on."""
+    covey, matches_per_event = await _covey(plan, say)
+    return Result(covey, await _bare(plan, say) if plan.bare else None, matches_per_event)
+
+
+async def _covey(plan: Plan, say: Callable[[str], None]) -> tuple[Figures, float]:
+    async with AsyncExitStack() as stack:
+        say("starting three brokers in a row")
+        overlay = await stack.enter_async_context(LocalOverlay(chain(3)))
+        addresses = [overlay.addresses[broker] for broker in overlay.brokers]
+        publisher = await stack.enter_async_context(Worker("publisher", address=addresses[0]))
+        subscriber = await stack.enter_async_context(Worker("subscriber", address=addresses[-1]))
+        say(f"a crowd subscribes, {plan.subscriptions:,} times at each broker")
+        crowd = await stack.enter_async_context(
+            Worker("crowd", addresses=addresses, subscriptions=plan.subscriptions)
+        )
+        runs = await _throughput(plan, publisher, subscriber, say)
+        held = await crowd.ask("count")
+        figures = Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+    return figures, held["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
+
+
+async def _bare(plan: Plan, say: Callable[[str], None]) -> Figures:
+    async with AsyncExitStack() as stack:
+        say("three bare relays in a row")
+        subscriber = await stack.enter_async_context(Worker("sink", module="bare_worker"))
+        address = subscriber.ready["address"]
+        for _ in range(3):
+            relay = await stack.enter_async_context(Worker("relay", module="bare_worker", onward=address))
+            address = relay.ready["address"]
+        publisher = await stack.enter_async_context(Worker("source", module="bare_worker", address=address))
+        runs = await _throughput(plan, publisher, subscriber, say)
+        return Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+
+
+async def _throughput(
+    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+) -> tuple[float, ...]:
+    runs = []
+    for run in range(plan.runs + 1):
+        await subscriber.tell("receive", events=plan.events)
+        sent = await publisher.ask("publish", events=plan.events, batch=plan.batch)
+        received = await subscriber.answer()
+        rate = plan.events / ((received["last_ns"] - sent["first_ns"]) / 1e9)
+        say(f"run {run} of {plan.runs}: {rate:,.0f} events/s" + ("" if run else " (does not count)"))
+        runs.append(rate)
+        await asyncio.sleep(0.5)
+    return tuple(runs[1:])
+
+
+async def _latencies(
+    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+) -> list[Latency]:
+    latencies = []
+    for rate in (plan.rate, plan.low_rate):
+        events = max(1, int(rate * plan.latency_s))
+        say(f"{rate:,} single events per second for {plan.latency_s:g} s")
+        await subscriber.tell("receive", events=events)
+        await publisher.ask("trickle", events=events, rate=rate)
+        took = await subscriber.answer()
+        latencies.append(Latency(took["p50_ms"], took["p99_ms"]))
+    return latencies

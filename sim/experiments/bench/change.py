@@ -1,0 +1,196 @@
+"""`covey bench change`: what is lost, repeated or stale while a subscription changes, and how soon a change
+shows.
+
+    publisher -> b1 -> b2 -> b3 -> subscriber
+
+Brokers are processes; publisher and subscriber share one, so that their histories have one order. *Both*:
+every event matches the old and the new filter, `level < $value` with values above every level. *Disjoint*:
+the filter `side == $value` goes from one side to the other, and events alternate between them. Changes are
+made at a rate without waiting for one to take effect. The books are those of `ledger.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from covey.matcher import EventType
+from covey.overlay import Client, Subscription
+from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.bench.ledger import Ledger
+from covey.sim.experiments.bench.plans import check_known
+from covey.sim.experiments.bench.under_way import UnderWay
+
+LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
+FILTERS = {"both": "level < $value", "disjoint": "side == $value"}
+VALUES = {"both": (10, 20), "disjoint": (0, 1)}
+MODES = {
+    "parametric": ("parametric", "new_first"),
+    "static": ("static", "new_first"),
+    "static-old-first": ("static", "old_first"),
+}
+"""The name of each mode, its routing and the order of its re-subscriptions."""
+
+_QUIET_S = 1.0
+Say = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: every mode, kind of filter, event rate and change rate with each other."""
+
+    modes: tuple[str, ...] = tuple(MODES)
+    filters: tuple[str, ...] = tuple(FILTERS)
+    events_per_s: tuple[int, ...] = (200, 2000)
+    changes_per_s: tuple[int, ...] = (10, 100, 1000)
+    seconds: float = 3.0
+
+    def __post_init__(self) -> None:
+        check_known(self, modes=MODES, filters=FILTERS)
+
+    def cases(self) -> Iterator[tuple[str, str, int, int]]:
+        for mode in self.modes:
+            for filter in self.filters:
+                for events in self.events_per_s:
+                    for changes in self.changes_per_s:
+                        yield mode, filter, events, changes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one case gave. Rates are those achieved; `spurious` events came to the client and were not handed
+    out; times are from a change to the first event that only the new filter matches.
+    """
+
+    mode: str
+    filter: str
+    events_per_s: float
+    changes_per_s: float
+    published: int
+    owed: int
+    delivered: int
+    missed: int
+    duplicate: int
+    stale: int
+    spurious: int
+    first_new_p50_ms: float | None
+    first_new_p99_ms: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def measure(plan: Plan, say: Say = lambda words, share: None) -> list[Result]:
+    """Everything that is planned, one overlay per routing; `say` is told what is going on and how far."""
+    results: list[Result] = []
+    cases = list(plan.cases())
+    for routing in dict.fromkeys(MODES[mode][0] for mode in plan.modes):
+        async with LocalOverlay(chain(3), routing=routing) as overlay:
+            for case in cases:
+                if MODES[case[0]][0] == routing:
+                    mode, filter, events, changes = case
+                    say(
+                        f"{mode}, {filter}, {events:,} events/s, {changes:,} changes/s",
+                        len(results) / len(cases),
+                    )
+                    results.append(await _case(overlay, plan.seconds, *case))
+    return results
+
+
+async def _case(
+    overlay: LocalOverlay, seconds: float, mode: str, filter: str, events: int, changes: int
+) -> Result:
+    routing, resubscribe = MODES[mode]
+    first, last = overlay.addresses["b1"], overlay.addresses["b3"]
+    async with AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(Client(first, routing=routing))
+        subscriber = await stack.enter_async_context(Client(last, routing=routing, resubscribe=resubscribe))
+        await publisher.advertise(LEVEL)
+        subscription = await subscriber.subscribe(LEVEL, FILTERS[filter], value=VALUES[filter][0])
+        run = _Run(publisher, subscriber, subscription, filter)
+        reader = asyncio.create_task(run.read())
+        began = time.monotonic()
+        await asyncio.gather(_at_rate(events, seconds, run.publish), _at_rate(changes, seconds, run.change))
+        took = time.monotonic() - began
+        await run.rest()
+        await subscription.unsubscribe()
+        await reader
+    books = run.ledger
+    times = sorted(books.first_new_ns)
+    return Result(
+        mode,
+        filter,
+        round(books.published / took, 1),
+        round(books.changes / took, 1),
+        books.published,
+        books.owed,
+        books.delivered,
+        books.missed,
+        books.duplicate,
+        books.stale,
+        subscription.spurious,
+        round(statistics.median(times) / 1e6, 3) if times else None,
+        round(times[int(len(times) * 0.99)] / 1e6, 3) if times else None,
+    )
+
+
+async def _at_rate(rate: int, seconds: float, what: Callable[[int], None]) -> None:
+    """Do something so often per second, catching up where the process was busy."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in range(round(rate * seconds)):
+        wait = began + number / rate - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        elif number % 16 == 15:
+            await asyncio.sleep(0)
+        what(number)
+
+
+class _Run:
+    """One publisher and one subscriber at work."""
+
+    def __init__(
+        self, publisher: Client, subscriber: Client, subscription: Subscription, filter: str
+    ) -> None:
+        self._publisher = publisher
+        self._subscriber = subscriber
+        self._subscription = subscription
+        self._values = VALUES[filter]
+        self.ledger = Ledger(
+            (lambda sort, value: True) if filter == "both" else (lambda sort, value: sort == value),
+            self._values[0],
+        )
+        self._under_way = UnderWay()
+
+    def publish(self, number: int) -> None:
+        side = number % 2
+        self.ledger.publish(side)
+        self._under_way.begin(self._publisher.publish("Level", number=number, level=5, side=side))
+
+    def change(self, number: int) -> None:
+        value = self._values[(number + 1) % 2]
+        version = self.ledger.change(value, time.monotonic_ns())
+        self._subscription.update_nowait(value=value)
+        self._under_way.begin(self._await(version))
+
+    async def _await(self, version: int) -> None:
+        await self._subscriber.settled()
+        self.ledger.settle(version)
+
+    async def read(self) -> None:
+        async for batch in self._subscription.batches():
+            now_ns = time.monotonic_ns()
+            for number in batch.record_batch.column("number").to_pylist():
+                self.ledger.deliver(number, now_ns)
+
+    async def rest(self) -> None:
+        """Until all was taken, has taken effect and has arrived."""
+        await self._under_way.end()
+        await asyncio.sleep(_QUIET_S)
+        self.ledger.close()

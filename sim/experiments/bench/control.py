@@ -1,0 +1,255 @@
+"""`covey bench control`: how many control messages a moving subscription costs, in virtual time.
+
+Four loads, each with every mode that it can have:
+
+- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
+- *oscillating*: thresholds on prices that swing to and fro around a level of their own.
+- *cruising*: vehicles that keep their speed for a minute and then take another; each asks for the traffic up
+  to 60 around it, and says where it is every second, or, with *motion*, how fast it goes when that changes.
+
+Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider.
+Counted are SUB, UPD and USUB over links between brokers, per change of a subscriber and link (both directions
+of a link count as one each); changes are those that the load makes, said or not, so that modes compare.
+Events over links show what announcing more than is wanted costs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
+from covey.overlay.core.moving.motion import Motion
+from covey.sim.experiments.bench.plans import check_known
+from covey.sim.scenario.load import HighwayLoad, Load, TradingLoad, Wish
+from covey.sim.simulator import Simulation, Watcher
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.clock import NS_PER_S
+from covey.sim.topology import Topology, make_topology
+
+MODES = ("static", "parametric", "damping", "motion")
+LOADS = ("trading", "highway", "oscillating", "cruising")
+_TURN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured. `damping` is that of the mode, in typical steps."""
+
+    loads: tuple[str, ...] = LOADS
+    modes: tuple[str, ...] = MODES
+    brokers: int = 7
+    subscribers: int = 40
+    seconds: int = 120
+    damping: float = 8.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_known(self, loads=LOADS, modes=MODES)
+
+    def cases(self) -> Iterator[tuple[str, str]]:
+        for load in self.loads:
+            for mode in self.modes:
+                if mode != "motion" or load == "cruising":
+                    yield load, mode
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one load cost in one mode."""
+
+    load: str
+    mode: str
+    links: int
+    changes: int
+    link_messages: int
+    client_messages: int
+    events_over_links: int
+    delivered: int
+    spurious: int
+
+    @property
+    def per_change_and_link(self) -> float:
+        return self.link_messages / max(1, self.changes * self.links)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"per_change_and_link": round(self.per_change_and_link, 5)}
+
+
+class _Counter(Watcher):
+    """Counts what passes; `begin` when the set-up is over."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.link_messages = self.client_messages = self.events = self.delivered_events = self.spurious = 0
+
+    def passed(self, source: str, target: str, message: Message) -> None:
+        if isinstance(message, Publish) and source.startswith("broker/"):
+            self.events += len(message.batch)
+        elif isinstance(message, Subscribe | Update | Unsubscribe):
+            if source.startswith("broker/"):
+                self.link_messages += 1
+            else:
+                self.client_messages += 1
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        self.delivered_events += len(action.batch)
+        self.spurious += action.spurious
+
+
+class _Swinging(TradingLoad):
+    """Thresholds that swing around levels of their own."""
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random) -> None:
+        super().__init__(topology, publishers, rng, types=20)
+        self._levels: dict[int, float] = {}
+
+    def wish(self, number: int) -> Wish:
+        wish = super().wish(number)
+        event_type = wish.filter.event_type
+        self._levels[number] = wish.values["limit"]
+        return Wish(
+            parse(f"price {'<=' if number % 2 else '>='} $limit", event_type), wish.values, wish.broker
+        )
+
+    def move(self, number: int, wish: Wish) -> tuple[dict[str, Any], str]:
+        level = self._levels[number]
+        side = -1 if wish.values["limit"] > level else 1
+        return {"limit": round(level + side * self._random.uniform(2.0, 6.0))}, wish.broker
+
+
+class _Cruising(Load):
+    """Vehicles on one long road, each at a speed of its own that lasts a minute."""
+
+    ROAD = EventType("Road", {"x": "float64", "density": "float64"})
+    AROUND = parse("x >= $x - 60 and x <= $x + 60", ROAD)
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random) -> None:
+        self._random = rng
+        self._topology = topology
+        self.speeds: dict[int, float] = {}
+        self._age: dict[int, int] = {}
+
+    def publisher(self, number: int) -> tuple[str, list[EventType]]:
+        return self._topology.brokers[number % len(self._topology.brokers)], [self.ROAD]
+
+    def events(self, number: int, count: int) -> EventBatch:
+        rows = [{"x": self._random.uniform(0.0, 20_000.0), "density": 1.0} for _ in range(count)]
+        return EventBatch.from_pylist(self.ROAD, rows)
+
+    def wish(self, number: int) -> Wish:
+        draw = self._random
+        self.speeds[number] = draw.uniform(15.0, 35.0)
+        self._age[number] = draw.randrange(_TURN_S)
+        return Wish(self.AROUND, {"x": draw.uniform(0.0, 20_000.0)}, draw.choice(self._topology.brokers))
+
+    def move(self, number: int, wish: Wish) -> tuple[dict[str, Any], str]:
+        return {"x": wish.values["x"] + self.speeds[number]}, wish.broker
+
+    def turns(self, number: int) -> bool:
+        """Whether the vehicle takes another speed now; to be asked once a second."""
+        self._age[number] += 1
+        if self._age[number] % _TURN_S:
+            return False
+        self.speeds[number] = self._random.uniform(15.0, 35.0)
+        return True
+
+
+def measure(plan: Plan, say: Callable[[str, float], None] = lambda words, share: None) -> list[Result]:
+    """Everything that is planned; `say` is told what is going on and how far."""
+    cases = list(plan.cases())
+    results: list[Result] = []
+    for load, mode in cases:
+        say(f"{load}, {mode}", len(results) / len(cases))
+        results.append(_Case(plan, load, mode).run())
+    return results
+
+
+class _Case:
+    """One load in one mode."""
+
+    def __init__(self, plan: Plan, load: str, mode: str) -> None:
+        self._plan, self._name, self._mode = plan, load, mode
+        kind = {"trading": "trading", "oscillating": "trading", "highway": "highway"}.get(load, "line")
+        self._topology = make_topology(kind, plan.brokers, seed=plan.seed)
+        publishers = min(5, plan.brokers)
+        makers: dict[str, Callable[..., Load]] = {
+            "trading": partial(TradingLoad, types=20),
+            "highway": HighwayLoad,
+            "oscillating": _Swinging,
+            "cruising": _Cruising,
+        }
+        self._load = makers[load](self._topology, publishers, random.Random(f"load {plan.seed}"))
+        self._counter = _Counter()
+        self._simulation = Simulation(
+            plan.seed,
+            routing="static" if mode == "static" else "parametric",
+            engine="naive",
+            damping=plan.damping if mode == "damping" else 0.0,
+            watchers=[self._counter],
+        )
+        self._publishers = publishers
+
+    def run(self) -> Result:
+        simulation, load = self._simulation, self._load
+        clock = simulation.clock
+        simulation.build(self._topology)
+        feeds = []
+        for number in range(self._publishers):
+            broker, types = load.publisher(number)
+            feed = simulation.come(f"client/p{number}", f"broker/{broker}")
+            for event_type in types:
+                feed.advertise(event_type)
+            feeds.append(feed)
+        simulation.run(clock.now_ns + NS_PER_S)
+        members = []
+        for number in range(self._plan.subscribers):
+            wish = load.wish(number)
+            client = simulation.come(f"client/s{number}", f"broker/{wish.broker}")
+            members.append((number, client, client.subscribe(wish.filter, self._values(number, wish)), wish))
+        simulation.run(clock.now_ns + NS_PER_S)
+        self._counter.begin()
+        begin_ns = clock.now_ns
+        for second in range(self._plan.seconds):
+            for number, feed in enumerate(feeds):
+                feed.publish(load.events(number, 10))
+            for number, client, subscription_id, wish in members:
+                simulation.run(begin_ns + second * NS_PER_S + number * NS_PER_S // len(members))
+                self._change(number, client, subscription_id, wish)
+            simulation.run(begin_ns + (second + 1) * NS_PER_S)
+        simulation.run(clock.now_ns + NS_PER_S)
+        counter = self._counter
+        return Result(
+            self._name,
+            self._mode,
+            2 * len(simulation.links),
+            self._plan.seconds * len(members),
+            counter.link_messages,
+            counter.client_messages,
+            counter.events,
+            counter.delivered_events,
+            counter.spurious,
+        )
+
+    def _values(self, number: int, wish: Wish) -> dict[str, Any]:
+        if self._mode != "motion":
+            return wish.values
+        assert isinstance(self._load, _Cruising)
+        return {"x": Motion(wish.values["x"], self._load.speeds[number])}
+
+    def _change(self, number: int, client: ClientProcess, subscription_id: int, wish: Wish) -> None:
+        """A second has gone by for one subscriber."""
+        values, _ = self._load.move(number, wish)
+        wish.values |= values
+        turned = isinstance(self._load, _Cruising) and self._load.turns(number)
+        if self._mode != "motion":
+            client.update(subscription_id, values)
+        elif turned:
+            client.update(subscription_id, self._values(number, wish))

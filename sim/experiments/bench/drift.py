@@ -1,0 +1,129 @@
+"""`covey bench drift`: what becomes of a hashing configuration when subscriptions and events change
+(Fabret et al. 2001, 6.4, the last two experiments).
+
+Subscriptions live for a while: at every step the oldest go and as many new ones come, of another kind.
+*Dynamic* adapts by itself; *no change* keeps the configuration that was the best for the beginning; at the
+end a *static* one is chosen for what there is then, as the measure of both. Two drifts:
+
+- `attributes`: half of the 32 attributes are asked for at first, the other half in the end;
+- `skew`: the two attributes that all subscriptions test have 35 values each, and then only two, with
+  subscribers and publishers alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from covey.matcher import Engine, EventBatch, create_engine
+from covey.sim.workload import Domain, Fabret, SubscriptionGroup
+
+Progress = Callable[[str, float], None]
+
+_FIRST = Fabret(name="first", focus=16)
+_TWO = Domain(1, 2)
+_ADAPTING = 2
+DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
+    "attributes": (_FIRST, _FIRST.with_(first_attribute=16)),
+    "skew": (_FIRST, _FIRST.with_(domains={0: _TWO, 1: _TWO}, event_domains={0: _TWO, 1: _TWO})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured: `subscriptions` that are replaced in `steps`, and events in batches of `batch`."""
+
+    drift: str
+    subscriptions: int = 100_000
+    steps: int = 8
+    events: int = 20_000
+    batch: int = 1_000
+    repetitions: int = 5
+    seed: int = 0
+    clock: Callable[[], float] = perf_counter
+    """Seconds of matching; `process_time` leaves out what other processes take."""
+
+
+@dataclass(slots=True)
+class Result:
+    """Events per second of each strategy at the start and after each step, and of the optimum in the end."""
+
+    drift: str
+    subscriptions: int
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    optimum: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "drift": self.drift,
+            "subscriptions": self.subscriptions,
+            "events_per_s": {name: [round(rate, 1) for rate in rates] for name, rates in self.rates.items()},
+            "static_optimum": round(self.optimum, 1),
+            "dynamic_of_optimum": round(self.rates["dynamic"][-1] / self.optimum, 3),
+        }
+
+
+def measure(plan: Plan, progress: Progress) -> Result:
+    """Drift from one kind of subscriptions to another and measure on the way."""
+    before, after = DRIFTS[plan.drift]
+    result = Result(plan.drift, plan.subscriptions, {"dynamic": [], "no change": []})
+    events = before.events(plan.events, seed=plan.seed)
+    engines = {
+        name: create_engine("cluster", before.event_type, configuration=kind)
+        for name, kind in (("dynamic", "dynamic"), ("no change", "static"))
+    }
+    for engine in engines.values():
+        _load(engine, before.subscriptions(plan.subscriptions, seed=plan.seed), 0, events)
+    _note(engines, events, plan, result)
+    new = after.subscriptions(plan.subscriptions, seed=plan.seed + 1)
+    events = after.events(plan.events, seed=plan.seed + 1)
+    for step in range(plan.steps):
+        progress(f"step {step + 1} of {plan.steps}", (step + 1) / (plan.steps + 1))
+        first, last = (plan.subscriptions * at // plan.steps for at in (step, step + 1))
+        for engine in engines.values():
+            engine.remove_many(np.arange(first, last))
+            for group in _members(new, first, last):
+                engine.add_many(group.ids + plan.subscriptions, group.filter, dict(group.values))
+        _note(engines, events, plan, result)
+    optimum = create_engine("cluster", before.event_type, configuration="static")
+    _load(optimum, new, plan.subscriptions, events)
+    _note({"dynamic": engines["dynamic"], "static": optimum}, events, plan, result)
+    result.optimum = result.rates.pop("static")[0]
+    return result
+
+
+def _members(groups: list[SubscriptionGroup], first: int, last: int) -> Iterator[SubscriptionGroup]:
+    for group in groups:
+        start, stop = np.searchsorted(group.ids, (first, last)).tolist()
+        if stop > start:
+            yield group.slice(start, stop)
+
+
+def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: EventBatch) -> None:
+    """Add all, a tenth first, so that the engine has seen events when it arranges the rest."""
+    count = sum(len(group) for group in groups)
+    for first, last in ((0, count // 10), (count // 10, count)):
+        for group in _members(groups, first, last):
+            engine.add_many(group.ids + offset, group.filter, dict(group.values))
+        engine.match(events)
+
+
+def _note(engines: dict[str, Engine], events: EventBatch, plan: Plan, result: Result) -> None:
+    """Add the rate of each engine, after two passes in which it may adapt; repetitions take turns."""
+    batches = [events.slice(start, plan.batch) for start in range(0, len(events), plan.batch)]
+    rates: dict[str, list[float]] = {name: [] for name in engines}
+    for repetition in range(-_ADAPTING + 1, plan.repetitions + 1):
+        for name, engine in engines.items():
+            start = plan.clock()
+            for batch in batches:
+                engine.match(batch)
+            if repetition > 0:
+                rates[name].append(len(events) / (plan.clock() - start))
+    for name, found in rates.items():
+        result.rates.setdefault(name, []).append(median(found))

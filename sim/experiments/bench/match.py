@@ -1,0 +1,337 @@
+"""`covey bench match`: engines side by side over one workload, in one process, and their answers compared.
+
+Every engine holds the same subscriptions and matches the same events. What is measured:
+
+- *load*: `add_many`, group by group, in chunks, and whatever the first match still has to arrange; where the
+  workload's subscriptions come in batches, batch by batch, with a match after each;
+- *events/s*: `match` over batches, repetitions interleaved between engines, so that a slow moment of the
+  machine meets all of them. A slow engine gets fewer events per repetition, the first of the same events;
+- *one update*, *updates at once*: `update` and `update_many` of the variables that move in this workload,
+  with what the next match has to put in order because of them, per subscription.
+
+Answers: the ids that each engine gives for a sample of events, and how many for all events that both have
+seen, must be the same; again after the updates. Engines that cannot load within a limit are reported, and not
+waited for.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher import Engine, EventBatch, create_engine
+from covey.matcher.errors import CoveyError
+from covey.sim.workload import SubscriptionGroup, Workload
+
+Progress = Callable[[str, float], None]
+"""Told what is being done, and how much of all is done, 0 to 1."""
+
+_CHUNK = 65_536
+_ONE_BY_ONE = 2_000
+_AT_ONCE = 200_000
+
+
+class DisagreementError(CoveyError):
+    """Two engines give different answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured."""
+
+    engines: tuple[str, ...]
+    events: int = 10_000
+    batch: int = 1_000
+    repetitions: int = 5
+    repetition_s: float = 0.5
+    sample: int = 100
+    load_limit_s: float = 120.0
+    threads: int = 1
+    seed: int = 0
+    updates: bool = True
+    warm_up: int = 0
+    """Passes over the events before anything is measured, for engines that adapt to them."""
+    clock: Callable[[], float] = perf_counter
+    """Seconds of loading and matching; `process_time` leaves out what other processes take."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What was measured of one engine; an engine that did not load has only the first three, and `loaded`."""
+
+    workload: str
+    subscriptions: int
+    engine: str
+    loaded: int = 0
+    rates: list[float] = field(default_factory=list)
+    matches_per_event: float = 0.0
+    load_s: float = 0.0
+    bytes_per_subscription: float = 0.0
+    memory: dict[str, int] = field(default_factory=dict)
+    update_us: float = 0.0
+    update_many_us: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        return self.loaded == self.subscriptions
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that programs rely on; null for what an engine that did not load has none of."""
+        measured = {
+            "events_per_s": round(median(self.rates), 1) if self.rates else None,
+            "matches_per_event": round(self.matches_per_event, 3),
+            "load_s": round(self.load_s, 4),
+            "bytes_per_subscription": round(self.bytes_per_subscription, 1),
+            "update_us": round(self.update_us, 3),
+            "update_many_us": round(self.update_many_us, 4),
+        }
+        return {
+            "workload": self.workload,
+            "subscriptions": self.subscriptions,
+            "engine": self.engine,
+            **(measured if self.complete else dict.fromkeys(measured)),
+        }
+
+
+def make_engine(text: str, workload: Workload, threads: int) -> Engine:
+    """An engine by name, with options behind a colon: `search_tree:factoring=0,delayed_branching=false`.
+
+    `CoveyError` for an unknown name, or an option that the engine does not have.
+    """
+    name, _, options = text.partition(":")
+    given: dict[str, Any] = {}
+    for option in filter(None, options.split(",")):
+        key, separator, value = option.partition("=")
+        if not separator:
+            raise CoveyError(f"engine {text!r}: option {option!r}, expected option=value")
+        try:
+            given[key.strip()] = json.loads(value)
+        except ValueError:
+            given[key.strip()] = value
+    if threads > 1:
+        given["threads"] = threads
+    try:
+        return create_engine(name, workload.event_type, **given)
+    except (TypeError, ValueError) as error:
+        raise CoveyError(f"engine {text!r}: {error}") from None
+
+
+@dataclass(slots=True)
+class _Contender:
+    """An engine with its results so far."""
+
+    engine: Engine
+    result: Result
+    events: int = 0
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """In any order, where the engine can do without sorting."""
+        if "ordered" in inspect.signature(self.engine.match).parameters:
+            return self.engine.match(batch, ordered=False)  # type: ignore[call-arg]
+        return self.engine.match(batch)
+
+
+def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progress) -> list[Result]:
+    """The results of all engines of a plan over one workload. Raises `DisagreementError` where answers
+    differ.
+    """
+    progress("drawing subscriptions", 0.0)
+    if workload.event_batch is not None:
+        plan = replace(plan, batch=workload.event_batch)
+    groups = workload.subscriptions(subscriptions, seed=plan.seed)
+    arrivals = workload.arrivals(groups)
+    events = workload.events(plan.events, seed=plan.seed)
+    contenders: list[_Contender] = []
+    results: list[Result] = []
+    for at, name in enumerate(plan.engines):
+        progress(f"loading {name}", 0.5 * at / len(plan.engines))
+        result = Result(workload.name, subscriptions, name)
+        results.append(result)
+        engine = make_engine(name, workload, plan.threads)
+        _load(engine, arrivals, events, result, plan)
+        if result.complete:
+            contenders.append(_Contender(engine, result))
+    progress("comparing answers", 0.5)
+    _compare(contenders, events.slice(0, plan.sample))
+    for contender in contenders:
+        progress(f"warming up {contender.result.engine}", 0.5)
+        for start in range(0, plan.warm_up * len(events), plan.batch):
+            contender.match(events.slice(start % len(events), plan.batch))
+    gc.collect()
+    gc.disable()
+    try:
+        _measure_matching(contenders, events, plan, progress)
+        _compare_counts(contenders)
+        moves = _Moves.of(workload, groups, plan.seed)
+        for at, contender in enumerate(contenders if plan.updates else []):
+            progress(f"updating {contender.result.engine}", 0.9 + 0.1 * at / len(contenders))
+            _measure_updates(contender, moves, events)
+    finally:
+        gc.enable()
+    progress("comparing answers", 0.99)
+    _compare(contenders, events.slice(0, plan.sample))
+    return results
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+def _chunks(groups: Iterable[SubscriptionGroup]) -> Iterator[SubscriptionGroup]:
+    for group in groups:
+        for start in range(0, len(group), _CHUNK):
+            yield group.slice(start, start + _CHUNK) if len(group) > _CHUNK else group
+
+
+def _load(
+    engine: Engine,
+    arrivals: list[list[SubscriptionGroup]],
+    events: EventBatch,
+    result: Result,
+    plan: Plan,
+) -> None:
+    start = plan.clock()
+    for groups in arrivals:
+        for chunk in _chunks(groups):
+            engine.add_many(chunk.ids, chunk.filter, dict(chunk.values))
+            result.loaded += len(chunk)
+            if plan.clock() - start > plan.load_limit_s and result.loaded < result.subscriptions:
+                return
+        engine.match(events.slice(0, 1))
+    result.load_s = plan.clock() - start
+    result.memory = engine.memory_bytes()
+    result.bytes_per_subscription = sum(result.memory.values()) / max(result.subscriptions, 1)
+
+
+# --- matching ------------------------------------------------------------------------------------
+
+
+def _measure_matching(
+    contenders: list[_Contender], events: EventBatch, plan: Plan, progress: Progress
+) -> None:
+    for contender in contenders:
+        contender.events = _events_for(contender, events, plan.repetition_s)
+    for repetition in range(plan.repetitions):
+        done = repetition / plan.repetitions
+        for at, contender in enumerate(contenders):
+            progress(f"matching {contender.result.engine}", 0.5 + 0.4 * (done + at / 100))
+            contender.result.rates.append(_rate(contender, events, plan))
+
+
+def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> int:
+    """How many of the events an engine matches in so many seconds, at least one."""
+    count = 1
+    while True:
+        start = perf_counter()
+        contender.match(events.slice(0, count))
+        took = perf_counter() - start
+        if count == len(events) or took > seconds / 8:
+            return max(1, min(len(events), int(count * seconds / max(took, 1e-9))))
+        count = min(len(events), max(2 * count, int(count * seconds / 16 / max(took, 1e-9))))
+
+
+def _rate(contender: _Contender, events: EventBatch, plan: Plan) -> float:
+    """Events per second over the engine's share of the events, as often as it takes to fill the time."""
+    batches = [
+        events.slice(start, min(plan.batch, contender.events - start))
+        for start in range(0, contender.events, plan.batch)
+    ]
+    passes, took = 0, 0.0
+    while passes == 0 or took + took / passes <= plan.repetition_s:
+        start = plan.clock()
+        answers = [contender.match(batch)[0] for batch in batches]
+        took += plan.clock() - start
+        passes += 1
+    contender.counts = np.concatenate([np.diff(offsets) for offsets in answers])
+    contender.result.matches_per_event = float(contender.counts.mean())
+    return passes * contender.events / took
+
+
+def _compare(contenders: list[_Contender], events: EventBatch) -> None:
+    """Every event's set of ids must be the same; a hash of each is kept, not the ids."""
+    expected: list[bytes] = []
+    for contender in contenders:
+        hashes = []
+        for start in range(0, len(events), 10):
+            offsets, ids = contender.match(events.slice(start, 10))
+            for first, last in pairwise(offsets.tolist()):
+                hashes.append(hashlib.blake2b(np.sort(ids[first:last]).tobytes(), digest_size=16).digest())
+        expected = expected or hashes
+        for event, (found, wanted) in enumerate(zip(hashes, expected, strict=True)):
+            if found != wanted:
+                raise DisagreementError(
+                    f"event {event} of {contender.result.workload} at {contender.result.subscriptions:,}: "
+                    f"{contender.result.engine} gives other subscriptions than {contenders[0].result.engine}"
+                )
+
+
+def _compare_counts(contenders: list[_Contender]) -> None:
+    for contender in contenders:
+        first = contenders[0]
+        both = min(len(first.counts), len(contender.counts))
+        ours, theirs = int(contender.counts[:both].sum()), int(first.counts[:both].sum())
+        if ours != theirs:
+            raise DisagreementError(
+                f"{both:,} events of {first.result.workload} at {first.result.subscriptions:,}: "
+                f"{contender.result.engine} gives {ours:,} matches, {first.result.engine} {theirs:,}"
+            )
+
+
+# --- updating ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """New values for many subscriptions, in random order."""
+
+    ids: npt.NDArray[np.int64]
+    values: dict[str, npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, workload: Workload, groups: list[SubscriptionGroup], seed: int) -> _Moves:
+        ids, columns = [np.zeros(0, dtype=np.int64)], []
+        for group in groups:
+            ids.append(group.ids)
+            columns.append(workload.moves(group, seed=seed))
+        every = np.concatenate(ids)
+        order = np.random.default_rng(seed).permutation(len(every))[:_AT_ONCE]
+        names = columns[0] if columns else {}
+        values = {name: np.concatenate([column[name] for column in columns])[order] for name in names}
+        return cls(every[order], values)
+
+
+def _measure_updates(contender: _Contender, moves: _Moves, events: EventBatch) -> None:
+    engine, one_event = contender.engine, events.slice(0, 1)
+    usual = _time(lambda: contender.match(one_event))
+    each = min(_ONE_BY_ONE, len(moves.ids))
+    if not each:
+        return
+    singles = [
+        (int(moves.ids[i]), {name: column[i] for name, column in moves.values.items()}) for i in range(each)
+    ]
+    start = perf_counter()
+    for subscription_id, values in singles:
+        engine.update(subscription_id, values)
+    contender.match(one_event)
+    contender.result.update_us = max(perf_counter() - start - usual, 0.0) / each * 1e6
+    start = perf_counter()
+    engine.update_many(moves.ids, dict(moves.values))
+    contender.match(one_event)
+    contender.result.update_many_us = max(perf_counter() - start - usual, 0.0) / len(moves.ids) * 1e6
+
+
+def _time(action: Callable[[], object]) -> float:
+    start = perf_counter()
+    action()
+    return perf_counter() - start

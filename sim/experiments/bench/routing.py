@@ -1,0 +1,293 @@
+"""`covey bench routing`: what a SUB, an UPD and a USUB cost a broker that holds many subscriptions.
+
+In process: one broker core (`Broker.handle`) with many subscriptions of one client and one neighbour that
+publishes and answers every message at once; its answers are part of what is timed. Subscriptions and their
+moves are those of a workload. Each poset gets the same messages; one that compares a filter with every other
+is left out beyond `scan_limit` filters, and the result says so. With merging, events of the workload show how
+much is asked for in excess.
+
+Over gRPC: client -> b3 -> b2 -> b1, three broker processes in a row. The client holds intervals of which none
+covers another, so that every update is a message on every link, and awaits them, many at a time: an update
+counts once it has taken effect at the publisher's broker and the acknowledgements have come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from covey.matcher import EventBatch, EventType, create_engine
+from covey.overlay import Client, Subscription
+from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Connect,
+    Message,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.routing.broker import Broker
+from covey.overlay.core.routing.slots import Slot
+from covey.overlay.core.routing.tables import POSETS
+from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.bench.plans import PlanError, check_known
+from covey.sim.workload import Workload
+
+CLIENT, PUBLISHING = "client/c", "broker/p"
+SCANNING = ("naive", "diagram")
+"""Posets whose changes cost time in proportion to the filters that are there."""
+
+Say = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured in process; each poset with each number of filters. `mergings` are those of the
+    forest; the others do without.
+    """
+
+    posets: tuple[str, ...] = ("forest", "naive")
+    counts: tuple[int, ...] = (1_000, 10_000, 100_000)
+    updates: int = 5_000
+    cancels: int = 1_000
+    events: int = 10_000
+    mergings: tuple[str, ...] = ("off",)
+    merging_budget: int = MERGING_BUDGET
+    scan_limit: int = 1_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_known(self, posets=POSETS, mergings=MERGINGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Microseconds of a core per message; `sent` are messages to the neighbour per UPD, `slots` what it is
+    asked for, and `excess` the share of the events that this draws and that nobody wants.
+
+    Of a poset that was left out all figures are None.
+    """
+
+    workload: str
+    poset: str
+    merging: str
+    filters: int
+    sub_us: float | None = None
+    upd_us: float | None = None
+    upd_median_us: float | None = None
+    usub_us: float | None = None
+    sent: float | None = None
+    slots: int | None = None
+    excess: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure(workload: Workload, plan: Plan, say: Say = lambda words, share: None) -> list[Result]:
+    """Everything that is planned for one workload."""
+    cases = [
+        (count, poset, merging)
+        for count in plan.counts
+        for poset in plan.posets
+        for merging in (("off",) if poset in SCANNING else plan.mergings)
+    ]
+    results: list[Result] = []
+    for done, (count, poset, merging) in enumerate(cases):
+        say(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
+        if poset in SCANNING and count > plan.scan_limit:
+            results.append(Result(workload.name, poset, merging, count))
+        else:
+            results.append(_measure_one(workload, count, poset, merging, plan))
+    return results
+
+
+def _measure_one(workload: Workload, count: int, poset: str, merging: str, plan: Plan) -> Result:
+    edge = _Edge(workload.event_type, poset, merging, plan.merging_budget)
+    subscribes, updates = _messages(workload, count, plan)
+    sub = edge.time(subscribes)
+    sent = edge.sent
+    upd = edge.time(updates)
+    sent = edge.sent - sent
+    slots = len(edge.slots)
+    excess = edge.excess(workload.events(plan.events, seed=plan.seed))
+    cancels = np.random.default_rng(plan.seed).permutation(count)[: plan.cancels].tolist()
+    usub = edge.time(
+        Unsubscribe(len(subscribes) + len(updates) + i + 1, cancelled + 1)
+        for i, cancelled in enumerate(cancels)
+    )
+    return Result(
+        workload.name,
+        poset,
+        merging,
+        count,
+        round(sum(sub) / len(sub), 1),
+        round(sum(upd) / len(upd), 1),
+        round(median(upd), 1),
+        round(sum(usub) / len(usub), 1),
+        round(sent / len(upd), 2),
+        slots,
+        round(excess, 4),
+    )
+
+
+def _messages(workload: Workload, count: int, plan: Plan) -> tuple[list[Subscribe], list[Update]]:
+    """A SUB for each subscription, in the order of their ids, then UPDs of some that are drawn."""
+    groups = workload.subscriptions(count, seed=plan.seed)
+    subscribes: dict[int, Subscribe] = {}
+    for group in groups:
+        for identity, values in zip(group.ids.tolist(), _rows(group.values), strict=True):
+            subscribes[identity] = Subscribe(identity + 1, identity + 1, group.filter, values)
+    updates: list[Update] = []
+    turn = 0
+    rng = np.random.default_rng([plan.seed, 3])
+    while len(updates) < plan.updates:
+        turn += 1
+        moves: dict[int, dict[str, Any]] = {}
+        for group in groups:
+            moved = workload.moves(group, seed=plan.seed + turn)
+            moves.update(zip(group.ids.tolist(), _rows(moved), strict=True))
+        for identity in rng.permutation(count).tolist()[: plan.updates - len(updates)]:
+            updates.append(Update(count + len(updates) + 1, identity + 1, moves[identity]))
+    return [subscribes[identity] for identity in range(count)], updates
+
+
+def _rows(columns: Any) -> Iterator[dict[str, Any]]:
+    names = list(columns)
+    for row in zip(*[columns[name].tolist() for name in names], strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+class _Edge:
+    """A broker at the edge: one client, and one neighbour that publishes and answers at once."""
+
+    def __init__(self, event_type: EventType, poset: str, merging: str, budget: int) -> None:
+        self._broker = Broker("edge", poset=poset, merging=merging, merging_budget=budget)
+        self._type = event_type
+        self.sent = 0
+        for name in (CLIENT, PUBLISHING):
+            self._broker.handle(Connect(), name, 0.0)
+        self._broker.handle(Advertise(1, event_type), PUBLISHING, 0.0)
+
+    @property
+    def slots(self) -> list[Slot]:
+        return list(self._broker.types[self._type.name].outgoing[PUBLISHING].slots)
+
+    def excess(self, batch: EventBatch) -> float:
+        """Of the events that the neighbour would send, the share that nobody wants."""
+        engine = create_engine("cluster", self._type)
+        for slot in self.slots:
+            engine.add(slot.slot_id, slot.structure, slot.values)
+        offsets, _ = engine.match(batch)
+        sent = batch.filter(np.diff(offsets) > 0)
+        if not len(sent):
+            return 0.0
+        before = self._unwanted
+        self._broker.handle(Publish(sent), PUBLISHING, 0.0)
+        return (self._unwanted - before) / len(sent)
+
+    @property
+    def _unwanted(self) -> int:
+        return self._broker.peers[PUBLISHING].counters.events_unwanted
+
+    def time(self, messages: Iterable[Message]) -> list[float]:
+        """Take in messages of the client; the microseconds of each, the neighbour's answers included.
+
+        Time is that of this thread on a core, so that other work on the machine counts little.
+        """
+        handle, clock = self._broker.handle, time.thread_time_ns
+        took: list[float] = []
+        for message in messages:
+            newest = 0
+            began = clock()
+            for action in handle(message, CLIENT, 0.0):
+                if action.interface == PUBLISHING:  # type: ignore[union-attr]
+                    newest = action.message.epoch  # type: ignore[union-attr]
+                    self.sent += 1
+            if newest:
+                handle(Acknowledge(newest), PUBLISHING, 0.0)
+            took.append((clock() - began) / 1000)
+        return took
+
+
+# --- over gRPC ----------------------------------------------------------------------------------------------
+
+SPOT = EventType("Spot", {"level": "float64"})
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcPlan:
+    """`concurrent` updates are awaited at a time, over as many subscriptions, of which each is updated."""
+
+    updates: int = 20_000
+    concurrent: int = 512
+    repetitions: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.concurrent <= self.updates:
+            raise PlanError(
+                f"concurrent is {self.concurrent}: expected 1 to {self.updates}, the updates of a repetition"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcResult:
+    """Updates per second that have taken effect three brokers away and were acknowledged: the median, and
+    each repetition. `upd_ms` is the median time of one `await update(...)` among the others.
+    """
+
+    updates_per_s: float
+    runs: tuple[float, ...]
+    upd_ms: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def measure_grpc(plan: GrpcPlan, say: Say = lambda words, share: None) -> GrpcResult:
+    """Awaited updates through a chain of three broker processes."""
+    rates: list[float] = []
+    times: list[float] = []
+    async with LocalOverlay(chain(3)) as overlay:
+        ends = overlay.addresses["b1"], overlay.addresses["b3"]
+        async with Client(ends[0]) as publisher, Client(ends[1]) as subscriber:
+            await publisher.advertise(SPOT)
+            text = "level between $low and $high"
+            subscriptions = await asyncio.gather(
+                *[
+                    subscriber.subscribe(SPOT, text, low=2.0 * i, high=2.0 * i + 1)
+                    for i in range(plan.concurrent)
+                ]
+            )
+            for repetition in range(plan.repetitions + 1):
+                say(f"gRPC, repetition {repetition}", repetition / (plan.repetitions + 1))
+                share = plan.updates // plan.concurrent
+                began = time.perf_counter()
+                found = await asyncio.gather(
+                    *[_move(one, i, share, repetition * share) for i, one in enumerate(subscriptions)]
+                )
+                took = time.perf_counter() - began
+                if repetition:  # the first warms up
+                    rates.append(share * plan.concurrent / took)
+                    times += [ms for each in found for ms in each]
+    return GrpcResult(round(median(rates)), tuple(round(rate) for rate in rates), round(median(times), 2))
+
+
+async def _move(subscription: Subscription, place: int, count: int, first: int) -> list[float]:
+    """Move one interval back and forth within its place; milliseconds of each awaited update."""
+    took: list[float] = []
+    for step in range(first, first + count):
+        low = 2.0 * place + (step % 2 + 1) / 4
+        began = time.perf_counter()
+        await subscription.update(low=low, high=low + 1.0)
+        took.append((time.perf_counter() - began) * 1000)
+    return took

@@ -1,0 +1,208 @@
+"""What the demonstration shows: a live view while it runs, and at the end one table, or JSON for programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from covey.sim.experiments.demo.run import Outcome, Replay
+
+_COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided", "excused")
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """The q-th percentile, to three digits after the point; None of nothing."""
+    return round(float(np.percentile(values, q)), 3) if values else None
+
+
+def totals(outcome: Outcome) -> dict[str, int]:
+    """The oracle's counts, over all traders."""
+    return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in _COUNTS}
+
+
+def per_change(outcome: Outcome) -> float | None:
+    """Control messages that brokers were sent for each change of a threshold; None of no change."""
+    changes = len(outcome.delays_ms)
+    return round(sum(outcome.control_messages.values()) / changes, 2) if changes else None
+
+
+def failed(outcomes: Sequence[Outcome]) -> bool:
+    """Whether parametric routing broke its promise: something missed, twice, or never asked for."""
+    return any(
+        totals(outcome)[name]
+        for outcome in outcomes
+        if outcome.routing == "parametric"
+        for name in ("missed", "duplicate", "stray")
+    )
+
+
+def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The whole result as plain values, by routing."""
+    return {outcome.routing: _outcome_json(outcome) for outcome in outcomes}
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        **totals(outcome),
+        "update_delay_ms": {
+            "p50": percentile(outcome.delays_ms, 50),
+            "p99": percentile(outcome.delays_ms, 99),
+        },
+        "control_messages": sum(outcome.control_messages.values()),
+        "control_messages_per_broker": outcome.control_messages,
+        "control_messages_per_change": per_change(outcome),
+        "updates": len(outcome.delays_ms),
+        "published": outcome.published,
+        "seconds": round(outcome.seconds, 3),
+        "subscribers": {
+            name: {count: getattr(verdict, count) for count in _COUNTS}
+            for name, verdict in outcome.verdicts.items()
+        },
+    }
+    if outcome.recovery is not None:
+        result["recovery"] = {
+            "broker": outcome.recovery.broker,
+            "serving_s": outcome.recovery.serving_s,
+            "recovered_s": outcome.recovery.recovered_s,
+        }
+    return result
+
+
+def summary(outcomes: Sequence[Outcome]) -> RenderableType:
+    """All runs side by side, and a sentence on what the oracle says of them."""
+    table = Table(title="What the oracle says")
+    table.add_column("")
+    for outcome in outcomes:
+        table.add_column(outcome.routing, justify="right")
+    counts = [totals(outcome) for outcome in outcomes]
+    described = {
+        "delivered": "delivered",
+        "missed": "missed",
+        "duplicate": "duplicate",
+        "spurious": "spurious after a change",
+        "stray": "never asked for",
+        "undecided": "crossed a change: right either way",
+    }
+    for name, words in described.items():
+        table.add_row(words, *(_count(count[name], bad=name in _BAD) for count in counts))
+    if any(count["excused"] for count in counts):
+        table.add_row("lost with the killed broker", *(f"{count['excused']:,}" for count in counts))
+    table.add_section()
+    table.add_row("changes of thresholds", *(f"{len(outcome.delays_ms):,}" for outcome in outcomes))
+    for q in (50, 99):
+        table.add_row(f"update delay p{q}", *(_milliseconds(percentile(o.delays_ms, q)) for o in outcomes))
+    table.add_section()
+    for broker in outcomes[0].control_messages:
+        numbers = (f"{outcome.control_messages.get(broker, 0):,}" for outcome in outcomes)
+        table.add_row(f"control messages to {broker}", *numbers)
+    table.add_row("control messages in all", *(f"{sum(o.control_messages.values()):,}" for o in outcomes))
+    quotients = (per_change(outcome) for outcome in outcomes)
+    table.add_row("control messages per change", *("-" if q is None else f"{q:.1f}" for q in quotients))
+    table.add_section()
+    table.add_row("seconds", *(f"{outcome.seconds:.1f}" for outcome in outcomes))
+    table.add_row(
+        "quotes per second", *(f"{outcome.published / outcome.seconds:,.0f}" for outcome in outcomes)
+    )
+    return Group(table, *(Text(line) for line in _remarks(outcomes)))
+
+
+_BAD = ("missed", "duplicate", "stray")
+
+
+def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
+    remarks = []
+    for outcome in outcomes:
+        if outcome.recovery is not None and outcome.recovery.recovered_s is not None:
+            remarks.append(
+                f"{outcome.routing}: {outcome.recovery.broker} was killed half-way; it served again after "
+                f"{outcome.recovery.serving_s:.2f} s, and all brokers routed as before after "
+                f"{outcome.recovery.recovered_s:.2f} s."
+            )
+        for name, verdict in outcome.verdicts.items():
+            if verdict.missed_positions:
+                shown = ", ".join(map(str, verdict.missed_positions[:5]))
+                more = ", ..." if len(verdict.missed_positions) > 5 else ""
+                remarks.append(f"{outcome.routing}: '{name}' missed the quotes at {shown}{more}")
+    if any(outcome.routing == "parametric" for outcome in outcomes):
+        remarks.append(
+            "Parametric routing broke its promise."
+            if failed(outcomes)
+            else "Parametric routing missed nothing, repeated nothing, and sent nothing unasked."
+        )
+    return remarks
+
+
+def _count(number: int, *, bad: bool) -> Text:
+    return Text(f"{number:,}", style="bold red" if bad and number else "")
+
+
+def _milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} ms"
+
+
+def live_view(replay: Replay) -> RenderableType:
+    """The state of a run at this moment."""
+    rate = replay.published / replay.seconds if replay.seconds > 0 else 0.0
+    head = Text(
+        f"{replay.routing} routing: {replay.published:,} of {replay.total:,} quotes, {rate:,.0f} per second"
+    )
+    traders = Table(title="subscribers", expand=True)
+    for name in ("", "at", "wants", "values now", "delivered", "changes", "delay p50"):
+        traders.add_column(name, justify="left" if name in ("", "at", "wants", "values now") else "right")
+    for trader in replay.traders:
+        traders.add_row(
+            trader.strategy.name,
+            trader.strategy.broker,
+            Text(trader.strategy.filter),
+            _values(trader.history.values),
+            f"{len(trader.history.arrivals):,}",
+            f"{len(trader.history.changes) - 1:,}",
+            _milliseconds(percentile(trader.delays_ms[-200:], 50)),
+        )
+    brokers = Table(title="messages that brokers were sent", expand=True)
+    sorts = ("Update", "Subscribe", "Unsubscribe", "Acknowledge")
+    for name in ("", *(f"{sort}s" for sort in sorts), "events"):
+        brokers.add_column(name, justify="right" if name else "left")
+    for name, said in sorted(replay.brokers.items()):
+        received = said["totals"]["received"]
+        numbers = [f"{received.get(sort, 0):,}" for sort in sorts]
+        brokers.add_row(name, *numbers, f"{said['totals']['events_received']:,}")
+    lines: list[RenderableType] = [head, traders, brokers]
+    if replay.recovery is not None:
+        back = replay.recovery.recovered_s
+        state = "is being restarted" if back is None else f"was killed; all routes again after {back:.2f} s"
+        lines.append(Text(f"{replay.recovery.broker} {state}"))
+    return Group(*lines)
+
+
+def _values(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} = {value:,.10g}" for name, value in values.items())
+
+
+async def show(replay: Replay, console: Console) -> None:
+    """Shows a run until it is cancelled: live on a terminal, a line every two seconds elsewhere."""
+    if console.is_terminal:
+        with Live(live_view(replay), console=console, auto_refresh=False) as live:
+            try:
+                while True:
+                    await asyncio.sleep(0.2)
+                    live.update(live_view(replay), refresh=True)
+            finally:
+                live.update(live_view(replay), refresh=True)
+    while True:
+        await asyncio.sleep(2.0)
+        delivered = sum(len(trader.history.arrivals) for trader in replay.traders)
+        changes = sum(len(trader.history.changes) - 1 for trader in replay.traders)
+        console.print(
+            f"{replay.routing}: {replay.published:,} of {replay.total:,} quotes published, "
+            f"{delivered:,} delivered, thresholds changed {changes:,} times",
+            highlight=False,
+            soft_wrap=True,
+        )

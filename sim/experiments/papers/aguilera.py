@@ -1,0 +1,247 @@
+"""Aguilera et al. 1999: matching by a search tree takes sublinear time and linear space.
+
+The paper proves, for conjunctions of equality tests, that a random event costs no more than N to a power
+below one that follows from the number and kinds of attributes. Its model can be computed exactly: with
+subscriptions that test `tests` random ones of `attributes` attributes of `values` values each, the tree has
+a node at some depth for every pattern of values and stars that one of the subscriptions has, and an event
+visits those that agree with it (`visited`, `nodes`). Beside that: measured time and memory, with and
+without the optimisations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import comb, expm1, log1p
+
+from covey.sim.experiments.bench.match import Result
+from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event, part, rate
+from covey.sim.experiments.papers.report import Cell, Curves, Finding, Plan, Report, Say
+from covey.sim.workload import Domain, Fabret
+
+CITATION = (
+    "Aguilera, Strom, Sturman, Astley, Chandra: Matching Events in a Content-based Subscription System (1999)"
+)
+ENGINES: Mapping[str, tuple[str, ...]] = {
+    "search_tree": ("search_tree",),
+    "counting": ("counting",),
+    "scan": ("scan",),
+}
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "all three": ("search_tree",),
+    "no factoring": ("search_tree:factoring=0",),
+    "trivial tests kept": ("search_tree:skip_trivial_tests=false",),
+    "no delayed branching": ("search_tree:delayed_branching=false",),
+    "none": ("search_tree:factoring=0,skip_trivial_tests=false,delayed_branching=false",),
+}
+_ATTRIBUTES = 10
+_MODELS = ((5, 10), (7, 6), (9, 4))
+"""Tests per subscription, and values per attribute."""
+
+
+def run(plan: Plan, say: Say) -> Report:
+    """Time over subscriptions, how its exponent depends on the attributes, space, and the optimisations."""
+    sizes = plan.pick((200, 800), (2_000, 8_000, 32_000), (10_000, 30_000, 100_000, 300_000, 1_000_000))
+    measured: dict[tuple[int, int], dict[int, dict[str, Result]]] = {}
+    for at, (tests, values) in enumerate(_MODELS):
+        workload = _workload(tests, values)
+        engines = find_engines(ENGINES, workload)
+        if at:
+            engines = {"search_tree": engines["search_tree"]}
+        runs = measured[tests, values] = {}
+        for number, count in enumerate(sizes):
+            start = 0.7 * (at + number / len(sizes)) / len(_MODELS)
+            inner = part(say, start, start + 0.7 / len(sizes) / len(_MODELS))
+            runs[count] = measure(workload, count, engines, plan, inner)
+    findings = [
+        _sublinear(measured[_MODELS[0]]),
+        _exponents(measured),
+        _space(measured[_MODELS[0]]),
+        _optimisations(plan, part(say, 0.7, 1.0)),
+    ]
+    notes = [
+        "The text of the paper at hand is its abstract and its references; claims are those of the "
+        f"abstract. Workload: {_ATTRIBUTES} attributes, equality tests on random ones of them, "
+        "uniform values, events with all attributes. The paper's model has no ranges, and neither "
+        "has this.",
+        "Time has a part per event that no engine escapes, which flattens curves on the left; and "
+        "nodes far apart in memory cost more each as the tree outgrows the caches, which steepens "
+        "them on the right.",
+    ]
+    return Report("aguilera", CITATION, plan.size, findings, notes)
+
+
+def _workload(tests: int, values: int) -> Fabret:
+    return Fabret(
+        name=f"{tests} of {_ATTRIBUTES}, {values} values",
+        attributes=_ATTRIBUTES,
+        predicates=tests,
+        fixed={},
+        domain=Domain(1, values),
+    )
+
+
+def visited(subscriptions: int, attributes: int, tests: int, values: int) -> float:
+    """Nodes of the plain tree that an event reaches, on average over random subscriptions."""
+    return sum(
+        comb(depth, tested)
+        * _present(subscriptions, _share(attributes, tests, depth, tested) / float(values) ** tested)
+        for depth in range(1, attributes + 1)
+        for tested in range(min(depth, tests) + 1)
+    )
+
+
+def nodes(subscriptions: int, attributes: int, tests: int, values: int) -> float:
+    """Nodes of the plain tree, on average over random subscriptions."""
+    return sum(
+        comb(depth, tested)
+        * float(values) ** tested
+        * _present(subscriptions, _share(attributes, tests, depth, tested) / float(values) ** tested)
+        for depth in range(1, attributes + 1)
+        for tested in range(min(depth, tests) + 1)
+    )
+
+
+def _share(attributes: int, tests: int, depth: int, tested: int) -> float:
+    """Part of the subscriptions that test one given choice of `tested` of the first `depth` attributes."""
+    return comb(attributes - depth, tests - tested) / comb(attributes, tests)
+
+
+def _present(subscriptions: int, probability: float) -> float:
+    """The probability that any of the subscriptions has what each has with this probability."""
+    return 1.0 if probability >= 1 else -expm1(subscriptions * log1p(-probability))
+
+
+def _sublinear(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
+    tests, values = _MODELS[0]
+    rows: list[dict[str, Cell]] = []
+    for count, results in runs.items():
+        row: dict[str, Cell] = {"subscriptions": count}
+        for name in ENGINES:
+            row[f"{name} ms"] = ms_per_event(results[name]) if name in results else None
+        row["matches/event"] = results["search_tree"].matches_per_event
+        row["nodes visited, computed"] = visited(count, _ATTRIBUTES, tests, values)
+        rows.append(row)
+    series = {
+        name: [(float(c), ms_per_event(found[name])) for c, found in runs.items() if name in found]
+        for name in ENGINES
+    }
+    exponents = {name: growth(points) for name, points in series.items() if len(points) > 1}
+    last = {name: points[-1][1] for name, points in series.items()}
+    others = ", ".join(f"{name} {exponents[name]:.2f}" for name in exponents if name != "search_tree")
+    return Finding(
+        "Theorem",
+        f"time per event over subscriptions ({tests} equality tests on {_ATTRIBUTES} attributes)",
+        "The expected time to match a random event grows as a power of the subscriptions below "
+        "one, in many cases the square root.",
+        f"The tree's time grows with the power {exponents['search_tree']:.2f} of the subscriptions "
+        f"(others: {others}). At {max(runs):,} subscriptions it is "
+        f"{last['counting'] / last['search_tree']:.1f} times as fast as counting and "
+        f"{last['scan'] / last['search_tree']:.1f} times as fast as the scan.",
+        exponents["search_tree"] < 0.9,
+        rows,
+        Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
+    )
+
+
+def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, Result]]]) -> Finding:
+    rows: list[dict[str, Cell]] = []
+    series: dict[str, list[tuple[float, float]]] = {}
+    for (tests, values), runs in measured.items():
+        points = [(float(count), ms_per_event(results["search_tree"])) for count, results in runs.items()]
+        expected = [(float(count), visited(count, _ATTRIBUTES, tests, values)) for count in runs]
+        label = f"{tests} tests, {values} values"
+        series[label] = points
+        rows.append(
+            {
+                "tests": tests,
+                "values": values,
+                "exponent of time": round(growth(points), 2),
+                "of nodes visited, computed": round(growth(expected), 2),
+                "visited at most": round(expected[-1][1]),
+                "ms at most": points[-1][1],
+            }
+        )
+    words = ", ".join(
+        f"{row['tests']} tests of {row['values']} values {row['exponent of time']} "
+        f"(visited nodes {row['of nodes visited, computed']})"
+        for row in rows
+    )
+    return Finding(
+        "Exponent",
+        "how it depends on the number and kind of tests",
+        "The exponent is a closed expression of the number and types of attributes.",
+        f"Power of the subscriptions by which time grows: {words}. Above the model's, a visit "
+        "costs more as the tree outgrows the caches.",
+        all(float(row["exponent of time"] or 0) < 0.9 for row in rows),
+        rows,
+        Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
+    )
+
+
+def _space(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
+    tests, values = _MODELS[0]
+    rows: list[dict[str, Cell]] = []
+    for count, results in runs.items():
+        row: dict[str, Cell] = {"subscriptions": count}
+        for name in ENGINES:
+            row[f"{name} B"] = results[name].bytes_per_subscription if name in results else None
+        row["nodes each, computed"] = nodes(count, _ATTRIBUTES, tests, values) / count
+        rows.append(row)
+    series = {
+        name: [(float(c), sum(r[name].memory.values()) / 1e6) for c, r in runs.items() if name in r]
+        for name in ENGINES
+    }
+    exponent = growth(series["search_tree"])
+    each = [float(row["search_tree B"] or 0) for row in rows]
+    return Finding(
+        "Space",
+        f"memory over subscriptions ({tests} equality tests on {_ATTRIBUTES} attributes)",
+        "The tree takes space linear in the number of subscriptions.",
+        f"From {min(runs):,} to {max(runs):,} subscriptions a subscription takes {each[0]:.0f} to "
+        f"{each[-1]:.0f} bytes; memory grows with the power {exponent:.2f} of the subscriptions.",
+        exponent < 1.1,
+        rows,
+        Curves("subscriptions", "MB", series, log_x=True, log_y=True),
+    )
+
+
+def _optimisations(plan: Plan, say: Say) -> Finding:
+    """Every optimisation left out by itself, and all three."""
+    sizes = plan.pick((200, 400), (10_000, 40_000), (30_000, 100_000, 300_000))
+    workload = _workload(*_MODELS[0])
+    engines = find_engines(VARIANTS, workload)
+    runs = {
+        count: measure(workload, count, engines, plan, part(say, at / len(sizes), (at + 1) / len(sizes)))
+        for at, count in enumerate(sizes)
+    }
+    rows: list[dict[str, Cell]] = []
+    for name in engines:
+        row: dict[str, Cell] = {"optimisations": name}
+        for count, results in runs.items():
+            row[f"ev/s at {count:,}"] = round(rate(results[name])) if name in results else None
+            row[f"B at {count:,}"] = round(results[name].bytes_per_subscription) if name in results else None
+        rows.append(row)
+    largest = runs[sizes[-1]]
+    gain = rate(largest["all three"]) / rate(largest["none"])
+    space = largest["none"].bytes_per_subscription / largest["all three"].bytes_per_subscription
+    each = ", ".join(
+        f"{name} {rate(largest[name]) / rate(largest['all three']):.2f} of the rate"
+        for name in engines
+        if name not in ("all three", "none")
+    )
+    return Finding(
+        "Optimisations",
+        "skipping trivial tests, factoring, delayed branching",
+        "Techniques that modify the tree improve the search time.",
+        f"At {sizes[-1]:,} subscriptions all three together give {gain:.2f} times the rate in "
+        f"1/{space:.1f} of the memory; without one of them: {each}.",
+        gain > 1,
+        rows,
+        Curves(
+            "subscriptions",
+            "ms per event",
+            {n: [(float(c), ms_per_event(r[n])) for c, r in runs.items() if n in r] for n in engines},
+            log_x=True,
+            log_y=True,
+        ),
+    )

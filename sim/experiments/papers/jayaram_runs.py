@@ -1,0 +1,279 @@
+"""The runs of `jayaram.py`: what is played, at which rates by which systems, and how they compare.
+
+The links take what the paper adds to them, 10 ms; the time of a broker is the processor time that the real
+routing core took, times `cpu_scale`. The scale stands in for rates that are too high to simulate in minutes:
+a broker slowed k times at a rate f is as busy as one at full speed at k times f. Ratios between systems do
+not depend on it, as far as the delay of links is not what is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from covey.sim.experiments.papers.points import Played, Point, play_all
+from covey.sim.experiments.papers.report import Plan
+from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.systems import find_system
+
+_ENOUGH = 5
+STATIC, PARAMETRIC = "subscribe-first", "parametric"
+METRICS = ("throughput", "delay", "spurious")
+LABELS = {
+    "throughput": "delivered events/s",
+    "delay": "mean delay of a change (ms)",
+    "spurious": "spurious events/s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One load under rising rates of updates; `rates` are a subscriber's, `per` makes of them what the paper
+    plots. `claims` are the factors of Table 1 by system, in the order of `METRICS`; `figures` its figures.
+    """
+
+    key: str
+    title: str
+    scenario: Scenario
+    rates: tuple[float, ...]
+    per: float
+    x: str
+    systems: tuple[str, ...]
+    figures: Mapping[str, tuple[str, ...]]
+    claims: Mapping[str, tuple[float, ...]]
+    why: str
+
+
+_PAPER = ("siena-subscribe-first", "siena-parametric", "rete-subscribe-first", "rete-parametric")
+_OURS = ("covey-parametric", "covey-best")
+_FULL = (*_PAPER, "siena-unsubscribe-first", "rete-unsubscribe-first", "covey-subscribe-first", *_OURS)
+
+
+def experiments(plan: Plan) -> tuple[Experiment, ...]:
+    """The experiments at a size; smaller ones have fewer clients and seconds, and slower brokers.
+
+    AT is played twice. Siena has no event types: what is traded is an attribute, and one poset holds every
+    filter of a broker (`MarketLoad`). With a poset per type, as Figs. 3 and 6 of the paper and EventJava have
+    it, 150 subscriptions over 200 types leave less than one filter in each. The paper does not say at what
+    rate events are published; here they come in fours, so that spurious events can be counted.
+    """
+    systems = plan.pick((*_PAPER, "covey-best"), (*_PAPER, *_OURS), _FULL)
+    common = Scenario(cpu="measured", delay_ms=10.0, seed=2010 + plan.seed)
+    vehicles, brokers = plan.pick(3, 6, 20), plan.pick(4, 10, 20)
+    highway = common.having(
+        load="highway",
+        brokers=brokers,
+        publishers=plan.pick(2, 2, 10) * brokers,
+        subscribers=vehicles * brokers,
+        event_rate=plan.pick(20.0, 20.0, 10.0),
+        duration_s=plan.pick(0.2, 0.8, 2.0),
+        cpu_scale=plan.pick(10.0, 15.0, 1.0),
+    )
+    trading = common.having(
+        load="trading",
+        brokers=plan.pick(6, 20, 20),
+        publishers=5,
+        subscribers=plan.pick(20, 150, 150),
+        types=plan.pick(10, 200, 200),
+        event_rate=plan.pick(50.0, 600.0, 600.0),
+        batch=plan.pick(1, 4, 4),
+        duration_s=plan.pick(0.2, 0.8, 2.0),
+        cpu_scale=plan.pick(10.0, 10.0, 4.0),
+    )
+    market = trading.having(load="market")
+    artificial = trading.having(
+        topology="random",
+        batch=1,
+        publishers=plan.pick(5, 100, 100),
+        event_rate=plan.pick(20.0, 20.0, 10.0),
+        duration_s=plan.pick(0.2, 0.5, 0.5),
+        cpu_scale=plan.pick(10.0, 8.0, 1.0),
+    )
+    edge = plan.pick((25.0, 100.0), (10.0, 25.0, 50.0, 100.0), (10.0, 25.0, 50.0, 100.0))
+    return (
+        Experiment(
+            "htm",
+            "Highway traffic management (HTM)",
+            highway,
+            tuple(rate / vehicles for rate in edge),
+            float(vehicles),
+            "updates/s per edge broker",
+            systems,
+            {"siena": ("8a", "8b", "8c"), "rete": ("8d", "8e", "8f")},
+            {"siena": (8.0, 6.0, 6.0), "rete": (1.53, 2.0, 2.2)},
+            "Vehicles ask for boxes that seldom cover each other, so that every change reaches every broker "
+            "and is paid for in its poset, once to enter and once to leave; an update pays once.",
+        ),
+        Experiment(
+            "market",
+            "Algorithmic trading (AT), one poset for all that is traded",
+            market,
+            plan.pick((5.0, 20.0), (2.0, 5.0, 10.0, 20.0), (10.0, 25.0, 50.0, 100.0)),
+            1.0,
+            "updates/s per subscriber",
+            (*(s for s in systems if s.startswith("siena-")), "covey-best"),
+            {"siena": ("8g", "8h", "8i")},
+            {"siena": (4.4, 3.0, 6.0)},
+            "The poset's relations are looked for in one pass over its filters, whichever way a subscription "
+            "changes; messages, acknowledgements and links cost the same besides.",
+        ),
+        Experiment(
+            "at",
+            "Algorithmic trading (AT), a poset per event type",
+            trading,
+            plan.pick((5.0, 20.0), (2.0, 5.0, 10.0, 20.0), (10.0, 25.0, 50.0, 100.0)),
+            1.0,
+            "updates/s per subscriber",
+            systems,
+            {"rete": ("8j", "8k", "8l")},
+            {"rete": (1.25, 4.4, 3.4)},
+            "150 subscriptions over 200 types leave less than one filter per poset, and nothing in it is "
+            "linear: what an update saves is one message of two, and making an entry in the engine anew.",
+        ),
+        Experiment(
+            "fig9",
+            "Throughput scalability",
+            artificial,
+            plan.pick((5.0, 20.0), (5.0, 10.0, 20.0, 40.0), (125.0, 250.0, 500.0, 1000.0)),
+            1.0,
+            "updates/s per subscriber",
+            (*_PAPER[2:], *_OURS),
+            {"rete": ("9",)},
+            {"rete": (2.25,)},
+            "The posets hold less than one filter each: what an update saves is one message of two.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """By how much parametric subscriptions better a metric of a system, at the rate where they do most."""
+
+    experiment: str
+    system: str
+    metric: str
+    figure: str
+    claim: float
+    found: float | None
+    rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one experiment: the metrics of each run by system and rate, and how they compare."""
+
+    experiment: Experiment
+    summaries: Mapping[tuple[str, float], dict[str, Any]]
+    played: Mapping[tuple[str, float], Played]
+    ratios: tuple[Ratio, ...]
+
+    def value(self, system: str, rate: float, metric: str) -> float | None:
+        """One metric of one run."""
+        return value_of(self.summaries[system, rate], metric)
+
+    def series(self, metric: str, system: str) -> list[tuple[float, float]]:
+        """A metric over the rate as the paper plots it; rates without a value are left out."""
+        e = self.experiment
+        found = [(e.per * rate, self.value(system, rate, metric)) for rate in e.rates]
+        return [(x, y) for x, y in found if y is not None]
+
+    def ms_per_change(self, system: str, rate: float) -> float | None:
+        """Processor time of all brokers for control messages, by the changes that caused them."""
+        changes = self.summaries[system, rate]["changes"]
+        took_ns = sum(w.took_ns for w in self.played[system, rate].work if w.sort != "Publish")
+        return took_ns / changes / 1e6 if changes else None
+
+    def us_per_event(self, system: str, rate: float) -> float:
+        """Processor time of a broker for a Publish, in microseconds; 0 where there was none."""
+        found = next((w for w in self.played[system, rate].work if w.sort == "Publish"), None)
+        return found.took_ns / found.messages / 1e3 if found else 0.0
+
+
+def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
+    """One of `METRICS` of what `covey.sim.metrics.summarise` says of a run."""
+    if metric == "throughput":
+        found = summary["throughput_events_per_s"]
+    elif metric == "delay":
+        found = summary["delay_ms"]["mean"]
+    else:
+        found = summary["spurious_per_s"]
+    return None if found is None else float(found)
+
+
+def play_experiments(
+    planned: Sequence[Experiment], folder: Path, say: Callable[[str, float], None]
+) -> list[Result]:
+    """Play every point, leave its trace in `folder`, and compute its metrics. `SparkError` where Spark does
+    not start.
+    """
+    # Loaded late, as workers need none of it, but first here: a missing package is told before the runs.
+    from covey.sim.metrics import summarise
+
+    points: dict[tuple[str, str, float], Point] = {}
+    for e in planned:
+        for system in e.systems:
+            for rate in e.rates:
+                name = f"{e.key}-{system}-{e.per * rate:g}"
+                scenario = find_system(system).applied_to(e.scenario.having(name=name, update_rate=rate))
+                points[e.key, system, rate] = Point(name, scenario)
+    played = play_all(list(points.values()), folder, lambda words, done: say(words, 0.9 * done))
+    say("computing metrics", 0.9)
+    names = {point.name: key for key, point in points.items()}
+    paths = [folder / f"{point.name}.parquet" for point in points.values()]
+    summaries = {names[summary["run"]]: summary for summary in summarise(paths)}
+    results = []
+    for e in planned:
+        mine = {(s, rate): summaries[e.key, s, rate] for s in e.systems for rate in e.rates}
+        work = {(s, rate): played[points[e.key, s, rate].name] for s in e.systems for rate in e.rates}
+        results.append(Result(e, mine, work, compare(e, mine)))
+    return results
+
+
+def _enough(summary: Mapping[str, Any], metric: str) -> bool:
+    """Whether a metric of a run rests on more than a handful of events."""
+    found = {
+        "throughput": summary["delivered"],
+        "delay": summary["delay_ms"]["count"],
+        "spurious": summary["spurious"],
+    }
+    return bool(found[metric] >= _ENOUGH)
+
+
+def compare(
+    experiment: Experiment, summaries: Mapping[tuple[str, float], Mapping[str, Any]]
+) -> tuple[Ratio, ...]:
+    """The factors of Table 1: for each system and metric the largest over all rates.
+
+    A rate counts where both runs have at least `_ENOUGH` events of the kind.
+    """
+    found: list[Ratio] = []
+    for system, claims in experiment.claims.items():
+        for metric, figure, claim in zip(METRICS, experiment.figures[system], claims, strict=False):
+            best: tuple[float, float] | None = None
+            for rate in experiment.rates:
+                static = value_of(summaries[f"{system}-{STATIC}", rate], metric)
+                moving = value_of(summaries[f"{system}-{PARAMETRIC}", rate], metric)
+                if (
+                    static
+                    and moving
+                    and all(
+                        _enough(summaries[f"{system}-{how}", rate], metric) for how in (STATIC, PARAMETRIC)
+                    )
+                ):
+                    factor = moving / static if metric == "throughput" else static / moving
+                    if best is None or factor > best[0]:
+                        best = factor, experiment.per * rate
+            found.append(
+                Ratio(
+                    experiment.key,
+                    system,
+                    metric,
+                    figure,
+                    claim,
+                    None if best is None else best[0],
+                    None if best is None else best[1],
+                )
+            )
+    return tuple(found)

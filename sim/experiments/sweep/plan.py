@@ -1,0 +1,121 @@
+"""What a sweep runs: a file says a scenario and what varies, and the grid of all combinations follows.
+
+    scenario: {load: trading, brokers: 12}   # or a scenario file, beside the sweep's
+    vary:
+      system:                                # fields that vary together: a name for each choice
+        resubscription: {routing: static, resubscribe: old_first}
+        parametric: {routing: parametric}
+      update_rate: [1, 10, 100]
+    seeds: 3                                 # each combination with the seeds 0, 1, 2
+
+Invariant: every run of a sweep has a name of its own, made of what varies, so that the same file names the
+same runs however often it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from covey.matcher.errors import CoveyError
+from covey.overlay.node.documents import read_document
+from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
+
+RUNS = 100_000
+"""The most runs that a sweep may have."""
+_FIELDS = tuple(field.name for field in fields(Scenario))
+_KEYS = ("scenario", "vary", "seeds")
+
+
+class SweepError(CoveyError, ValueError):
+    """A sweep is wrong; one sentence names the file, the key, the value and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The runs of a sweep: name and scenario of each, in the order of the grid."""
+
+    runs: dict[str, Scenario]
+
+
+def load_sweep(path: str | Path) -> Sweep:
+    """Read a sweep file (YAML); `SweepError` or `ScenarioError` that names what is wrong."""
+    document = read_document(path, SweepError)
+    if not isinstance(document, dict):
+        raise SweepError(f"{path}: expected a mapping with {', '.join(_KEYS)}")
+    for key in document:
+        if key not in _KEYS:
+            raise SweepError(f"{path}: {key} is unknown; expected one of {', '.join(_KEYS)}")
+    try:
+        return Sweep(dict(_grid(document, Path(path).parent)))
+    except (SweepError, ScenarioError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _grid(document: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Scenario]]:
+    base = _base(document.get("scenario", {}), folder)
+    vary, seeds = document.get("vary", {}), document.get("seeds", 1)
+    if not isinstance(vary, dict):
+        raise SweepError(f"vary is {vary!r}: expected a mapping from field to values")
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise SweepError(f"seeds is {seeds!r}: expected how many seeds, at least 1")
+    choices = [_choices(str(field), values) for field, values in vary.items()]
+    if "seed" not in vary:
+        choices.append([(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
+    elif seeds > 1:
+        raise SweepError(f"seeds is {seeds!r}, and seed varies: expected one of them")
+    count = 1
+    for each in choices:
+        count *= len(each)
+    if count > RUNS:
+        raise SweepError(f"vary makes {count:,} runs: expected at most {RUNS:,}")
+    for combination in product(*choices):
+        changes: dict[str, Any] = {}
+        for _, change in combination:
+            changes |= change
+        yield "_".join(name for name, _ in combination), base.having(**changes)
+
+
+def _base(scenario: Any, folder: Path) -> Scenario:
+    if isinstance(scenario, str):
+        return load_scenario(folder / scenario)
+    if not isinstance(scenario, dict):
+        raise SweepError(f"scenario is {scenario!r}: expected a mapping from field to value, or a file")
+    _known(scenario, "scenario")
+    return Scenario(**scenario)
+
+
+def _choices(field: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The choices of one dimension: a name for each, and the fields that it sets."""
+    if isinstance(values, dict) and values:
+        for name, change in values.items():
+            if not isinstance(change, dict):
+                raise SweepError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
+            _known(change, f"vary.{field}.{name}")
+        made = [(_word(str(name)), change) for name, change in values.items()]
+    elif isinstance(values, list) and values:
+        _known({field: None}, "vary")
+        made = [
+            (_word(value if isinstance(value, str) and value else f"{field}-{value}"), {field: value})
+            for value in values
+        ]
+    else:
+        raise SweepError(f"vary.{field} is {values!r}: expected a list of values, or choices by name")
+    if len({name for name, _ in made}) < len(made):
+        raise SweepError(f"vary.{field} is {values!r}: expected each value once")
+    return made
+
+
+def _known(mapping: Mapping[str, Any], where: str) -> None:
+    for name in mapping:
+        if name not in _FIELDS:
+            raise SweepError(f"{where}: {name} is unknown; expected one of {', '.join(_FIELDS)}")
+
+
+def _word(text: str) -> str:
+    """A text as part of the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text)

@@ -1,0 +1,164 @@
+"""Runs a sweep: each run is one task of Spark, so that a cluster runs it as this machine does.
+
+A run writes into `OUT/run=NAME/`, and is done when `trace.parquet` and `report.json` are there: both are
+written beside, and moved into place. So a sweep that was interrupted goes on where it was, and a run whose
+scenario has changed since is run again. On a cluster `OUT` has to be a folder that all machines share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.sweep.plan import Sweep
+from covey.sim.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_TRACE, _REPORT = "trace.parquet", "report.json"
+_POLL_S = 0.5
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run: where its trace is, what the checkers found in it, why it failed if it did, and whether it had
+    been there already."""
+
+    run: str
+    trace: str
+    counts: dict[str, int]
+    error: str = ""
+    kept: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no trace, or something in it was wrong."""
+        return bool(self.error or self.counts)
+
+
+def run_sweep(
+    sweep: Sweep, out: str | Path, master: str = "local[*]", tell: Tell = lambda done, of: None
+) -> list[Outcome]:
+    """Run what is not there yet, and return all runs in their order; `tell` is told how many of how many are
+    done.
+
+    A run that fails does not keep the others from running. `SparkError` where Spark does not start,
+    `CoveyError` where `out` cannot be written.
+    """
+    folder = Path(out).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoveyError(f"{out}: cannot be written: {error.strerror or error}") from None
+    found: dict[str, Outcome] = {}
+    todo = []
+    for name, scenario in sweep.runs.items():
+        kept = _kept(folder, name, scenario)
+        if kept is None:
+            todo.append((str(folder), name, scenario))
+        else:
+            found[name] = kept
+    tell(len(found), len(sweep.runs))
+    if todo:
+        from covey.sim.metrics.session import spark_session
+
+        context = spark_session(master).sparkContext
+        done = _watched(context, todo, lambda count: tell(len(found) + count, len(sweep.runs)))
+        found |= {outcome.run: outcome for outcome in done}
+    return [found[name] for name in sweep.runs]
+
+
+def _watched(
+    context: SparkContext, todo: Sequence[tuple[str, str, Scenario]], tell: Callable[[int], None]
+) -> list[Outcome]:
+    """The outcomes of all tasks; told meanwhile is how many have ended."""
+    group = "covey sweep"
+    ended = threading.Event()
+    failures: list[BaseException] = []
+    outcomes: list[Outcome] = []
+
+    def work() -> None:
+        try:
+            context.setJobGroup(group, group)
+            outcomes.extend(context.parallelize(todo, len(todo)).map(play).collect())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ended.set()
+
+    from pyspark import InheritableThread
+
+    InheritableThread(target=work, daemon=True).start()
+    tracker = context.statusTracker()
+    try:
+        while not ended.wait(_POLL_S):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [
+                tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
+            ]
+            tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
+    except KeyboardInterrupt:
+        context.cancelJobGroup(group)
+        raise
+    if failures:
+        raise CoveyError(f"the sweep broke off: {_reason(str(failures[0]))}") from failures[0]
+    tell(len(outcomes))
+    return outcomes
+
+
+def _reason(said: str) -> str:
+    """Why a job failed, in one sentence of all that Spark says: the Python exception, if there was one."""
+    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", said, re.MULTILINE)
+    reason = raised[0] if raised and "Traceback" in said else said.strip().partition("\n")[0]
+    if "No module named 'covey" in reason:
+        reason += ": install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
+    return reason
+
+
+def play(task: tuple[str, str, Scenario]) -> Outcome:
+    """Run one scenario; this is what a task of Spark does, wherever it is."""
+    from covey.sim.experiments.driver import Run
+
+    out, name, scenario = task
+    folder = Path(out) / f"run={name}"
+    trace, report = folder / _TRACE, folder / _REPORT
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        report.unlink(missing_ok=True)
+        made = Run(scenario).play(_beside(trace))
+        _beside(report).write_text(json.dumps(made.as_json(), indent=2), encoding="utf-8")
+        if trace.is_dir():
+            shutil.rmtree(trace)
+        os.replace(_beside(trace), trace)
+        os.replace(_beside(report), report)
+    except Exception as error:
+        kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
+        return Outcome(name, str(trace), {}, error=f"{kind}{error}")
+    return Outcome(name, str(trace), made.counts)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def _kept(folder: Path, name: str, scenario: Scenario) -> Outcome | None:
+    """The outcome of a run that is there already, of this very scenario."""
+    trace, report = folder / f"run={name}" / _TRACE, folder / f"run={name}" / _REPORT
+    try:
+        told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+        if not trace.exists() or told["scenario"] != json.loads(json.dumps(asdict(scenario))):
+            return None
+        return Outcome(name, str(trace), told["counts"], kept=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,113 @@
+"""A scenario: an overlay, a load, and what befalls them, in one flat file or on the command line.
+
+Every field has a default, so that a file says only what differs. The defaults are the AT benchmark of
+Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers, 150 subscribers, 200 event types, and
+10 ms per link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from covey.matcher.engine import engine_names
+from covey.matcher.errors import CoveyError
+from covey.overlay.core.baselines.poset_matching import POSET
+from covey.overlay.core.routing.tables import POSETS
+from covey.overlay.node.documents import read_document
+
+LOADS = ("trading", "highway", "market", "quotes", "detectors")
+
+
+class ScenarioError(CoveyError, ValueError):
+    """A scenario is wrong; one sentence names the field, the value and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
+
+    `pace` is "timed", or "orderly" to let each thing take effect everywhere before the next happens.
+    `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
+    are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
+    match by walking the poset, which then is Siena's "diagram" (`systems.py`). `join` is up to how many
+    events that wait for one link leave as one batch. `cpu` is "free", "measured" or a calibration file;
+    "measured" counts `cpu_scale` times, to stand for slower brokers at rates that can be simulated. `speeds`
+    and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
+    """
+
+    name: str = "scenario"
+    seed: int = 0
+    load: str = "trading"
+    topology: str = ""
+    brokers: int = 20
+    publishers: int = 5
+    subscribers: int = 150
+    types: int = 200
+    duration_s: float = 10.0
+    event_rate: float = 10.0
+    batch: int = 1
+    update_rate: float = 1.0
+    pace: str = "timed"
+    delay_ms: float = 10.0
+    jitter_ms: float = 0.0
+    loss: float = 0.0
+    crashes: int = 0
+    parts: int = 0
+    routing: str = "parametric"
+    resubscribe: str = "new_first"
+    engine: str = "naive"
+    poset: str = "forest"
+    cpu: str = "free"
+    cpu_scale: float = 1.0
+    join: int = 1
+    speeds: str = ""
+    sensors: str = ""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, default = getattr(self, field.name), field.default
+            kinds: Any = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                what = {str: "text", int: "a whole number", float: "a number"}[type(default)]
+                raise ScenarioError(f"{field.name} is {value!r}: expected {what}")
+            least = 1 if field.name in ("brokers", "publishers", "batch", "types", "join") else 0
+            if not isinstance(value, str) and not least <= value < float("inf"):
+                raise ScenarioError(f"{field.name} is {value!r}: expected at least {least}")
+        for name, known in (
+            ("load", LOADS),
+            ("routing", ("parametric", "static")),
+            ("resubscribe", ("new_first", "old_first")),
+            ("pace", ("timed", "orderly")),
+            ("poset", POSETS),
+            ("engine", (*engine_names(), POSET)),
+        ):
+            if getattr(self, name) not in known:
+                raise ScenarioError(f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}")
+        if self.load == "detectors" and not (self.speeds and self.sensors):
+            raise ScenarioError("load is 'detectors': expected CSV files as speeds and sensors")
+        if self.loss >= 1:
+            raise ScenarioError(f"loss is {self.loss!r}: expected a probability below 1")
+
+    def having(self, **changes: Any) -> Scenario:
+        """This scenario with some fields changed."""
+        return replace(self, **changes)
+
+
+def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
+    """Read a scenario file (YAML); fields that it does not name are those of `base`, or the defaults.
+
+    `ScenarioError` naming the file and what is wrong with it.
+    """
+    document = read_document(path, ScenarioError)
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{path}: expected a mapping from field to value")
+    known = [field.name for field in fields(Scenario)]
+    for name in document:
+        if name not in known:
+            raise ScenarioError(f"{path}: {name} is unknown; expected one of {', '.join(known)}")
+    try:
+        return (base or Scenario()).having(**document)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None

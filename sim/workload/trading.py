@@ -1,0 +1,113 @@
+"""Algorithmic trading (Jayaram et al. 2010, section 5.5): thresholds on the prices of named symbols.
+
+200 symbols whose popularity, with subscribers and publishers alike, follows Zipf's law; 35 % of the
+subscriptions want a price at or below a threshold, 33 % at or above it, 32 % exactly it; 30 % also want a
+volume. Prices are in cents, normal around the symbol's own level with a standard deviation of 10 % of it.
+Thresholds are drawn by their quantile in that distribution: anywhere (AT), or in the outer tails (AT-sel) so
+that about 1 % of a symbol's match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from covey.matcher import EventBatch, EventType
+from covey.sim.workload.workload import (
+    Column,
+    Indices,
+    SubscriptionGroup,
+    Workload,
+    grouped,
+    zipf_probabilities,
+)
+
+_OPERATORS = ("<=", ">=", "==")
+_SHARES = (0.35, 0.33, 0.32)
+_VOLUME_SHARE = 0.30
+_VOLUME_MEAN = 1_000
+_DEVIATION = 0.10
+
+
+class Trading(Workload):
+    """AT; with `tail` (a fraction of the price distribution, 0.5 for all of it) the thresholds stay in the
+    tails.
+    """
+
+    def __init__(
+        self, name: str = "AT", *, symbols: int = 200, exponent: float = 1.0, tail: float | None = None
+    ) -> None:
+        self.name = name
+        self.description = f"{symbols} symbols (Zipf), price thresholds " + (
+            "anywhere" if tail is None else f"in the outer {tail:.0%} of the prices"
+        )
+        self.event_type = EventType("Trade", {"symbol": "string", "price": "float64", "volume": "int64"})
+        self.symbols: npt.NDArray[np.object_] = np.array([f"S{i:03d}" for i in range(symbols)], dtype=object)
+        self._popularity = np.cumsum(zipf_probabilities(symbols, exponent))
+        self._levels = np.random.default_rng(symbols).lognormal(4.0, 0.8, symbols)
+        self._tail = tail
+        grid = np.linspace(0.0005, 0.9995, 4001)
+        self._grid = grid
+        self._quantiles = np.array([NormalDist().inv_cdf(q) for q in grid])
+
+    def _symbols(self, count: int, rng: np.random.Generator) -> Indices:
+        drawn: Indices = np.searchsorted(
+            self._popularity, rng.random(count) * self._popularity[-1], side="right"
+        )
+        return drawn
+
+    def _prices(self, symbols: Indices, quantiles: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        levels = self._levels[symbols]
+        prices = levels * (1.0 + _DEVIATION * np.interp(quantiles, self._grid, self._quantiles))
+        cents: npt.NDArray[np.float64] = np.round(prices, 2)
+        return cents
+
+    def _thresholds(
+        self, symbols: Indices, operators: Indices, rng: np.random.Generator
+    ) -> npt.NDArray[np.float64]:
+        drawn = rng.random(len(symbols))
+        if self._tail is not None:  # low for <=, high for >=, either for ==
+            drawn *= self._tail
+            upper = np.where(operators == 2, rng.random(len(symbols)) < 0.5, operators == 1)
+            drawn = np.where(upper, 1.0 - drawn, drawn)
+        return self._prices(symbols, drawn)
+
+    def _groups(self, count: int, rng: np.random.Generator) -> Iterator[SubscriptionGroup]:
+        symbols = self._symbols(count, rng)
+        operators = np.searchsorted(np.cumsum(_SHARES), rng.random(count), side="right").clip(max=2)
+        with_volume = rng.random(count) < _VOLUME_SHARE
+        values: dict[str, Column] = {
+            "symbol": self.symbols[symbols],
+            "limit": self._thresholds(symbols, operators, rng),
+            "least": rng.exponential(_VOLUME_MEAN, count).astype(np.int64),
+        }
+        without = {name: values[name] for name in ("symbol", "limit")}
+        texts = {}
+        for code, operator in enumerate(_OPERATORS):
+            texts[2 * code] = f"symbol == $symbol and price {operator} $limit"
+            texts[2 * code + 1] = texts[2 * code] + " and volume >= $least"
+        chosen = {code: values if code % 2 else without for code in texts}
+        yield from grouped(self.event_type, 2 * operators + with_volume, texts, chosen)
+
+    def _events(self, count: int, rng: np.random.Generator) -> EventBatch:
+        symbols = self._symbols(count, rng)
+        columns = [
+            pa.array(self.symbols[symbols], pa.string()),
+            pa.array(self._prices(symbols, rng.random(count)), pa.float64()),
+            pa.array(rng.exponential(_VOLUME_MEAN, count).astype(np.int64), pa.int64()),
+        ]
+        records = pa.RecordBatch.from_arrays(columns, schema=self.event_type.arrow_schema)
+        return EventBatch.from_arrow(self.event_type, records)
+
+    def _moves(self, group: SubscriptionGroup, rng: np.random.Generator) -> dict[str, Column]:
+        symbols = np.array([int(s[1:]) for s in group.values["symbol"]], np.int64)
+        operator = next(i for i, o in enumerate(_OPERATORS) if f"price {o} " in str(group.filter))
+        return {"limit": self._thresholds(symbols, np.full(len(symbols), operator), rng)}
+
+
+AT = Trading("AT")
+AT_SEL = Trading("AT-sel", tail=0.03)

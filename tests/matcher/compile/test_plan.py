@@ -1,0 +1,88 @@
+"""Plans: what a skeleton shares is what each structure would have been given alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_filters import event_types, filters
+
+from covey.matcher import EventType, Filter, Kind, parse
+from covey.matcher.compile.plan import Plan, Side, make_plan, plan_key, structure_key
+from covey.matcher.expressions.expression import Variable
+
+T = EventType("T", {"x": "int64", "y": "int64", "z": "float64", "s": "string", "t": "string"})
+
+
+def plan_of(filter: Filter) -> Plan:
+    made = make_plan(filter, plan_key(filter)[0])
+    assert made is not None
+    return made[0]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_structures_are_told_apart_as_lifting_does(data: st.DataObject) -> None:
+    event_type = data.draw(event_types())
+    f, g = (data.draw(filters(event_type)) for _ in range(2))
+    for one, other in ((f, g), (f, f.lift()[0])):
+        same = structure_key(one)[:2] == structure_key(other)[:2]
+        assert same is (one.lift()[0] == other.lift()[0])
+    assert structure_key(f)[2] == f.lift()[1]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_skeleton_gives_the_plan_of_the_structure(data: st.DataObject) -> None:
+    f = data.draw(data.draw(event_types().map(filters)))
+    key, operands = plan_key(f)
+    if isinstance(key[0], Filter):
+        assert not operands
+        return
+    structure = f.lift()[0]
+    alone = make_plan(structure, (structure, (), ()))
+    shared = make_plan(f, key)
+    assert shared is not None
+    assert alone is not None
+    assert described(shared[0], list(range(len(operands)))) == described(
+        alone[0], [int(v.name) - 1 for v in alone[0].variables if v is not None]
+    )
+    assert shared[0].variables == tuple([o if isinstance(o, Variable) else None for o in operands])
+
+
+def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
+    """A plan with its operands numbered otherwise."""
+
+    def end(side: Side | None) -> tuple[int, bool] | None:
+        return None if side is None else (numbers[side.operand], side.strict)
+
+    boxes = [
+        (
+            [(t.kind, end(t.lower), end(t.upper), t.low, t.high, t.shape) for t in box.tests],
+            [(t.operator, numbers[t.operand], t.expected) for t in box.texts],
+            (box.columns, box.text_columns, box.shapes),
+        )
+        for box in plan.boxes
+    ]
+    kinds = {numbers[o]: kind for o, kind in enumerate(plan.kinds) if kind is not None}
+    return boxes, kinds, {numbers[o] for o in plan.coded}
+
+
+def test_structures_that_differ_in_attributes_alone_share_all_but_columns() -> None:
+    one = plan_of(parse("x > $a and t == 'b' and y <= 3 and s prefix $c", T))
+    other = plan_of(parse("y > $d and t == $e and x <= $f and s prefix 'g'", T))
+    assert one.boxes[0].columns == (4, 0, 1)
+    assert one.boxes[0].text_columns == (3,)
+    assert other.boxes[0].skeleton is not one.boxes[0].skeleton  # y stands behind x
+    several = [plan_of(parse(text, T)) for text in ("x > $a", "y > 3", "y > 2 * $b")]
+    assert [plan.boxes[0].columns for plan in several] == [(0,), (1,), (1,)]
+    assert len({plan.boxes[0].skeleton for plan in several}) == 1
+    assert plan_of(parse("z > $a", T)).kinds == (Kind.FLOAT64,)
+
+
+def test_a_filter_whose_constants_make_for_fewer_boxes_has_a_plan_of_its_own() -> None:
+    assert len(plan_of(parse("x not in (10, 20, 30)", T)).boxes) == 4
+    assert len(plan_of(parse("x not in ($a, $b, $c)", T)).boxes) == 8
+    assert plan_key(parse("x != 1", T))[0] == plan_key(parse("x != 2", T))[0]
+    assert plan_key(parse("x not in (10, 20)", T))[0] != plan_key(parse("x not in (10, 30)", T))[0]

@@ -1,0 +1,171 @@
+"""Keys keep the order of every kind, and bounds are exact between kinds."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_filters import EVENT_POOLS, FLOATS, INTEGERS, TIMES
+
+from covey.matcher import EventBatch, EventType, Kind
+from covey.matcher.encoding.columns import Columns
+from covey.matcher.encoding.keys import (
+    FIRST,
+    INFINITY_KEY,
+    LAST,
+    MISSING,
+    NAN_KEY,
+    float_key,
+    float_keys,
+    is_ambiguous,
+    largest_key,
+    lower_key,
+    lower_keys,
+    upper_key,
+    upper_keys,
+)
+from covey.matcher.expressions.expression import Operator
+
+integers = st.one_of(st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1))
+floats = st.one_of(st.sampled_from(FLOATS), st.floats(allow_nan=False))
+numbers = st.one_of(integers, floats)
+
+
+def keys_of(kind: Kind, values: list[Any]) -> list[int]:
+    event_type = EventType("T", {"x": kind})
+    columns = Columns(event_type)
+    columns.test([0])
+    keys, _ = columns.encode(EventBatch.from_pylist(event_type, [{"x": v} for v in values]))
+    return [int(key) for key in keys[:, 0]]
+
+
+def test_missing_and_nan_have_keys_of_their_own() -> None:
+    assert keys_of(Kind.FLOAT64, [None, nan, -nan, inf, -0.0, 0.0]) == [
+        MISSING, NAN_KEY, NAN_KEY, INFINITY_KEY, 0, 0,
+    ]  # fmt: skip
+    assert keys_of(Kind.INT64, [None, 0, -(2**63), -(2**63) + 1, 2**63 - 1, 2**63 - 2]) == [
+        MISSING, 0, FIRST, FIRST, LAST, LAST,
+    ]  # fmt: skip
+    assert keys_of(Kind.BOOL, [None, False, True] * 5) == [MISSING, 0, 1] * 5
+    assert keys_of(Kind.TIMESTAMP, [None, TIMES[1]]) == [MISSING, 0]
+
+
+@given(st.lists(floats, min_size=2, max_size=20))
+def test_float_keys_keep_order_and_equality(values: list[float]) -> None:
+    keys = keys_of(Kind.FLOAT64, values)
+    assert keys == [float_key(v) for v in values] == float_keys(np.array(values)).tolist()
+    for a, key_a in zip(values, keys, strict=True):
+        for b, key_b in zip(values, keys, strict=True):
+            assert (a < b, a == b) == (key_a < key_b, key_a == key_b)
+
+
+@given(
+    st.one_of(integers.map(lambda v: (Kind.INT64, v)), floats.map(lambda v: (Kind.FLOAT64, v))),
+    numbers,
+    st.booleans(),
+)
+def test_a_bound_is_the_comparison(value: tuple[Kind, Any], bound: int | float, strict: bool) -> None:
+    kind, x = value
+    key = keys_of(kind, [x])[0]
+    above, below = (x > bound, x < bound) if strict else (x >= bound, x <= bound)
+    low, high = lower_key(kind, bound, strict), upper_key(kind, bound, strict)
+    if is_ambiguous(kind, bound, strict, True):
+        assert (low <= key) >= above
+    else:
+        assert (low <= key <= largest_key(kind)) == above
+    if is_ambiguous(kind, bound, strict, False):
+        assert (key <= high) >= below
+    else:
+        assert (key <= high) == below
+
+
+@given(st.lists(numbers, min_size=1, max_size=8), st.booleans(), st.sampled_from([Kind.INT64, Kind.FLOAT64]))
+def test_columns_of_bounds_are_the_single_ones(bounds: list[Any], strict: bool, kind: Kind) -> None:
+    same = len(set(map(type, bounds))) == 1
+    column = np.array(bounds) if same else np.array(bounds, dtype=object)
+    assert lower_keys(kind, column, strict).tolist() == [lower_key(kind, b, strict) for b in bounds]
+    assert upper_keys(kind, column, strict).tolist() == [upper_key(kind, b, strict) for b in bounds]
+
+
+def test_nan_and_missing_lie_outside_every_bound() -> None:
+    for bound in (-inf, 0.0, inf):
+        assert largest_key(Kind.FLOAT64) < NAN_KEY
+        assert not lower_key(Kind.FLOAT64, bound, False) <= MISSING
+        assert upper_key(Kind.FLOAT64, bound, False) < NAN_KEY
+
+
+def test_strings_have_the_codes_of_constants_and_events_do_not_grow_them() -> None:
+    event_type = EventType("T", {"x": "string"})
+    columns = Columns(event_type)
+    columns.test([0])
+    codes = {text: columns.strings.code(text) for text in ("", "a", "é", "ab")}
+    assert len(set(codes.values())) == 4
+    rows = [{"x": x} for x in ("a", "b", None, "", "é", "ab", "abc")]
+    keys, _ = columns.encode(EventBatch.from_pylist(event_type, rows).slice(1))
+    assert keys[:, 0].tolist() == [0, MISSING, codes[""], codes["é"], codes["ab"], 0]
+    assert len(columns.strings) == 4
+
+
+def test_a_million_constants_come_and_go() -> None:
+    columns = Columns(EventType("T", {"x": "string"}))
+    strings = columns.strings
+    for start in range(0, 200_000, 20_000):
+        codes = [strings.code(f"constant {i}") for i in range(start, start + 20_000)]
+        live = np.zeros(strings.limit, dtype=np.bool_)
+        live[codes[:10]] = True
+        strings.collect(live)
+        assert len(strings) == 10
+        assert strings.name(codes[0]) == f"constant {start}"
+        assert strings.code(f"constant {start}") == codes[0]
+    assert strings.limit < 20_100
+    assert strings.memory_bytes() < 4_000_000
+
+
+def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is() -> None:
+    event_type = EventType("T", {"x": "string", "y": "int64"})
+    columns = Columns(event_type)
+    first = columns.acquire((0, Operator.PREFIX, "a"), 2)
+    second = columns.acquire((0, Operator.CONTAINS, "b"))
+    assert (columns.acquire((0, Operator.PREFIX, "a")), len(columns)) == (first, 4)
+    batch = EventBatch.from_pylist(event_type, [{"x": x} for x in ("ab", None, "b", "ab")])
+    keys, _ = columns.encode(batch)
+    assert keys[:, first].tolist() == [1, MISSING, 0, 1]
+    assert keys[:, second].tolist() == [1, MISSING, 1, 1]
+    columns.release(first, 2)
+    assert columns.describe(first) == "x prefix 'a'"
+    columns.release(first)
+    assert columns.acquire((0, Operator.LT, "b")) == first
+    assert columns.encode(batch)[0][:, first].tolist() == [1, MISSING, 0, 1]
+    columns.release(first)
+    columns.release(second)
+    assert len(columns) == 2
+
+
+def test_an_attribute_is_encoded_while_anybody_tests_it() -> None:
+    event_type = EventType("T", {"x": "int64", "y": "float64"})
+    columns = Columns(event_type)
+    batch = EventBatch.from_pylist(event_type, [{"x": 2**63 - 1, "y": 1.0}])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[0, 0]], []]
+    columns.test([0])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[LAST, 0]], [0]]
+    columns.test([0, 1], 2)
+    columns.forget([0, 1], 2)
+    assert [part.tolist() for part in columns.encode(batch)] == [[[LAST, 0]], [0]]
+    columns.forget([0])
+    assert [part.tolist() for part in columns.encode(batch)] == [[[0, 0]], []]
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_slices_and_nulls_are_read_where_they_lie(kind: Kind) -> None:
+    values = EVENT_POOLS[kind] * 3
+    event_type = EventType("T", {"x": kind})
+    columns = Columns(event_type)
+    columns.test([0])
+    batch = EventBatch.from_pylist(event_type, [{"x": v} for v in values])
+    whole = columns.encode(batch)[0][:, 0].tolist()
+    for start in range(len(values)):
+        assert columns.encode(batch.slice(start, 5))[0][:, 0].tolist() == whole[start : start + 5]

@@ -1,0 +1,90 @@
+"""How the cluster engine keeps bounds: in a word where they fit, in two where not, and always exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
+from covey.matcher.engines.cluster.engine import ClusterEngine
+
+THING = EventType("Thing", {"n": "int64", "m": "int64", "x": "float64", "s": "string"})
+FILTERS = [
+    parse(text, THING)
+    for text in (
+        "n == $a",
+        "n >= $a and m < $b",
+        "n between $a and $b and s == 'it'",
+        "m == $b and n > $a and x < 2.5",
+        "n != $a or not exists(m)",
+    )
+]
+EDGES = [
+    0,
+    7,
+    *(sign * (2**31 + d) for sign in (1, -1) for d in (-3, -2, -1, 0, 1)),
+    2**40,
+    2**63 - 1,
+    -(2**63),
+]
+NUMBERS = st.sampled_from(EDGES)
+EVENTS = [{"n": n, "m": m, "x": 1.0, "s": "it"} for n in EDGES for m in (0, 2**31, -(2**31) - 1)] + [{"n": 7}]
+
+
+def answers(engine: Engine) -> list[list[int]]:
+    offsets, ids = engine.match(EventBatch.from_pylist(THING, EVENTS))
+    return [sorted(part.tolist()) for part in np.split(ids, offsets[1:-1])]
+
+
+def numbers(draw: Any, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+    drawn = st.lists(NUMBERS, min_size=count, max_size=count)
+    return {name: np.array(draw(drawn), dtype=np.int64) for name in ("a", "b")}
+
+
+@given(st.data())
+def test_answers_are_those_of_the_oracle_for_bounds_of_any_size(data: st.DataObject) -> None:
+    engines = [create_engine(name, THING) for name in ("cluster", "naive")]
+    live: dict[int, bool] = {}
+    for step in range(data.draw(st.integers(1, 6))):
+        filter = data.draw(st.sampled_from(FILTERS))
+        ids = np.arange(20 * step, 20 * step + data.draw(st.integers(1, 20)))
+        values = {name: v for name, v in numbers(data.draw, len(ids)).items() if name in filter.variables}
+        for engine in engines:
+            engine.add_many(ids, filter, values)
+        live |= dict.fromkeys(ids.tolist(), "$b" in str(filter))
+        for both in (False, True):
+            moved = [i for i, has_b in live.items() if has_b or not both]
+            moved = data.draw(st.lists(st.sampled_from(moved), unique=True)) if moved else []
+            given = numbers(data.draw, len(moved))
+            for engine in engines:
+                engine.update_many(moved, given if both else {"a": given["a"]})
+        gone = data.draw(st.lists(st.sampled_from(sorted(live)), unique=True, max_size=5))
+        for engine in engines:
+            engine.remove_many(gone)
+        live = {i: has_b for i, has_b in live.items() if i not in gone}
+        found, expected = map(answers, engines)
+        assert found == expected
+
+
+def test_only_rows_with_a_large_bound_take_the_room_for_it() -> None:
+    engine = ClusterEngine(THING)
+    ids = np.arange(1000)
+    engine.add_many(ids, FILTERS[1], {"a": ids, "b": ids})
+    store = engine.store
+    assert store._words.top == 2 * 1000
+    engine.update(3, {"a": 2**31 - 2})  # would read as a value at the end of int64
+    engine.update_many([4, 5], {"b": np.array([-(2**40), 6])})
+    assert store._words.top == 2 * 1000 + 2 * 4
+    assert store.signature_rows == [998, 2]
+    engine.update_many([3, 4], {"a": 1, "b": 1})
+    assert answers(engine)[EVENTS.index({"n": 7, "m": 0, "x": 1.0, "s": "it"})] == [1, 2, 3, 4, 5, 6, 7]
+    engine.add_many([1000, 1001], FILTERS[1], {"a": 2**50, "b": np.array([5, 2**50])})
+    assert store.signature_rows == [998, 4]
+    engine.remove_many(np.arange(1002))
+    assert store._signatures == {}
+    engine.add(1, FILTERS[0], {"a": 2**62})
+    assert store.signature_rows[store.signatures_of(np.zeros(1, dtype=np.int64))[0]] == 1
+    assert len(store._signatures) == 1

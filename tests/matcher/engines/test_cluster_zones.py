@@ -1,0 +1,181 @@
+"""Zones: large buckets of the cluster engine whose rows are kept in the order of the test that comes first.
+
+Answers are compared with those of the oracle, and the order itself is checked after every step.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from math import inf, nan
+
+import numpy as np
+import pytest
+
+from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
+from covey.matcher.compile.plan import Shape
+from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.engine import ClusterEngine
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
+PRICES = [-inf, -3.5, -0.0, 0.0, 7.25, 50.0, 50.5, 99.0, inf, nan, None]
+VOLUMES = [-(2**63), -(2**63) + 1, -1, 0, 400, 2**63 - 2, 2**63 - 1, None]
+
+
+def check_zones(engine: ClusterEngine) -> int:
+    """Check the order of every bucket that has zones; returns how many zones there are."""
+    s = engine.store.store
+    total = 0
+    for bucket in range(int(s.state[a.BUCKET_TOP])):
+        table, head, zones = s.buckets[bucket, : a.BUCKET_KEYS].tolist()
+        if table == a.NONE or zones == 0:
+            continue
+        assert zones >= 2
+        total += zones
+        directory = s.words[2 * head : 2 * (head + zones)].reshape(-1, 2).tolist()
+        assert directory[0][1] == 0
+        order = int(s.tables[table, a.TABLE_ORDER])
+        for (block, least), (_, next_least) in pairwise([*directory, (a.NONE, a.NEVER)]):
+            of_bucket, start, size, count, noted = s.blocks[block].tolist()
+            capacity = int(s.capacities[size])
+            assert (of_bucket, noted) == (bucket, least)
+            assert 1 <= count <= capacity
+            rows = s.words[2 * (start + capacity) :][:count]
+            rows = np.where(rows < 0, ~rows, rows)
+            assert (s.where[rows, a.BLOCK] == block).all()
+            assert s.where[rows, a.PLACE].tolist() == list(range(count))
+            assert (s.longs[start : start + count] == s.ids[rows]).all()
+            codes = s.shorts[4 * start + (7 if order == Shape.HIGH else 6) * capacity :][:count]
+            assert least <= codes.min()
+            assert codes.max() <= next_least
+    return total
+
+
+def events() -> EventBatch:
+    choose = random.Random(5)
+    rows = [{"firm": "a", "price": price, "volume": choose.choice(VOLUMES)} for price in PRICES]
+    rows += [{"firm": choose.choice("ab"), "price": 10.0, "volume": volume} for volume in VOLUMES]
+    rows += [{"firm": "a", "price": choose.randrange(400) / 4, "volume": 10 * i} for i in range(40)]
+    return EventBatch.from_pylist(QUOTE, rows)
+
+
+def compare(engines: list[Engine], batch: EventBatch) -> None:
+    for ours, theirs in zip(*(engine.match(batch) for engine in engines), strict=True):
+        assert ours.tolist() == theirs.tolist()
+    assert np.array_equal(*(engine.match_interfaces(batch) for engine in engines))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "price <= $x",
+        "price > $x",
+        "price < $x and volume >= $v",
+        "volume > $v",
+        "volume <= $v and price >= $x and price != 50.0",
+        "price <= $x or volume >= $v",
+        "not exists price and volume < $v",
+    ],
+)
+def test_answers_are_those_of_the_oracle_while_rows_come_move_and_go(text: str) -> None:
+    rng = np.random.default_rng(len(text))
+    filter = parse(f'firm == "a" and ({text})', QUOTE)
+    one, oracle = ClusterEngine(QUOTE), create_engine("naive", QUOTE)
+    engines: list[Engine] = [one, oracle]
+    batch = events()
+
+    def values(count: int, high: int) -> dict[str, object]:
+        # few different ones, so that many codes are equal, and the outermost of all
+        prices = rng.choice([-inf, -0.0, 0.0, 50.0, inf, *np.arange(0, high, 0.25)], count)
+        volumes = rng.choice(np.array([v for v in VOLUMES if v is not None] + list(range(high))), count)
+        given = {"x": prices, "v": volumes}
+        return {name: given[name] for name in filter.variables}
+
+    for engine in engines:
+        rng = np.random.default_rng(1)
+        engine.add_many(np.arange(700), filter, values(700, 60), interface=np.arange(700) % 90)  # type: ignore[arg-type]
+    compare(engines, batch)
+    assert check_zones(one) >= 4
+    for step in range(6):
+        for engine in engines:
+            rng = np.random.default_rng(step)
+            chosen = rng.choice(700, 250, replace=False)
+            engine.update_many(chosen, values(250, 20 + 20 * step))  # type: ignore[arg-type]
+            engine.remove_many(chosen[:90])
+            engine.add_many(chosen[:90], filter, values(90, 100), interface=3)  # type: ignore[arg-type]
+        check_zones(one)
+        compare(engines, batch)
+        check_zones(one)
+    for engine in engines:
+        engine.remove_many(np.arange(0, 700, 2))
+    check_zones(one)
+    compare(engines, batch)
+    for engine in engines:
+        engine.remove_many(np.arange(1, 700, 2))
+    assert check_zones(one) == 0
+    compare(engines, batch)
+
+
+def test_many_equal_thresholds_fill_zones_of_one_code() -> None:
+    engine = ClusterEngine(QUOTE)
+    engine.add_many(np.arange(1000), parse('firm == "a" and price <= $x', QUOTE), {"x": 50.0})
+    rows = [{"firm": "a", "price": price} for price in (49.0, 50.0, 50.5)]
+    batch = EventBatch.from_pylist(QUOTE, rows)
+    assert engine.match(batch)[0].tolist() == [0, 1000, 2000, 2000]
+    assert check_zones(engine) >= 8
+    engine.update_many(np.arange(500), {"x": 50.5})
+    assert engine.match(batch)[0].tolist() == [0, 1000, 2000, 2500]
+    engine.update_many(np.arange(1000), {"x": -1.0})
+    assert engine.match(batch)[0].tolist() == [0, 0, 0, 0]
+    check_zones(engine)
+
+
+def test_thresholds_that_drift_leave_no_sparse_zones_behind() -> None:
+    engine = ClusterEngine(QUOTE)
+    ids, rng = np.arange(4000), np.random.default_rng(2)
+    engine.add_many(ids, parse('firm == "a" and price <= $x', QUOTE), {"x": rng.random(4000)})
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 3.0}])
+    engine.match(batch)
+    for step in range(1, 8):
+        prices = step / 4 + rng.random(4000)
+        for part in np.array_split(rng.permutation(ids), 40):
+            engine.update_many(part, {"x": prices[part]})
+        assert check_zones(engine) <= 3 * 4000 / 64
+    assert engine.match(batch)[1].tolist() == []
+
+
+def test_ranges_that_are_not_hashed_are_ordered_by_their_low_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = "covey.matcher.engines.cluster.tuning.planning"
+    monkeypatch.setattr(f"{planning}.range_costs", lambda *_: [0.0, 1.0, 1.0])
+    engine, oracle = ClusterEngine(QUOTE), create_engine("naive", QUOTE)
+    rng = np.random.default_rng(3)
+    inside = parse('firm == "a" and price >= $x and price < $y', QUOTE)
+    values = {"x": rng.random(900) * 90, "y": rng.random(900) * 90}
+    for each in (engine, oracle):
+        each.add_many(np.arange(900), inside, values)
+    compare([engine, oracle], events())
+    assert check_zones(engine) >= 7
+    for each in (engine, oracle):
+        each.update_many(np.arange(0, 900, 3), {"x": 0.0, "y": 200.0})
+    compare([engine, oracle], events())
+
+
+def test_the_paper_s_configurations_keep_no_order() -> None:
+    for configuration in ("propagation", "propagation_lookahead"):
+        engine = ClusterEngine(QUOTE, configuration=configuration)
+        engine.add_many(np.arange(900), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(900.0)})
+        batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 300.5}])
+        assert engine.match(batch)[1].tolist() == list(range(301))
+        assert check_zones(engine) == 0
+
+
+def test_an_answer_stays_as_it_is_while_the_caller_holds_it() -> None:
+    engine = ClusterEngine(QUOTE)
+    engine.add_many(np.arange(2000), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(2000.0)})
+    high, low = (EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": p}]) for p in (1999.5, 1990.5))
+    _, held = engine.match(high)
+    part = engine.match(high)[1][10:20]
+    for _ in range(3):
+        engine.match(low)
+    assert held.tolist() == list(range(2000))
+    assert part.tolist() == list(range(10, 20))

@@ -1,0 +1,76 @@
+"""Kernels on small inputs, against plain Python models.
+
+The suite runs these compiled; `test_compiling.py` runs them once more with NUMBA_DISABLE_JIT=1, where an
+index out of bounds is an error and coverage is real.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from covey.matcher import EventBatch, EventType, compile_kernels
+from covey.matcher.encoding.columns import Columns
+from covey.matcher.encoding.keys import MISSING
+from covey.matcher.engines.rows import kernels as k
+from covey.matcher.engines.rows.ids import IdMap
+
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> None:
+    compile_kernels()
+
+
+def numbers(values: object) -> Numbers:
+    return np.array(values, dtype=np.int64)
+
+
+def test_the_id_map_against_a_dict() -> None:
+    choose = random.Random(1)
+    ids = numbers(
+        [choose.choice([-1, 1]) * (choose.randrange(2**62) if i % 2 else 64 * i) for i in range(200)]
+    )
+    map_, model = IdMap(), dict[int, int]()
+    for _ in range(120):
+        rows = choose.sample(range(200), choose.randrange(1, 12))
+        entering = numbers([row for row in rows if int(ids[row]) not in model])
+        leaving = numbers([row for row in rows if int(ids[row]) in model])
+        map_.enter(ids, entering)
+        map_.leave(ids, leaving)
+        model.update((int(ids[row]), row) for row in entering.tolist())
+        for row in leaving.tolist():
+            del model[int(ids[row])]
+        assert map_.find(ids, ids).tolist() == [model.get(i, -1) for i in ids.tolist()]
+        assert (len(map_), map_.find_one(ids, int(ids[0]))) == (len(model), model.get(int(ids[0]), -1))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 17, 300])
+def test_ids_are_sorted_whatever_their_order(size: int) -> None:
+    choose = random.Random(size)
+    for order in ("random", "falling", "rising", "same"):
+        values = [choose.randrange(-(2**63), 2**63) for _ in range(size)]
+        if order != "random":
+            values = [5] * size if order == "same" else sorted(values, reverse=order == "falling")
+        padded = numbers([9, *values, -9])
+        k.sort_range(padded, 1, size + 1)
+        assert padded.tolist() == [9, *sorted(values), -9]
+
+
+def test_strings_of_equal_beginnings_and_lengths_have_their_own_codes() -> None:
+    event_type = EventType("T", {"x": "string"})
+    columns = Columns(event_type)
+    columns.test([0])
+    texts = ["", *(prefix + c for prefix in ("", "a", "ab", "é") for c in "abcé")] + [
+        f"{i:03}" for i in range(90)
+    ]
+    codes = [columns.strings.code(text) for text in texts[::2]]
+    keys, _ = columns.encode(EventBatch.from_pylist(event_type, [{"x": text} for text in [*texts, None]]))
+    assert keys[:-1:2, 0].tolist() == codes
+    assert set(keys[1:-1:2, 0].tolist()) == {0}
+    assert keys[-1, 0] == MISSING

@@ -1,0 +1,74 @@
+"""`ClientSession.matches` says undivided what `receive` says subscription by subscription."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.language import parse
+from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.messages import Acknowledge, Deliver
+
+QUOTE = EventType("Quote", {"price": "float64"})
+BELOW = parse("price < $limit", QUOTE)
+
+
+def histories(routing: str) -> tuple[ClientSession, ClientSession]:
+    """Two clients with the same past: many subscriptions, some cancelled, some moved."""
+    made = []
+    for _ in range(2):
+        session = ClientSession("me", routing=routing, engine="naive")
+        for limit in range(40):
+            session.subscribe(BELOW, {"limit": float(limit)})
+        for cancelled in (3, 17, 40):
+            session.unsubscribe(cancelled)
+        session.receive(Acknowledge(session.epoch))
+        for moved in (5, 6, 30):
+            session.update(moved, {"limit": 2.5})
+        made.append(session)
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+@pytest.mark.parametrize("seed", range(20))
+def test_matches_are_the_deliveries_undivided(routing: str, seed: int) -> None:
+    one, other = histories(routing)
+    random_ = random.Random(seed)
+    for turn in range(5):
+        prices = [random_.uniform(-1.0, 45.0) for _ in range(12)]
+        first = 1 + random_.randrange(4) + 8 * turn  # some events come twice
+        rows = [{"price": price} for price in prices]
+        events = EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first)
+        wanted = [sorted(random_.sample(range(1, 44), random_.randrange(10))) for _ in prices]
+        offsets = np.cumsum([0, *map(len, wanted)])
+        ids = np.array([i for each in wanted for i in each], dtype=np.int64)
+        epoch = random_.choice([one.epoch, one.epoch - 2])
+        message = Deliver(events, offsets, ids, epoch)
+
+        divided: dict[int, list[Any]] = {}
+        spurious: dict[int, int] = {}
+        for action in one.receive(message):
+            assert isinstance(action, DeliverTo)
+            if len(action.batch):
+                divided[action.subscription_id] = action.batch.sequences().tolist()
+            if action.spurious:
+                spurious[action.subscription_id] = action.spurious
+        matches = other.matches(message)
+        assert matches is not None
+        undivided: dict[int, list[Any]] = defaultdict(list)
+        for row, subscription_id in zip(matches.rows.tolist(), matches.ids.tolist(), strict=True):
+            undivided[subscription_id].append(int(events.sequences()[row]))
+        assert {key: sorted(value) for key, value in undivided.items()} == divided
+        assert dict(matches.spurious) == spurious
+
+
+def test_of_a_type_that_nobody_wants_there_is_nothing() -> None:
+    session = ClientSession("me", engine="naive")
+    events = EventBatch.from_pylist(QUOTE, [{"price": 1.0}], publisher="p", first_sequence=1)
+    assert session.matches(Deliver(events, np.array([0, 1]), np.array([1]), 0)) is None

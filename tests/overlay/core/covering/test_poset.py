@@ -1,0 +1,206 @@
+"""The covering forest against the naive poset and against brute force (Jayaram et al., section 4.2, INSERT,
+DELETE, and 4.3, UPDATE)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+from core_posets import Made, fresh, same, values
+
+from covey.matcher.covering.covering import covers_region
+from covey.overlay.core.baselines.diagram import Diagram, Place
+from covey.overlay.core.baselines.naive_poset import NaivePoset
+from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.covering.poset import Forest, Heir, Poset
+from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
+from covey.overlay.core.introspection.invariants import check_poset
+
+
+@pytest.fixture(params=[Forest, NaivePoset, Diagram])
+def poset(request: pytest.FixtureRequest) -> Poset:
+    made: Poset = request.param()
+    return made
+
+
+def texts(nodes: Iterable[Interest]) -> list[str]:
+    return [node.concrete() for node in nodes]
+
+
+def test_insert_keeps_the_maximal_elements_as_roots(poset: Poset) -> None:
+    """Section 4.2: price < 10, then price < 5 below it, then price < 30 above both."""
+    made = Made()
+    first = poset.change(entered=[made("x < 10")])
+    assert texts(first.entered) == ["x < 10"]
+    assert not poset.change(entered=[made("x < 5")])
+    third = poset.change(entered=[made("x < 30")])
+    assert (texts(third.entered), texts(third.left)) == (["x < 30"], ["x < 10"])
+    assert texts(poset.roots()) == ["x < 30"]
+
+
+def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
+    made = Made()
+    wide, low, high, deep = made("x < 10"), made("x < 5"), made("x between 3 and 9"), made("x < 2")
+    poset.change(entered=[wide, low, high, deep])
+    change = poset.change(left=[wide])
+    assert (texts(change.entered), texts(change.left)) == (["x < 5", "x between 3 and 9"], ["x < 10"])
+    assert [(h.left, h.entered, h.wider) for h in change.heirs] == [(wide, low, False), (wide, high, False)]
+    assert poset.root_of(deep) is low
+
+
+def test_delete_of_a_covered_node_moves_no_root(poset: Poset) -> None:
+    made = Made()
+    wide, middle, deep = made("x < 10"), made("x < 5"), made("x < 2")
+    poset.change(entered=[wide, middle, deep])
+    assert not poset.change(left=[middle])
+    assert poset.witness_of(deep) is wide
+
+
+def test_update_that_stays_below_its_witness_moves_no_root(poset: Poset) -> None:
+    made = Made()
+    wide, node = made("x < 10"), made("x < $a", a=5)
+    poset.change(entered=[wide, node])
+    assert node.move({"a": 7})
+    assert not poset.change(moved=[node])
+
+
+def test_update_can_lift_a_node_above_its_witness(poset: Poset) -> None:
+    made = Made()
+    wide, node = made("x < 10"), made("x < $a", a=5)
+    poset.change(entered=[wide, node])
+    node.move({"a": 12})
+    change = poset.change(moved=[node])
+    assert (change.entered, change.left, change.moved) == ([node], [wide], [])
+    assert change.heirs == [Heir(wide, node, wider=True)]
+
+
+def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset) -> None:
+    made = Made()
+    root, child = made("x between $a and $b", a=0, b=10), made("x between 8 and 9")
+    poset.change(entered=[root, child])
+    root.move({"b": 5})
+    change = poset.change(moved=[root])
+    assert (change.entered, change.left, change.moved) == ([child], [], [root])
+    assert change.heirs == []
+
+
+def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
+    made = Made()
+    root, other, child = made("x < $a", a=10), made("x < 7 and y > 3"), made("x < 8")
+    poset.change(entered=[root, other, child])
+    root.move({"a": 6})
+    change = poset.change(moved=[root])
+    assert (change.entered, change.left, change.moved) == ([child], [root], [])
+    assert change.heirs == [Heir(root, child, wider=False)] or not isinstance(poset, Forest)
+    assert poset.root_of(other) is child
+
+
+def test_of_equal_filters_the_first_stands_above(poset: Poset) -> None:
+    made = Made()
+    first, second = made("x < 10"), made("x <= 9")
+    poset.change(entered=[first])
+    assert not poset.change(entered=[second])
+    change = poset.change(left=[first])
+    assert (change.entered, change.left) == ([second], [first])
+
+
+def test_the_empty_filter_stands_below_everything(poset: Poset) -> None:
+    made = Made()
+    empty, other = made("x > 5 and x < 6"), made("y == 1")
+    change = poset.change(entered=[empty, other])
+    assert texts(change.entered) == ["y == 1"]
+
+
+def test_several_changes_at_once_are_one_change_of_the_roots(poset: Poset) -> None:
+    """A chain of three is taken away: the one below it takes the place of the one above."""
+    made = Made()
+    chain = [made(f"x < {bound}") for bound in (10, 8, 6)]
+    last = made("x < 4")
+    poset.change(entered=[*chain, last])
+    change = poset.change(left=chain)
+    assert (change.entered, change.left, change.heirs) == (
+        [last],
+        [chain[0]],
+        [Heir(chain[0], last, wider=False)],
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram],
+    ids=["scanned", "indexed", "diagram"],
+)
+@pytest.mark.parametrize("seed", range(30))
+def test_random_changes_keep_the_invariants(seed: int, made: Callable[[], Poset]) -> None:
+    """After every change the roots are the maximal elements, and the change says how they came about."""
+    draw = random.Random(seed)
+    registry = Registry()
+    forest, naive = made(), NaivePoset()
+    live: list[Interest] = []
+    known: dict[int, Interest] = {}
+    for step in range(100):
+        entered, moved, left = [], [], []
+        kind = draw.choice(("enter", "enter", "move", "move", "move", "leave", "several"))
+        if kind == "enter" or not live:
+            entered = [fresh(registry, draw, step)]
+        elif kind == "move":
+            for node in draw.sample(live, min(len(live), draw.choice((1, 1, 3)))):
+                was = node.region
+                if node.filter.variables and node.move(values(node, draw)):
+                    moved.append(node)
+                    assert node.gains == (not covers_region(was, node.region))
+                    assert node.loses == (not covers_region(node.region, was))
+        elif kind == "leave":
+            left = [draw.choice(live)]
+        else:
+            left = draw.sample(live, min(len(live), draw.randint(1, 4)))
+            entered = [fresh(registry, draw, step + 1000) for _ in range(draw.randint(0, 2))]
+        change = forest.change(entered, moved, left)
+        naive.change(entered, moved, left)
+        live = [node for node in live if node not in left] + entered
+        check_poset(forest, f"seed {seed}, step {step}")
+        if isinstance(forest, Diagram):
+            check_diagram(forest, live)
+        for root in change.left:
+            del known[root.uid]
+        for root in change.entered:
+            known[root.uid] = root
+        assert known == {root.uid: root for root in forest.roots()}
+        assert len(forest) == len(naive) == len(live)
+        same(forest.roots(), naive.roots())
+        for heir in change.heirs:
+            assert heir.left in change.left
+            assert heir.entered in change.entered
+            wide, narrow = (heir.entered, heir.left) if heir.wider else (heir.left, heir.entered)
+            assert heir.left in moved or covers_region(wide.region, narrow.region)
+        for node in left:
+            registry.release(node)
+
+
+def check_diagram(diagram: Diagram, live: list[Interest]) -> None:
+    """Every filter has a place, and its neighbours are those that brute force finds next to it."""
+    places = {id(place): place for place in walk(diagram)}
+    members = [node for place in places.values() for node in place.members.values()]
+    assert sorted(node.uid for node in members) == sorted(node.uid for node in live)
+    for place in places.values():
+        assert all(
+            covers_region(place.region, n.region) and covers_region(n.region, place.region)
+            for n in place.members.values()
+        )
+        below = [p for p in places.values() if p is not place and covers_region(place.region, p.region)]
+        nearest = [
+            p for p in below if not any(q is not p and covers_region(q.region, p.region) for q in below)
+        ]
+        assert {id(p) for p in place.below} == {id(p) for p in nearest}
+        assert all(place in p.above for p in place.below)
+        assert all(place in p.below for p in place.above)
+
+
+def walk(diagram: Diagram) -> list[Place]:
+    """All places, some more than once."""
+    found = list(diagram.tops())
+    for place in found:
+        if len(found) < 10_000:
+            found += place.below
+    return found

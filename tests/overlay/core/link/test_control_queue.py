@@ -1,0 +1,149 @@
+"""Control on a link: the latest values win, and nothing passes what it must not pass."""
+
+from __future__ import annotations
+
+from core_ends import BELOW, drain, exchange, pair, update
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.overlay.core.link.control_queue import ControlQueue
+from covey.overlay.core.link.link import CONTROL_BYTES
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Message,
+    Refuse,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+
+
+def control(*messages: Message) -> list[Message]:
+    a, b = pair()
+    for message in messages:
+        a.send(message)
+    return drain(a, b)
+
+
+def test_later_values_replace_waiting_ones() -> None:
+    assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
+        Update(3, 1, {"limit": 2.0, "other": 3.0})
+    ]
+
+
+def test_the_newest_epoch_follows_the_newest_values() -> None:
+    """An acknowledgement of epoch 2 must not say that epoch 1 has taken effect while the values of 3 have
+    not."""
+    assert control(update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0)) == [
+        Update(1, 1, {"limit": 2.0}),
+        Update(2, 2, {"limit": 9.0}),
+        Update(3, 1, {}),
+    ]
+
+
+def test_a_later_message_stands_for_the_newest_epoch() -> None:
+    got = control(
+        update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
+    )
+    assert got == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
+
+
+def test_values_never_pass_what_creates_or_removes_subscriptions() -> None:
+    subscribe = Subscribe(2, 2, BELOW, {"limit": 5.0})
+    messages = [update(1, 1, limit=1.0), subscribe, update(3, 1, limit=2.0), Unsubscribe(4, 1)]
+    assert control(*messages) == messages
+
+
+def test_only_the_newest_acknowledgement_is_sent() -> None:
+    assert control(Acknowledge(1), Acknowledge(2), update(1, limit=1.0), Acknowledge(3)) == [
+        update(1, limit=1.0),
+        Acknowledge(3),
+    ]
+
+
+def test_an_acknowledgement_never_passes_a_refusal() -> None:
+    refusal = Refuse(2, "INVALID_ARGUMENT", "no")
+    assert control(Acknowledge(1), refusal, Acknowledge(2)) == [refusal, Acknowledge(2)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=30))
+def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
+    changes: list[tuple[int, str, int]],
+) -> None:
+    expected: dict[int, dict[str, float]] = {}
+    messages: list[Message] = []
+    for epoch, (subscription, name, value) in enumerate(changes, 1):
+        expected.setdefault(subscription, {})[name] = value
+        messages.append(Update(epoch, subscription, {name: value}))
+    seen: dict[int, dict[str, float]] = {}
+    epochs = []
+    got = control(*messages)
+    for message in got:
+        assert isinstance(message, Update)
+        epochs.append(message.epoch)
+        for name, value in message.values.items():
+            assert isinstance(value, int)
+            seen.setdefault(message.subscription_id, {})[name] = value
+    assert seen == expected
+    assert epochs == sorted(set(epochs))
+    assert epochs[-1:] == ([len(changes)] if changes else [])
+    assert len(got) <= 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)) | st.none(), max_size=60),
+    st.integers(1, 900),
+    st.integers(1, 900),
+)
+def test_every_frame_ends_at_values_that_were_there_together(
+    steps: list[tuple[int, int] | None], stretch: int, full: int
+) -> None:
+    """None takes a frame. An Update may pass others only within one: else a peer could see that one
+    subscription has given something up before it sees that another has taken it over.
+    """
+    queue = ControlQueue()
+    said: dict[int, int] = {}
+    states: list[dict[int, int]] = [{}]
+    seen: dict[int, int] = {}
+    reached = 0
+    for step in [*steps, *[None] * 70]:
+        if step is None:
+            messages, size = queue.take(full)
+            for message in messages:
+                assert isinstance(message, Update)
+                if message.values:
+                    seen[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
+            reached = next(i for i in range(reached, len(states)) if states[i] == seen)
+            assert size <= max(full, 96) + max(stretch, 96)
+        else:
+            subscription, value = step
+            said[subscription] = value
+            states.append(dict(said))
+            queue.append(Update(len(states), subscription, {"a": value}), stretch)
+    assert seen == said
+    assert len(queue) == 0
+
+
+def test_control_leaves_in_frames_that_the_next_broker_can_handle_meanwhile() -> None:
+    a, b = pair(frames_in_flight=1000)
+    exchange(a, b)
+    updates = [update(i, i, limit=1.0) for i in range(1, 1001)]
+    for message in updates:
+        a.send(message)
+    frames = []
+    while (frame := a.next_frame()) is not None:
+        frames.append(frame)
+    assert [message for frame in frames for message in frame.messages] == updates
+    assert all(sum(size_of(message) for message in frame.messages) <= CONTROL_BYTES for frame in frames)
+    assert len(frames) == -(-1000 // (CONTROL_BYTES // size_of(updates[0])))
+
+
+def test_however_slow_a_link_is_one_update_per_subscription_waits() -> None:
+    """What a frame leaves behind still takes up what comes."""
+    queue = ControlQueue()
+    for epoch in range(1, 10_001):
+        queue.append(update(epoch, epoch % 1000, limit=float(epoch)), 1 << 20)
+        if epoch % 500 == 0:
+            queue.take(1000)
+    assert len(queue) <= 1000

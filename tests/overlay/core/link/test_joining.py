@@ -1,0 +1,128 @@
+"""Messages that gathered leave as one, with the same events for the same subscriptions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import Deliver, Message, Publish, SyncEnd, Unadvertise
+
+QUOTE = EventType("Quote", {"price": "float64"})
+TRADE = EventType("Trade", {"price": "float64"})
+
+
+def batch(first: int, count: int, publisher: str = "p", event_type: EventType = QUOTE) -> EventBatch:
+    rows = [{"price": float(first + i)} for i in range(count)]
+    return EventBatch.from_pylist(event_type, rows, publisher=publisher, first_sequence=first)
+
+
+def deliver(first: int, ids: list[list[int]], epoch: int = 1) -> Deliver:
+    offsets = np.cumsum([0, *map(len, ids)])
+    flat = np.array([i for each in ids for i in each], dtype=np.int64)
+    return Deliver(batch(first, len(ids)), offsets, flat, epoch)
+
+
+def contents(messages: list[Message]) -> list[object]:
+    """Event by event: sort, type, publisher, sequence number, and for whom."""
+    found: list[object] = []
+    for message in messages:
+        if not isinstance(message, Publish | Deliver):
+            found.append(message)
+            continue
+        b = message.batch
+        for i, sequence in enumerate(b.sequences().tolist()):
+            whom = None
+            if isinstance(message, Deliver):
+                whom = (
+                    message.epoch,
+                    tuple(message.ids[message.offsets[i] : message.offsets[i + 1]].tolist()),
+                )
+            found.append((type(message), b.event_type.name, b.publisher, sequence, b.to_pylist()[i], whom))
+    return found
+
+
+def test_publishes_that_follow_each_other_become_one() -> None:
+    parts: list[Message] = [Publish(batch(1, 2)), Publish(batch(3, 1)), Publish(batch(10, 2))]
+    joined = join(parts, 100, 1 << 20)
+    assert len(joined) == 1
+    assert contents(joined) == contents(parts)
+
+
+def test_deliveries_keep_for_whom_each_event_is() -> None:
+    parts: list[Message] = [deliver(1, [[1], [1, 2]]), deliver(5, [[], [3]])]
+    joined = join(parts, 100, 1 << 20)
+    assert len(joined) == 1
+    assert contents(joined) == contents(parts)
+
+
+def test_what_does_not_go_together_stays_apart() -> None:
+    parts: list[Message] = [
+        Publish(batch(1, 1)),
+        Publish(batch(1, 1, publisher="q")),
+        Publish(batch(2, 1, event_type=TRADE)),
+        deliver(1, [[1]]),
+        deliver(2, [[1]], epoch=2),
+        Unadvertise(1, "Quote"),
+        deliver(3, [[1]], epoch=2),
+        Publish(batch(2**40, 1)),
+        Publish(batch(1, 1)),
+    ]
+    assert join(parts, 100, 1 << 20) == parts
+    few: list[Message] = [Publish(batch(1, 2)), Publish(batch(3, 2))]
+    assert join(few, 3, 1 << 20) == few
+    assert join(few, 4, size_of(few[0])) == few
+    assert len(join(few, 4, 1 << 20)) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("pqd"), st.integers(0, 50), st.integers(0, 3), st.integers(1, 2)),
+        max_size=12,
+    ),
+    st.integers(1, 8),
+)
+def test_joining_changes_no_event(parts: list[tuple[str, int, int, int]], most: int) -> None:
+    messages: list[Message] = []
+    for sort, first, count, epoch in parts:
+        if sort == "d":
+            messages.append(deliver(first, [[first, i] for i in range(count)], epoch))
+        elif count:
+            messages.append(Publish(batch(first, count, publisher=sort)))
+        else:
+            messages.append(SyncEnd(first))
+    joined = join(messages, most, 1 << 20)
+    assert contents(joined) == contents(messages)
+    assert all(events_in(message) <= max(most, 3) for message in joined)
+
+
+def test_a_busy_link_sends_what_gathered_as_one_batch_and_counts_it_as_one() -> None:
+    a, b = Link(1, frames_in_flight=1, join_events=100), Link(2, ack_frames=1)
+    hello = b.hello()
+    b.resume(a.hello())
+    a.resume(hello)
+    grant = b.next_frame()
+    assert grant is not None
+    a.receive(grant)
+    sent = [Publish(batch(first, 2)) for first in (1, 3, 5)]
+    a.send(sent[0])
+    first = a.next_frame()
+    assert first is not None
+    for message in sent[1:]:
+        a.send(message)
+    b.receive(first)
+    answer = b.next_frame()
+    assert answer is not None
+    a.receive(answer)
+    second = a.next_frame()
+    assert second is not None
+    assert len(second.messages) == 1
+    assert contents(list(second.messages)) == contents(list(sent[1:]))
+    assert a.queued_bytes == 0
+    assert a.retained_bytes == size_of(second.messages[0])
+    a.resume(b.hello())  # neither knows the other's newest state: the joined batch is queued again
+    assert (a.backlog_events, a.backlog_bytes) == (4, size_of(second.messages[0]))

@@ -1,0 +1,419 @@
+"""A link end by itself, and two of them over a connection that breaks anywhere."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+from core_ends import QUOTE, drain, events, exchange, meet, pair
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.matcher import EventBatch
+from covey.overlay.core.link.link import CONTROL_IN_FLIGHT, Frame, Hello, Link, LinkError
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import (
+    Advertise,
+    Deliver,
+    Message,
+    Publish,
+    Refuse,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+    Unsubscribe,
+)
+
+# --- numbering, acknowledgement, resumption -------------------------------------------------------
+
+
+def test_two_ends_that_never_met_start_afresh_and_those_that_did_resume() -> None:
+    a, b = Link(1), Link(2)
+    assert meet(a, b) == (False, False)
+    assert meet(a, b) == (True, True)
+
+
+def test_an_end_that_lost_its_state_makes_both_start_afresh() -> None:
+    a, _ = pair()
+    reborn = Link(3)
+    assert meet(a, reborn) == (False, False)
+    assert meet(reborn, a) == (True, True)
+
+
+def test_a_hello_that_never_arrived_makes_both_start_afresh() -> None:
+    a, b = Link(1), Link(2)
+    b.resume(a.hello())  # b's own hello is lost with the connection
+    assert meet(a, b) == (False, False)
+
+
+def test_frames_are_numbered_and_acknowledged() -> None:
+    a, b = pair(frames_in_flight=4, ack_frames=2)
+    exchange(a, b)
+    a.send(SyncBegin())
+    first = a.next_frame()
+    a.send(SyncEnd(1))
+    second = a.next_frame()
+    assert first is not None
+    assert second is not None
+    assert (first.sequence, second.sequence) == (1, 2)
+    assert b.receive(first) == (SyncBegin(),)
+    assert b.next_frame() is None  # one frame is not worth an answer of its own yet
+    assert b.acknowledgement_due
+    assert b.receive(second) == (SyncEnd(1),)
+    answer = b.next_frame()
+    assert answer is not None
+    assert (answer.sequence, answer.received, answer.messages) == (0, 2, ())
+    assert not a.idle
+    assert a.receive(answer) == ()
+    assert a.idle
+    assert a.acknowledged == 2
+
+
+def test_an_acknowledgement_rides_on_a_frame() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    drain(a, b)
+    b.send(SyncEnd(1))
+    frame = b.next_frame()
+    assert frame is not None
+    assert frame.received == 1
+    assert not b.acknowledgement_due
+
+
+def test_a_timer_makes_an_acknowledgement_leave() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    drain(a, b)
+    assert b.next_frame() is None
+    b.acknowledge()
+    assert b.next_frame() == Frame(0, 1, b.hello().credit)
+    b.acknowledge()
+    assert b.next_frame() is None
+
+
+def test_what_did_not_arrive_is_sent_again_and_what_did_is_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    for epoch in (1, 2, 3):
+        a.send(SyncEnd(epoch))
+        frame = a.next_frame()
+        assert frame is not None
+        if epoch == 1:
+            assert b.receive(frame) == (SyncEnd(1),)
+    assert meet(a, b) == (True, True)
+    a.send(SyncEnd(4))
+    assert drain(a, b) == [SyncEnd(2), SyncEnd(3), SyncEnd(4)]
+
+
+def test_a_frame_that_arrives_twice_is_dropped_and_answered() -> None:
+    a, b = pair(ack_frames=2)
+    exchange(a, b)
+    a.send(SyncBegin())
+    frame = a.next_frame()
+    assert frame is not None
+    assert b.receive(frame) == (SyncBegin(),)
+    assert b.receive(frame) == ()
+    assert b.next_frame() is not None
+
+
+@pytest.mark.parametrize(
+    ("frame", "complaint"),
+    [
+        (Frame(2, 0, 0, (SyncBegin(),)), "frame 2 follows frame 0: expected 1"),
+        (Frame(0, 0, 0, (SyncBegin(),)), "a frame with messages has sequence 0: expected a number from 1 on"),
+        (Frame(1, 7, 0), "the peer says that frame 7 arrived: only 0 were sent"),
+    ],
+)
+def test_frames_that_break_the_rules(frame: Frame[Message], complaint: str) -> None:
+    _, b = pair()
+    with pytest.raises(LinkError, match=complaint):
+        b.receive(frame)
+
+
+def test_hellos_that_break_the_rules() -> None:
+    a, _ = pair()
+    with pytest.raises(LinkError, match="incarnation in the peer's hello is 0"):
+        a.resume(Hello(0))
+    with pytest.raises(LinkError, match="frame 9 arrived: only 0 were sent"):
+        a.resume(Hello(2, 1, received=9))
+
+
+def test_no_more_frames_are_in_flight_than_allowed_and_messages_gather_meanwhile() -> None:
+    a, b = pair(frames_in_flight=2, ack_frames=1)
+    exchange(a, b)
+    for first in (1, 2, 3, 4):
+        a.send(events(first))
+        frame = a.next_frame()
+        assert (frame is None) == (first > 2)
+        if first == 1:
+            arrived = frame
+    assert arrived is not None
+    b.receive(arrived)
+    answer = b.next_frame()
+    assert answer is not None
+    a.receive(answer)
+    frame = a.next_frame()
+    assert frame is not None
+    assert frame.messages == (events(3), events(4))
+
+
+def test_a_refusal_leaves_before_the_acknowledgement_of_what_it_refuses() -> None:
+    a, b = pair(frames_in_flight=1, ack_frames=1)
+    exchange(a, b)
+    for _ in range(CONTROL_IN_FLIGHT):
+        b.send(SyncBegin())
+        assert b.next_frame() is not None
+    b.send(SyncBegin())
+    assert b.next_frame() is None  # b may have no further frame in flight
+    a.send(events(1))
+    drain(a, b)
+    b.send(Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
+    frame = b.next_frame()
+    assert frame is not None
+    assert frame.received == 1
+    assert frame.messages == (SyncBegin(), Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
+
+
+def test_control_does_not_wait_where_events_do() -> None:
+    a, b = pair(frames_in_flight=1)
+    exchange(a, b)
+    a.send(events(1))
+    assert a.next_frame() is not None
+    a.send(events(2))
+    assert a.next_frame() is None
+    a.send(SyncBegin())
+    frame = a.next_frame()
+    assert frame is not None
+    assert frame.messages == (SyncBegin(),)
+
+
+def test_a_probe_is_answered_at_once() -> None:
+    a, b = pair(ack_frames=2)
+    exchange(a, b)
+    a.probe()
+    question = a.next_frame()
+    assert question is not None
+    assert question.probe
+    assert b.receive(question) == ()
+    assert b.next_frame() is not None
+    assert a.next_frame() is None
+
+
+def test_a_link_that_gave_up_starts_afresh_even_if_its_first_answer_is_lost() -> None:
+    a, b = pair(max_control=3)
+    exchange(a, b)
+    a.send(SyncBegin())
+    b.send(SyncBegin())
+    exchange(a, b)
+    for i in range(1, 6):
+        a.send(Unsubscribe(i, i))
+    assert a.give_up_control()
+    lost = b.hello()
+    assert not a.resume(lost)
+    assert meet(a, b) == (False, False)
+    a.send(SyncBegin())
+    assert exchange(a, b)[1] == [SyncBegin()]
+
+
+# --- control and events ---------------------------------------------------------------------------
+
+
+def test_control_overtakes_events_and_unadvertise_does_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    a.send(Unadvertise(1, "Quote"))
+    a.send(events(2))
+    a.send(Advertise(2, QUOTE))
+    assert drain(a, b) == [Advertise(2, QUOTE), events(1), Unadvertise(1, "Quote"), events(2)]
+
+
+def test_events_wait_for_credit_and_control_does_not() -> None:
+    size = size_of(events(1))
+    a, b = pair(window_bytes=2 * size, frames_in_flight=100, ack_frames=1)
+    a.send(events(1))
+    assert a.next_frame() is not None  # nothing but a grant: a itself has none yet
+    assert drain(b, a) == []
+    for first in (2, 3, 4):
+        a.send(events(first))
+    assert drain(a, b) == [events(1), events(2)]
+    a.send(SyncBegin())
+    a.send(Unadvertise(1, "Quote"))
+    assert drain(a, b) == [SyncBegin()]
+    b.consume(size)
+    assert drain(b, a) == []
+    assert drain(a, b) == [events(3)]
+    b.hold(True)
+    b.consume(2 * size)
+    assert drain(b, a) == []
+    assert drain(a, b) == []
+    b.hold(False)
+    assert drain(b, a) == []
+    assert drain(a, b) == [events(4), Unadvertise(1, "Quote")]
+
+
+def test_events_larger_than_the_whole_window_still_travel() -> None:
+    a, b = pair(window_bytes=1)
+    a.send(events(1, 1000))
+    a.send(events(2))
+    assert exchange(a, b)[1] == [events(1, 1000), events(2)]
+
+
+def test_frames_are_cut_where_they_would_be_too_large() -> None:
+    a, b = pair(max_frame_bytes=2 * size_of(events(1)), frames_in_flight=100)
+    exchange(a, b)
+    for first in range(5):
+        a.send(events(first))
+    sizes = []
+    while (frame := a.next_frame()) is not None:
+        sizes.append(len(frame.messages))
+    assert sizes == [2, 2, 1]
+
+
+def test_backlog_counts_what_waits_and_what_is_unacknowledged() -> None:
+    a, b = pair(frames_in_flight=1, ack_frames=1)
+    exchange(a, b)
+    a.send(events(1, 3))
+    a.send(SyncBegin())
+    assert (a.queued_events, a.retained_events) == (3, 0)
+    assert a.next_frame() is not None
+    a.send(events(4, 2))
+    assert (a.queued_events, a.retained_events) == (2, 3)
+    assert a.backlog_events == 5
+    assert a.backlog_bytes == size_of(events(1, 3)) + size_of(events(4, 2))
+    meet(a, b)
+    exchange(a, b)
+    assert (a.backlog_events, a.backlog_bytes) == (0, 0)
+
+
+def test_the_oldest_waiting_events_can_be_dropped() -> None:
+    a, b = pair()
+    for first, count in ((1, 3), (4, 2)):
+        a.send(events(first, count))
+    a.send(Unadvertise(1, "Quote"))
+    assert a.drop_oldest() == 3
+    assert a.backlog_bytes == size_of(events(4, 2))
+    assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
+    assert a.drop_oldest() == 0
+    a.send(Unadvertise(2, "Quote"))
+    assert a.drop_oldest() == 0
+
+
+def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    a.send(SyncBegin())
+    assert a.next_frame() is not None
+    a.send(events(2))
+    a.send(SyncEnd(1))
+    reborn = Link(3)
+    meet(a, reborn)
+    assert a.queued_events == 2
+    a.send(SyncEnd(2))
+    assert exchange(a, reborn)[1] == [SyncEnd(2), events(1), events(2)]
+
+
+def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
+    a, b = pair(max_control=3)
+    for epoch in range(1, 6):
+        a.send(Unsubscribe(epoch, epoch))
+        a.give_up_control()
+    assert a.queued_control == 0
+    a.send(Unadvertise(6, "Quote"))
+    assert a.idle
+    a.send(events(1))
+    assert meet(a, b) == (False, False)
+    a.send(SyncEnd(6))
+    assert exchange(a, b)[1] == [SyncEnd(6), events(1)]
+
+
+def test_refusals_leave_at_once_and_count_until_they_have_arrived() -> None:
+    a, b = pair()
+    exchange(a, b)
+    frames = []
+    for number in range(20):
+        a.send(Refuse(number, "NOT_FOUND", "no such subscription"))
+        frames.append(a.next_frame())
+    a.send(Unsubscribe(1, 1))
+    assert None not in frames
+    assert (a.queued_control, a.backlog_control) == (1, 21)
+    assert sum(len(b.receive(frame)) for frame in frames if frame is not None) == 20
+    exchange(a, b)
+    assert (a.idle, a.backlog_control) == (True, 0)
+
+
+# --- two ends over a bad connection ---------------------------------------------------------------
+
+STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "to b", "ack", "break", "hold"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(STEP, min_size=10, max_size=120),
+    in_flight=st.integers(1, 4),
+    window=st.sampled_from([1, 400, 1 << 20]),
+)
+def test_exactly_once_and_in_order_over_a_connection_that_breaks_anywhere(
+    steps: list[str], in_flight: int, window: int
+) -> None:
+    """Events and SyncEnds arrive once and in the order of their sort, wherever frames are lost with a
+    connection."""
+    options = {"frames_in_flight": in_flight, "ack_frames": 1, "window_bytes": window}
+    a, b = pair(**options)
+    links = {"a": a, "b": b}
+    wires: dict[str, deque[Frame[Message]]] = {"a": deque(), "b": deque()}  # frames on their way to ...
+    sent: dict[str, list[Message]] = {"a": [], "b": []}
+    got: dict[str, list[Message]] = {"a": [], "b": []}
+
+    def receive(end: str, frame: Frame[Message]) -> None:
+        for message in links[end].receive(frame):
+            got[end].append(message)
+            if isinstance(message, Publish):
+                links[end].consume(size_of(message))
+
+    for number, step in enumerate(steps, 1):
+        end = step[0] if step.endswith(("sends", "writes")) else step[-1]
+        if step.endswith("sends"):
+            message: Message = events(number) if number % 3 else SyncEnd(number)
+            links[end].send(message)
+            sent[end].append(message)
+        elif step.endswith("writes"):
+            frame = links[end].next_frame()
+            if frame is not None:
+                wires["b" if end == "a" else "a"].append(frame)
+        elif step.startswith("to"):
+            if wires[end]:
+                receive(end, wires[end].popleft())
+        elif step == "ack":
+            a.acknowledge()
+            b.acknowledge()
+        elif step == "hold":
+            a.hold(number % 2 == 0)
+        else:
+            wires["a"].clear()
+            wires["b"].clear()
+            assert meet(a, b) == (True, True)
+    a.hold(False)
+    for end in ("a", "b"):
+        while wires[end]:
+            receive(end, wires[end].popleft())
+    to_a, to_b = exchange(a, b)
+    got["a"] += to_a
+    got["b"] += to_b
+    for end, other in (("a", "b"), ("b", "a")):
+        for sort in (Publish, SyncEnd):
+            assert [m for m in got[other] if isinstance(m, sort)] == [
+                m for m in sent[end] if isinstance(m, sort)
+            ]
+    assert a.backlog_bytes == b.backlog_bytes == 0
+
+
+def test_the_size_of_a_delivery_is_the_same_at_both_ends() -> None:
+    batch = events(1, 4).batch
+    deliver = Deliver(batch, np.arange(5), np.array([1, 2, 3, 4]), 0)
+    again = EventBatch.deserialize(QUOTE, batch.serialized(), publisher="p", first_sequence=1)
+    assert size_of(deliver) == size_of(Deliver(again, np.arange(5), np.array([1, 2, 3, 4]), 0))

@@ -1,0 +1,153 @@
+"""An engine and the changes that wait for it: what walks and what is left to the engine answer alike."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.matcher import EventBatch, EventType, create_engine, parse
+from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import Matching, split_by_session
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
+FILTERS = [
+    parse(text, QUOTE)
+    for text in (
+        "price < $p",
+        'firm == "IBM" and price >= $p',
+        "price != $p",
+        'volume in ($p, 3) or firm prefix "I"',
+        "exists firm",
+        "price between $p - 1 and $p + 1",
+    )
+]
+NUMBERS = (0, 3, 70)
+
+
+def quotes(draw: random.Random, count: int) -> EventBatch:
+    rows = [
+        {
+            "firm": draw.choice((None, "IBM", "ICI", "GM")),
+            "price": draw.choice((None, float("nan"), 1.0, 2.5, 4.0)),
+            "volume": draw.randrange(5),
+        }
+        for _ in range(count)
+    ]
+    return EventBatch.from_pylist(QUOTE, rows)
+
+
+def check(matching: Matching, oracle: Any, batch: EventBatch, but: int) -> None:
+    offsets, ids = matching.match(EventPoints(batch))
+    expected_offsets, expected_ids = oracle.match(batch)
+    assert (offsets.tolist(), ids.tolist()) == (expected_offsets.tolist(), expected_ids.tolist())
+    bits, expected = (
+        [[number for number in NUMBERS if number != but and _has(row, number)] for row in found]
+        for found in (matching.match_interfaces(EventPoints(batch), but), oracle.match_interfaces(batch))
+    )
+    assert bits == expected
+
+
+def _has(words: Any, number: int) -> bool:
+    word, bit = divmod(number, 64)
+    return word < len(words) and bool(int(words[word]) >> bit & 1)
+
+
+@pytest.mark.parametrize("engine", ["cluster", "scan"])
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_changes_and_however_many_events_the_answer_is_the_oracles(seed: int, engine: str) -> None:
+    draw = random.Random(seed)
+    registry, matching, oracle = Registry(), Matching(engine, QUOTE), create_engine("naive", QUOTE)
+    live: list[tuple[Interest, int]] = []
+    walked = 0
+    for step in range(150):
+        what = draw.random()
+        if what < 0.35 or not live:
+            filter, number = draw.choice(FILTERS), draw.choice(NUMBERS)
+            values = filter.check_values({name: draw.randrange(5) for name in filter.variables})
+            interest = registry.make("client/c", number, step, filter, values)
+            live.append((interest, number))
+            matching.put(interest, number)
+            oracle.add(interest.uid, filter, values, interface=number)
+        elif what < 0.7:
+            interest, number = draw.choice(live)
+            if interest.values:
+                interest.move(interest.filter.check_values({"p": draw.randrange(5)}))
+                matching.put(interest, number)
+                oracle.update(interest.uid, interest.values)
+        elif what < 0.85:
+            interest, _ = live.pop(draw.randrange(len(live)))
+            matching.discard(interest)
+            oracle.remove(interest.uid)
+            registry.release(interest)
+        else:
+            check(
+                matching, oracle, quotes(draw, draw.choice((1, 1, 2, 30, 300))), draw.choice((-1, *NUMBERS))
+            )
+            walked += matching.installed() != matching.wanted()
+    assert (walked > 0) == (engine == "cluster")
+    engine_at_last = matching.flush()
+    assert matching.installed() == matching.wanted()
+    assert len(engine_at_last) == len(live)
+    check(matching, oracle, quotes(draw, 5), -1)
+
+
+def made(count: int) -> tuple[Matching, list[Interest]]:
+    registry, matching = Registry(), Matching("cluster", QUOTE)
+    interests = [registry.make("client/c", 0, i, FILTERS[0], {"p": float(i)}) for i in range(count)]
+    for interest in interests:
+        matching.put(interest, 0)
+    return matching, interests
+
+
+def test_few_events_leave_changes_waiting_and_many_do_not() -> None:
+    matching, (interest,) = made(1)
+    one = EventPoints(quotes(random.Random(0), 1))
+    for _ in range(100):
+        matching.match(one)
+    assert not matching.installed()
+    for _ in range(100):
+        matching.match(one)
+    assert matching.installed(), "a walk must not be taken for ever where nothing changes"
+    matching.put(interest, 1)
+    matching.match(EventPoints(quotes(random.Random(0), 2000)))
+    assert matching.installed() == {interest.uid: 1}
+
+
+@pytest.mark.parametrize(("events", "changes"), [(100, 200), (16, 500)])
+def test_many_events_or_many_pairs_are_left_to_the_engine_whatever_waits(events: int, changes: int) -> None:
+    matching, interests = made(changes)
+    matching.match(EventPoints(quotes(random.Random(0), events)))
+    assert len(matching.installed()) == len(interests)
+
+
+def test_a_single_change_among_many_filters_is_brought_to_the_engine() -> None:
+    matching, interests = made(2000)
+    matching.flush()
+    interests[0].move({"p": 1e9})
+    matching.put(interests[0], 5)
+    matching.match(EventPoints(quotes(random.Random(0), 1)))
+    assert matching.installed()[interests[0].uid] == 5
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_matches_are_split_by_session(seed: int) -> None:
+    draw = random.Random(seed)
+    owner = np.array([draw.randrange(3) for _ in range(12)], np.int64)
+    subscription = np.arange(12, dtype=np.int64) + 100
+    found = [sorted(draw.sample(range(12), draw.choice((0, 1, 5)))) for _ in range(draw.choice((1, 6)))]
+    offsets = np.cumsum([0, *map(len, found)]).astype(np.int64)
+    uids = np.array([uid for uids in found for uid in uids], np.int64)
+    shares = split_by_session(offsets, uids, owner, subscription)
+    assert [share[0] for share in shares] == sorted({int(owner[uid]) for uid in uids})
+    for number, rows, ends, ids in shares:
+        mine = {row: [100 + uid for uid in uids if owner[uid] == number] for row, uids in enumerate(found)}
+        mine = {row: uids for row, uids in mine.items() if uids}
+        at = range(len(found)) if rows is None else rows.tolist()
+        got = zip(at, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        assert {row: ids[low:high].tolist() for row, low, high in got} == mine
+        assert (rows is None) == (len(mine) == len(found))
+        assert (ends.dtype, ids.dtype) == (np.int64, np.int64)

@@ -1,0 +1,180 @@
+"""Merging of roots: perfect, within a budget, and what it asks for in excess."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from core_driven import Driven, sent
+from core_link import Link
+from core_posets import Made
+
+from covey.matcher import EventBatch, EventType
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.filters.language import parse
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.routing.broker import Broker
+
+
+def asked(link: Link) -> list[str]:
+    return sorted(str(filter.substitute(known)) for filter, known in link.held.values())
+
+
+def told(link: Link, *args: object, **changes: object) -> list[str]:
+    """The messages of a change by their sort, after the neighbour has taken them."""
+    messages = link.change(*args, **changes)  # type: ignore[arg-type]
+    for message in messages:
+        link.apply(message)
+    return [type(message).__name__ for message in messages]
+
+
+def test_intervals_that_touch_are_asked_for_as_one() -> None:
+    link, made = Link(merging="perfect"), Made()
+    first, second, middle = made("x between 0 and 3"), made("x between 6 and 9"), made("x > 3 and x < 6")
+    told(link, [first])
+    assert told(link, [second]) == ["Subscribe"]
+    assert told(link, [middle]) == ["Update", "Unsubscribe"]
+    assert asked(link) == ["x between 0 and 9"]
+    assert told(link, left=[middle]) == ["Subscribe", "Update"]
+    assert asked(link) == ["x between 0 and 3", "x between 6 and 9"]
+
+
+def test_only_one_interval_may_differ() -> None:
+    link, made = Link(merging="perfect"), Made()
+    box = made("x between 0 and 3 and y between 0 and 3")
+    beside, above = made("x between 2 and 7 and y between 0 and 3"), made("x between 0 and 3 and y == 4")
+    apart = made("x between 0 and 3 and y between 1 and 9")
+    told(link, [box])
+    assert told(link, [beside]) == ["Update"]
+    assert told(link, left=[beside]) == ["Update"]
+    assert told(link, [above]) == ["Update"], "the other axis"
+    assert asked(link) == ["x between 0 and 3 and y between 0 and 4"]
+    assert told(link, [apart]) == ["Update"], "overlaps what the first two ask for"
+    assert asked(link) == ["x between 0 and 3 and y between 0 and 9"]
+
+
+def test_any_operators_share_a_structure_so_that_a_bound_moves_to_infinity() -> None:
+    """A predicate dropped or added on an attribute is an Update where it was Subscribe and Unsubscribe."""
+    plain, merging, made = Link(), Link(merging="perfect"), Made()
+    bounded, open_ended = made("x between 2 and 5 and y < 3"), made("x >= 2 and y < 3")
+    point = made("x == 4 and y < 3")
+    for link in (plain, merging):
+        told(link, [bounded])
+    assert told(plain, [open_ended], left=[bounded]) == ["Subscribe", "Unsubscribe"]
+    assert told(merging, [open_ended], left=[bounded]) == ["Update"]
+    assert told(merging, [point], left=[open_ended]) == ["Update"]
+
+
+def test_a_root_in_the_middle_of_ten_thousand_comes_and_goes_without_a_look_at_the_others() -> None:
+    link, made = Link(merging="perfect"), Made()
+    roots = [made("x == $a", a=i) for i in range(10_000)]
+    for root in roots:
+        link.change([root])
+    assert len(link.slots) == 1
+    messages = link.change(left=[roots[5_000]])
+    assert [type(message) for message in messages] == [Subscribe, Update]
+    again = link.change([roots[5_000]])
+    assert [type(message) for message in again] == [Update, Unsubscribe]
+    assert len(link.slots) == 1
+
+
+def test_what_is_no_box_keeps_a_slot_of_its_own() -> None:
+    link, made = Link(merging="perfect"), Made()
+    told(link, [made("x != $a", a=3), made("x < 3 and y == 1 or y == 2"), made("not exists(x)")])
+    assert len(link.slots) == 3
+
+
+@pytest.mark.parametrize("budget", [1, 4, 16])
+def test_a_budget_holds_and_hulls_hold_their_roots(budget: int) -> None:
+    """Also when everything has gone again nothing is left."""
+    draw = random.Random(budget)
+    link, made = Link(merging="budget", budget=budget), Made()
+    roots = []
+    for _ in range(300):
+        x, y = draw.randrange(1000), draw.randrange(1000)
+        root = made("x between $a and $b and y between $c and $d", a=x, b=x + 9, c=y, d=y + 9)
+        roots.append(root)
+        link.change([root])
+        assert len(link.slots) <= budget
+    for root in roots[::2]:
+        a = draw.randrange(1000)
+        if root.move({"a": a, "b": a + 9}):
+            link.change(moved=[root])
+    merger = link.merger
+    assert merger is not None
+    for root in link.poset.roots():
+        assert covers_region(merger.bundle_of(root).region, root.region)
+    for root in roots:
+        link.change(left=[root])
+    assert (len(link.slots), len(merger.bundles())) == (0, 0)
+
+
+def test_a_budget_keeps_groups_apart() -> None:
+    """Two clouds of intervals, asked for within a budget of two, do not become one."""
+    link, made = Link(merging="budget", budget=2), Made()
+    for i in range(10):
+        told(link, [made("x == $a", a=2 * i)])
+    for i in range(10):
+        told(link, [made("x == $a", a=10_000 + 2 * i)])
+    assert asked(link) == ["x between 0 and 18", "x between 10000 and 10018"]
+
+
+SPOT = EventType("Spot", {"x": "int64"})
+
+
+def bundling() -> Driven:
+    """A broker with a client, and a neighbour that publishes and is asked for one slot at the most."""
+    x = Driven("broker/b2", "client/c", engine="cluster", merging="budget", merging_budget=1)
+    x("broker/b2", Advertise(1, SPOT))
+    return x
+
+
+def test_events_asked_for_in_excess_are_counted_and_go_no_further() -> None:
+    x = bundling()
+    for epoch, value in enumerate((2, 8), 1):
+        x("client/c", Subscribe(epoch, epoch, parse(f"x == {value}", SPOT), {}))
+    (slot,) = x.broker.types["Spot"].outgoing["broker/b2"].slots
+    assert str(slot.structure.substitute(slot.values)) == "x between 2 and 8"
+    batch = EventBatch.from_pylist(SPOT, [{"x": value} for value in (2, 3, 4, 8)])
+    ((to, events),) = sent(x("broker/b2", Publish(batch)))
+    assert to == "client/c"
+    assert events.batch.to_pylist() == [{"x": 2}, {"x": 8}]  # type: ignore[union-attr]
+    assert x.broker.peers["broker/b2"].counters.events_unwanted == 2
+    assert x.broker.inspect()["totals"]["events_unwanted"] == 2
+
+
+def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> None:
+    x = bundling()
+    for epoch, value in enumerate((0, 100, 50), 1):
+        x("client/c", Subscribe(epoch, epoch, parse("x == $a", SPOT), {"a": value}))
+    waiting = x("client/c", Update(4, 3, {"a": 51}))
+    assert waiting == [], "the bundle's slot is not yet acknowledged"
+    newest = x.broker.peers["broker/b2"].epoch
+    assert [answer for _, answer in sent(x("broker/b2", Acknowledge(newest)))] == [Acknowledge(4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"merging": "some"}, "merging 'some': expected one of off, perfect, budget"),
+        ({"merging": "budget", "merging_budget": 0}, "merging_budget 0: expected a number from 1 up"),
+        ({"merging": "perfect", "routing": "static"}, "expected off with static routing"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options: dict[str, object], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        Broker("b1", **options)  # type: ignore[arg-type]
+
+
+def test_an_empty_filter_does_not_ask_for_everything_once_another_is_there() -> None:
+    link, made = Link(merging="budget", budget=1), Made()
+    told(link, [made("x > 5 and x < 6")])
+    told(link, [made("x == 3")])
+    assert asked(link) == ["x between 3 and 3"]

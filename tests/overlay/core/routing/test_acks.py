@@ -1,0 +1,198 @@
+"""Acknowledgements: cumulative, in order, never in a ring (updates that can be awaited)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.overlay.core.routing import acks as acks_module
+from covey.overlay.core.routing.acks import HELD, Acks
+
+A, B, C = "broker/a", "broker/b", "client/c"
+
+
+@pytest.fixture
+def acks() -> Acks:
+    made = Acks()
+    made.sent(A, 9)
+    made.sent(B, 9)
+    return made
+
+
+def test_a_message_that_waits_for_nobody_is_complete_at_once(acks: Acks) -> None:
+    acks.open(C, 1, {})
+    assert acks.drain() == [(C, 1)]
+    assert acks.drain() == []
+
+
+def test_a_message_waits_for_all_it_caused(acks: Acks) -> None:
+    acks.open(C, 1, {A: 3, B: 4})
+    acks.acknowledged(A, 3)
+    assert acks.drain() == []
+    assert acks.pending() == {C: [1]}
+    acks.acknowledged(B, 5)
+    assert acks.drain() == [(C, 1)]
+    assert acks.pending() == {}
+
+
+def test_epochs_are_acknowledged_in_order_and_together(acks: Acks) -> None:
+    acks.open(C, 1, {A: 3})
+    acks.open(C, 2, {})
+    acks.open(C, 3, {B: 4})
+    acks.acknowledged(B, 4)
+    assert acks.drain() == []
+    acks.acknowledged(A, 3)
+    assert acks.drain() == [(C, 3)]
+
+
+def test_what_was_acknowledged_before_is_not_waited_for(acks: Acks) -> None:
+    acks.acknowledged(A, 5)
+    acks.open(C, 1, {A: 5})
+    assert acks.drain() == [(C, 1)]
+
+
+def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(acks: Acks) -> None:
+    acks.open(C, 1, {A: 3})
+    assert not acks.acknowledged(A, 10)
+    assert not acks.acknowledged("broker/unknown", 1)
+    assert acks.drain() == []
+
+
+def test_an_older_acknowledgement_changes_nothing(acks: Acks) -> None:
+    acks.acknowledged(A, 5)
+    acks.acknowledged(A, 3)
+    assert not acks.outstanding(A, 5)
+
+
+def test_a_neighbour_that_is_gone_is_not_waited_for(acks: Acks) -> None:
+    acks.open(C, 1, {A: 3, B: 2})
+    acks.open(C, 2, {A: 4})
+    acks.forget_neighbour(A)
+    assert acks.drain() == []
+    acks.acknowledged(B, 2)
+    assert acks.drain() == [(C, 2)]
+
+
+def test_after_a_reconnect_the_end_of_the_resynchronisation_is_waited_for(acks: Acks) -> None:
+    """An acknowledgement of the first thing said again must not settle what comes later in it."""
+    acks.open(C, 1, {A: 3})
+    acks.sent(A, 12)
+    acks.defer(A, 12)
+    acks.acknowledged(A, 10)
+    assert acks.drain() == []
+    acks.acknowledged(A, 12)
+    assert acks.drain() == [(C, 1)]
+
+
+def test_a_source_that_lost_its_state_is_not_answered(acks: Acks) -> None:
+    acks.open(C, 7, {A: 3})
+    acks.forget_source(C)
+    acks.open(C, 1, {A: 4})
+    acks.acknowledged(A, 3)
+    assert acks.drain() == []
+    acks.check()
+    acks.acknowledged(A, 4)
+    assert acks.drain() == [(C, 1)]
+
+
+def test_an_epoch_that_was_overtaken_does_not_take_an_acknowledgement_back(acks: Acks) -> None:
+    """An Unadvertise keeps its place behind events; later control messages overtake it."""
+    acks.open(C, 5, {A: 3})
+    acks.open(C, 4, {})
+    acks.acknowledged(A, 3)
+    assert acks.drain() == [(C, 5)]
+
+
+def test_sources_are_answered_in_order_of_completion(acks: Acks) -> None:
+    acks.open(C, 1, {A: 3})
+    acks.open(B, 6, {A: 2})
+    acks.acknowledged(A, 3)
+    assert acks.drain() == [(B, 6), (C, 1)]
+
+
+def test_what_waits_for_a_neighbour_out_of_reach_stays_small(acks: Acks) -> None:
+    for epoch in range(1, 100_001):
+        acks.sent(A, epoch)
+        acks.open(C, epoch, {A: epoch})
+    acks.check()
+    assert len(acks.pending()[C]) < 1100
+    assert len(acks.awaited()[A]) < 1100
+    acks.acknowledged(A, 99_999)
+    assert acks.drain()[0][1] < 100_000
+    acks.acknowledged(A, 100_000)
+    assert acks.drain() == [(C, 100_000)]
+    assert (acks.pending(), acks.awaited()) == ({}, {})
+
+
+def test_sources_that_are_gone_leave_little_behind_while_a_neighbour_is_out_of_reach(acks: Acks) -> None:
+    acks.open(C, 1, {A: 1})
+    for epoch in range(2, 20_001):
+        acks.sent(A, epoch)
+        acks.open("client/passing", epoch, {A: epoch, B: 9})
+        acks.forget_source("client/passing")
+    acks.check()
+    assert sum(map(len, acks._awaited.values())) <= 2002
+    acks.acknowledged(A, 20_000)
+    acks.check()
+    assert acks.drain() == [(C, 1)]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("open"), st.sampled_from([C, "client/d"]), st.sets(st.sampled_from([A, B]))),
+        st.tuples(st.just("held"), st.just(C), st.just({A})),
+        st.tuples(st.sampled_from(["some", "all"]), st.sampled_from([A, B]), st.just(set[str]())),
+        st.tuples(
+            st.sampled_from(["defer", "release", "forget"]), st.sampled_from([A, B]), st.just(set[str]())
+        ),
+        st.tuples(st.just("gone"), st.just(C), st.just(set[str]())),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_runs_acknowledge_nothing_early_and_in_the_end_the_same(
+    steps: list[tuple[str, str, set[str]]],
+) -> None:
+    exact, short = Acks(), Acks()
+    sent = {A: 0, B: 0}
+    epochs = {C: 0, "client/d": 0}
+    heard: list[dict[str, int]] = [{}, {}]
+
+    def both(act: Callable[[Acks], object]) -> None:
+        for acks, said in zip((exact, short), heard, strict=True):
+            with patch.object(acks_module, "_SINGLY", 1000 if acks is exact else 2):
+                act(acks)
+            acks.check()
+            said.update(acks.drain())
+        assert all(epoch <= heard[0].get(source, 0) for source, epoch in heard[1].items())
+
+    for step, name, neighbours in [*steps, ("release", A, set()), ("all", A, set()), ("all", B, set())]:
+        if step in ("open", "held"):
+            waits = {}
+            for neighbour in sorted(neighbours):
+                sent[neighbour] += 1
+                both(lambda acks, n=neighbour: acks.sent(n, sent[n]))  # type: ignore[misc]
+                waits[neighbour] = HELD if step == "held" else sent[neighbour]
+            epochs[name] += 1
+            both(lambda acks: acks.open(name, epochs[name], waits))  # noqa: B023
+        elif step in ("some", "all"):
+            both(lambda acks: acks.acknowledged(name, sent[name] if step == "all" else sent[name] // 2))  # noqa: B023
+        elif step in ("defer", "release"):
+            sent[name] += 1
+            both(lambda acks: acks.sent(name, sent[name]))  # noqa: B023
+            both(lambda acks: getattr(acks, step)(name, sent[name]))  # noqa: B023
+        elif step == "forget":
+            both(lambda acks: acks.forget_neighbour(name))  # noqa: B023
+            sent[name] = 0
+        else:
+            both(lambda acks: acks.forget_source(name))  # noqa: B023
+            for said in heard:
+                said.pop(name, None)
+    assert heard[0] == heard[1]
+    assert exact.pending() == short.pending() == {}

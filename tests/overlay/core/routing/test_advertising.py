@@ -1,0 +1,148 @@
+"""Advertisements with content, and publishers that are told whether anyone listens."""
+
+from __future__ import annotations
+
+import pytest
+from core_driven import Driven, sent
+
+from covey.matcher import EventBatch, EventType, Filter, parse
+from covey.overlay.core.messages import (
+    Advertise,
+    Connect,
+    Deliver,
+    Disconnect,
+    Listeners,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    Tick,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.moving.motion import Motion
+from covey.overlay.core.routing.advertising import MAX_PARTS, covers, union
+
+TICK = EventType("Tick", {"x": "int64"})
+BELOW = parse("x < $limit", TICK)
+ABOVE = parse("x > $limit", TICK)
+
+
+def content(text: str) -> Filter:
+    return parse(text, TICK)
+
+
+@pytest.fixture
+def x() -> Driven:
+    """A broker with two neighbours and two clients."""
+    return Driven("broker/m", "broker/n", "client/p", "client/s")
+
+
+def test_interest_flows_only_towards_advertisers_whose_content_it_intersects(x: Driven) -> None:
+    def asked(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
+        """The control messages about subscriptions that it makes."""
+        return [
+            (to, type(m), dict(getattr(m, "values", {})))
+            for to, m in sent(x(source, message), Subscribe, Update, Unsubscribe)
+        ]
+
+    x("broker/m", Advertise(1, TICK, content("x < 10")))
+    x("broker/n", Advertise(1, TICK, content("x >= 10")))
+    assert asked("client/s", Subscribe(1, 1, BELOW, {"limit": 5})) == [("broker/m", Subscribe, {"1": 5})]
+    assert asked("client/s", Update(2, 1, {"limit": 20})) == [
+        ("broker/m", Update, {"1": 20}),
+        ("broker/n", Subscribe, {"1": 20}),
+    ]
+    assert asked("client/s", Update(3, 1, {"limit": 4})) == [
+        ("broker/m", Update, {"1": 4}),
+        ("broker/n", Unsubscribe, {}),
+    ]
+    assert asked("client/s", Subscribe(4, 2, ABOVE, {"limit": 50})) == [("broker/n", Subscribe, {"1": 50})]
+    assert asked("broker/m", Advertise(2, TICK, content("x < 100"))) == [("broker/m", Subscribe, {"1": 50})]
+    assert asked("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
+
+
+def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens(x: Driven) -> None:
+    def told(source: str, message: Message) -> list[tuple[str, str]]:
+        return [(to, str(m.filter)) for to, m in sent(x(source, message), Advertise)]
+
+    assert told("client/p", Advertise(1, TICK, content("x < 10"))) == [
+        ("broker/m", "x < 10"),
+        ("broker/n", "x < 10"),
+    ]
+    assert told("client/s", Advertise(1, TICK, content("x < 5"))) == []
+    assert told("broker/m", Advertise(1, TICK, content("x > 20"))) == [("broker/n", "x < 10 or x > 20")]
+    assert told("client/p", Unadvertise(2, "Tick")) == []
+    assert told("client/s", Advertise(2, TICK)) == [("broker/m", "None"), ("broker/n", "None")]
+
+
+def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(x: Driven) -> None:
+    x("client/p", Advertise(1, TICK, content("x < 10")))
+    x("client/s", Subscribe(1, 1, BELOW, {"limit": 100}))
+    batch = EventBatch.from_pylist(TICK, [{"x": v} for v in (50, 60, 1, 70, 2)])
+    done = x("client/p", Publish(batch.stamped(publisher="p", first_sequence=10)))
+    refusals = [m for _, m in sent(done, Refuse)]
+    assert [(r.status, r.first_sequence, r.count) for r in refusals] == [
+        ("FAILED_PRECONDITION", 10, 2),
+        ("FAILED_PRECONDITION", 13, 1),
+    ]
+    assert refusals[0].reason == (
+        "2 events of Tick from number 10 on not accepted: outside of what client/p advertised, x < 10"
+    )
+    assert [m.batch.sequences().tolist() for _, m in sent(done, Deliver)] == [[12, 14]]
+
+
+def test_what_a_neighbour_was_promised_goes_with_it(x: Driven) -> None:
+    x("client/p", Advertise(1, TICK, content("x < 10")))
+    x("broker/n", Disconnect())
+    x("client/p", Unadvertise(2, "Tick"))
+    x("broker/n", Connect())
+    said = sent(x("client/p", Advertise(3, TICK, content("x > 50"))), Advertise)
+    assert [str(m.filter) for to, m in said if to == "broker/n"] == ["x > 50"]
+
+
+def test_variables_have_no_place_in_an_advertisement(x: Driven) -> None:
+    (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, BELOW)))
+    assert isinstance(refusal, Refuse)
+    assert "expected no variables" in refusal.reason
+
+
+def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes(x: Driven) -> None:
+    def told(source: str, message: Message) -> list[bool]:
+        return [m.listening for to, m in sent(x(source, message), Listeners) if to == "client/p"]
+
+    assert told("client/p", Advertise(1, TICK, content("x < 10"), True)) == [False]
+    assert told("client/s", Subscribe(1, 1, ABOVE, {"limit": 50})) == []
+    assert told("broker/n", Subscribe(1, 1, BELOW, {"limit": 5})) == [True]
+    assert told("client/s", Update(2, 1, {"limit": 5})) == []
+    assert told("broker/n", Unsubscribe(2, 1)) == []
+    assert told("client/s", Update(3, 1, {"limit": 9})) == [False]
+    assert told("client/p", Advertise(2, TICK, None, True)) == [True]
+    assert told("client/p", Unadvertise(3, "Tick")) == []
+    assert told("client/s", Unsubscribe(4, 1)) == []
+
+
+def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_advertised() -> None:
+    """By itself, without any message."""
+    x = Driven("client/p", "client/s")
+    start = 1_000_000_000.0
+
+    def told(source: str, message: Message, now: float) -> list[bool]:
+        return [m.listening for _, m in sent(x(source, message, now=now), Listeners)]
+
+    assert told("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
+    moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})
+    assert told("client/s", moving, start) == []
+    heard = [second for second in range(1, 111) if told("", Tick(), start + second)]
+    assert len(heard) == 1
+
+
+def test_a_union_is_a_filter_or_everything() -> None:
+    assert union([content("x < 5"), None]) is None
+    assert str(union([content("x < 5"), content("x < 9"), content("x < 3")])) == "x < 9"
+    many = union([content(f"x == {i}") for i in range(MAX_PARTS)])
+    assert many is not None
+    assert union([many, content("x == 99")]) is None
+    assert covers(None, many)
+    assert not covers(many, None)

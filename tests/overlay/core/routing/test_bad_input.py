@@ -1,0 +1,168 @@
+"""What a client or a peer may get wrong: one clear error or one defined outcome each, and no trace."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from core_driven import Driven, sent
+
+from covey.matcher import EventType, parse
+from covey.matcher.errors import SubscriptionError, VariableError
+from covey.overlay.core.client.session import ClientSession, Refused
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    Advertise,
+    Message,
+    Refuse,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.moving.motion import Motion
+
+TICK = EventType("Tick", {"x": "int64", "s": "string"})
+BELOW = parse("x < $limit", TICK)
+PAIR = parse("x < $limit and s == $name", TICK)
+
+WRONG = {
+    "unknown variable": ({"limt": 5}, r"\$limt is unknown: x < \$limit and s == \$name has \$limit, \$name"),
+    "wrong type": ({"limit": "much"}, r"\$limit: value 'much', expected a number"),
+    "bool for a number": ({"limit": True}, r"\$limit: value True"),
+    "number for a string": ({"name": 5}, r"\$name: value 5"),
+    "NaN": ({"limit": float("nan")}, r"\$limit: value nan"),
+    "null": ({"limit": None}, r"\$limit: value None"),
+    "beyond 64 bits": ({"limit": 1 << 70}, r"\$limit: value"),
+    "a list": ({"limit": [5]}, r"\$limit: value \[5\]"),
+    "moving string": ({"name": Motion(1.0, 1.0)}, r"\$name: value 1.0"),
+    "one right, one wrong": ({"limit": 7, "name": None}, r"\$name: value None"),
+}
+
+
+class Bench(Driven):
+    """A broker between a subscribing client and a publishing neighbour, at rest."""
+
+    def __init__(self, routing: str = "parametric") -> None:
+        super().__init__("client/s", "broker/n", routing=routing)
+        self("broker/n", Advertise(1, TICK))
+        self("client/s", Subscribe(1, 1, PAIR, {"limit": 5, "name": "a"}))
+        self.rest()
+
+    def rest(self) -> list[Action]:
+        """The neighbour acknowledges all that it was told."""
+        return self("broker/n", Acknowledge(self.broker.peers["broker/n"].epoch))
+
+    def state(self) -> object:
+        return self.broker.inspect()["types"]
+
+    def refused(self, source: str, message: Message) -> Refuse:
+        """The one refusal that a message earns; it changes nothing, and its epoch is settled."""
+        before = self.state()
+        done = self(source, message)
+        refusals = [refusal for _, refusal in sent(done, Refuse)]
+        assert len(refusals) == 1
+        assert {to for to, _ in sent(done)} == {source}, "nobody else hears of it"
+        assert done[-1] == Send(source, Acknowledge(message.epoch))  # type: ignore[union-attr]
+        assert self.state() == before
+        return refusals[0]
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_broker_refuses_values_that_do_not_fit_and_keeps_the_old_ones(wrong: str, routing: str) -> None:
+    values, complaint = WRONG[wrong]
+    bench = Bench(routing)
+    if wrong == "moving string" and routing == "static":
+        complaint = "expected a number"
+    refusal = bench.refused("client/s", Update(2, 1, values))  # type: ignore[arg-type]
+    assert (refusal.status, refusal.epoch, refusal.subscription_id) == ("INVALID_ARGUMENT", 2, 1)
+    assert re.search(complaint, refusal.reason), refusal.reason
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_client_hears_of_it_before_anything_is_sent(wrong: str) -> None:
+    values, complaint = WRONG[wrong]
+    session = ClientSession("s", engine="naive")
+    mine, _ = session.subscribe(PAIR, {"limit": 5, "name": "a"})
+    epoch = session.epoch
+    with pytest.raises(VariableError, match=complaint):
+        session.update(mine, values)
+    assert (session.values(mine), session.epoch) == ({"limit": 5, "name": "a"}, epoch)
+
+
+def test_an_update_of_a_cancelled_subscription() -> None:
+    session = ClientSession("s", engine="naive")
+    mine, _ = session.subscribe(BELOW, {"limit": 5})
+    session.unsubscribe(mine)
+    for call in (lambda: session.update(mine, {"limit": 6}), lambda: session.unsubscribe(mine)):
+        with pytest.raises(SubscriptionError, match="subscription 1: it was cancelled or never made"):
+            call()
+    bench = Bench()
+    bench("client/s", Unsubscribe(2, 1))
+    bench.rest()
+    refusal = bench.refused("client/s", Update(3, 1, {"limit": 6}))
+    assert (refusal.status, refusal.reason) == (
+        "NOT_FOUND",
+        "update of subscription 1: client/s has none of that id; it was cancelled or never made",
+    )
+
+
+def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_nothing() -> None:
+    """The client cancels while its update is under way; what comes after the cancellation is refused."""
+    session, bench = ClientSession("s", engine="naive"), Bench()
+    bench("client/s", Unsubscribe(2, 1))
+    session.epoch = 2
+    mine, made = session.subscribe(BELOW, {"limit": 5})
+    messages = [*made, *session.update(mine, {"limit": 6}), *session.unsubscribe(mine)]
+    late = Update(session.epoch + 1, mine, {"limit": 9})
+    session.epoch += 1
+    answers = [answer for _, answer in sent(bench("client/s", *messages, late))]
+    for answer in answers:
+        if isinstance(answer, Refuse):
+            (action,) = session.receive(answer)
+            assert isinstance(action, Refused)
+    for _, answer in sent(bench.rest()):
+        session.receive(answer)
+    assert session.settled == session.epoch
+    assert not bench.broker.registry.live
+    assert not list(bench.broker.types["Tick"].outgoing["broker/n"].slots)
+    assert not bench.broker.acks.pending()
+
+
+@pytest.mark.parametrize("source", ["broker/n", "client/s"])
+def test_a_slot_that_the_peer_never_saw(source: str) -> None:
+    bench = Bench()
+    refusal = bench.refused(source, Update(9, 77, {"1": 5}))
+    assert refusal.status == "NOT_FOUND"
+    assert "has none of that id" in refusal.reason
+    before = bench.state()
+    done = bench(source, Unsubscribe(10, 77))
+    assert [message for _, message in sent(done)] == [Acknowledge(10)], "what is not there is gone already"
+    assert bench.state() == before
+
+
+def test_a_refused_slot_is_said_again_when_its_neighbour_advertises_again() -> None:
+    """A neighbour that has lost a slot refuses its updates; nothing is lost for good."""
+    bench = Bench()
+    (slot,) = bench.broker.types["Tick"].outgoing["broker/n"].slots
+    bench("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
+    said = sent(bench("broker/n", Advertise(2, TICK)))
+    assert [type(message) for _, message in said] == [Subscribe, Acknowledge]
+
+
+def test_epochs_that_were_handled_or_never_sent_change_nothing() -> None:
+    bench = Bench()
+    before = bench.state()
+    assert [message for _, message in sent(bench("client/s", Update(1, 1, {"limit": 9})))] == [Acknowledge(1)]
+    assert bench("broker/n", Acknowledge(1 << 40)) == []
+    assert bench.state() == before
+
+
+def test_replays_of_unknown_reach_are_harmless() -> None:
+    bench = Bench()
+    for since_ns in (-1, 1, 1 << 62):
+        epoch = bench.broker.peers["client/s"].received + 1
+        bench("client/s", Update(epoch, 1, {}, since_ns))
+    assert bench.broker.types["Tick"].ring is None

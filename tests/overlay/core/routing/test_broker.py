@@ -1,0 +1,527 @@
+"""The broker, message by message: the whole list of actions, the mends, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from core_driven import Driven, sent
+
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.language import parse
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Connect,
+    Deliver,
+    Disconnect,
+    Drop,
+    Publish,
+    Refuse,
+    Send,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.routing.broker import Broker
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+OTHER = EventType("Quote", {"firm": "string", "price": "int64"})
+A, B, C, D = "broker/a", "broker/b", "client/c", "client/d"
+BELOW = parse("price < $limit", QUOTE)
+STRUCTURE = parse("price < $1", QUOTE)
+
+
+def below(limit: float) -> Filter:
+    return parse(f"price < {limit}", QUOTE)
+
+
+@pytest.fixture
+def x() -> Driven:
+    """A broker with two neighbours and two clients."""
+    return Driven(A, B, C, D)
+
+
+def batch(*prices: float, publisher: str = "p") -> EventBatch:
+    rows = [{"firm": "IBM", "price": price} for price in prices]
+    return EventBatch.from_pylist(QUOTE, rows, publisher=publisher, first_sequence=1)
+
+
+# --- messages that arrive together --------------------------------------------------------------------------
+
+
+def test_messages_that_arrived_together_get_one_acknowledgement_after_all_else(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 1.0}), Subscribe(2, 2, BELOW, {"limit": 5.0}))
+    x(A, Acknowledge(3))
+    said = x.broker.handle_all(
+        [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})],
+        C,
+        0.0,
+    )
+    refusal = "update of subscription 9: client/c has none of that id; it was cancelled or never made"
+    assert said == [
+        Send(A, Update(4, 1, {"1": 6.0})),
+        Send(C, Refuse(5, "NOT_FOUND", refusal, 9)),
+        Send(C, Acknowledge(3)),
+    ]
+    x.broker.validate()
+    assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(6))]
+    later = [Update(epoch, 1, {"limit": 1.0}) for epoch in (7, 8, 9)]
+    assert x.broker.handle_all(later, C, 0.0) == [Send(C, Acknowledge(9))]
+    assert x.broker.handle_all([], C, 0.0) == []
+
+
+# --- interfaces ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_neighbour_hears_everything_and_a_client_nothing() -> None:
+    driven = Driven()
+    assert driven(C, Connect()) == []
+    driven(C, Advertise(1, QUOTE))
+    assert driven(A, Connect()) == [
+        Send(A, SyncBegin()),
+        Send(A, Advertise(1, QUOTE)),
+        Send(A, SyncEnd(2)),
+    ]
+
+
+def test_an_interface_is_a_broker_or_a_client() -> None:
+    with pytest.raises(ValueError, match=r"interface 'printer/1': expected broker/NAME or client/NAME"):
+        Driven()("printer/1", Connect())
+
+
+def test_messages_from_nowhere_change_nothing(x: Driven) -> None:
+    assert x("client/unknown", Subscribe(1, 1, BELOW, {"limit": 1})) == []
+    assert x("client/unknown", Publish(batch(1, 2))) == [Drop("not connected", 2, "Quote")]
+    assert x("client/unknown", Disconnect()) == []
+
+
+# --- AD: Fig. 3 lines 5-7 -----------------------------------------------------------------------------------
+
+
+def test_an_advertisement_floods_away_from_where_it_came(x: Driven) -> None:
+    assert x(A, Advertise(1, QUOTE)) == [Send(B, Advertise(2, QUOTE))]
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
+
+
+def test_a_second_publisher_tells_only_who_has_not_been_told(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    assert x(C, Advertise(1, QUOTE)) == [Send(A, Advertise(2, QUOTE))]
+    assert x(D, Advertise(1, QUOTE)) == []
+    assert x(A, Acknowledge(2)) == []
+    assert x(B, Acknowledge(2)) == [
+        Send(A, Acknowledge(1)),
+        Send(C, Acknowledge(1)),
+        Send(D, Acknowledge(1)),
+    ]
+
+
+def test_an_older_subscription_flows_towards_a_new_advertisement(x: Driven) -> None:
+    """The mend of Fig. 3: subscriptions may be older than the AD, which does not wait for what it draws."""
+    assert x(C, Subscribe(1, 1, below(10), {})) == [Send(C, Acknowledge(1))]
+    assert x(A, Advertise(1, QUOTE)) == [
+        Send(B, Advertise(2, QUOTE)),
+        Send(A, Subscribe(2, 1, STRUCTURE, {"1": 10.0})),
+    ]
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
+
+
+def test_the_last_publisher_takes_the_advertisement_and_the_interest_with_it(x: Driven) -> None:
+    x(C, Subscribe(1, 1, below(10), {}))
+    x(A, Advertise(1, QUOTE))
+    x(D, Advertise(1, QUOTE))
+    assert x(A, Unadvertise(2, "Quote")) == [
+        Send(A, Unsubscribe(4, 1)),
+    ]
+    assert x(D, Unadvertise(2, "Quote")) == [
+        Send(B, Unadvertise(3, "Quote")),
+        Send(A, Unadvertise(5, "Quote")),
+    ]
+
+
+def test_an_unadvertise_that_was_overtaken_by_a_new_advertisement_is_void(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE), Advertise(3, QUOTE))
+    assert sent(x(A, Unadvertise(2, "Quote")), Unadvertise) == []
+    assert list(x.broker.types["Quote"].publishers) == [A]
+
+
+def test_a_second_schema_of_one_name_is_refused_and_settled(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    reason = (
+        "event type Quote exists with other attributes: at broker x, attribute price is float64, not int64"
+    )
+    assert x(C, Advertise(1, OTHER)) == [
+        Send(C, Refuse(1, "ALREADY_EXISTS", reason, type_name="Quote")),
+        Send(C, Acknowledge(1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "what"),
+    [
+        ({"firm": "string"}, "attribute price is expected as well"),
+        ({"firm": "string", "price": "float64", "size": "int64"}, "attribute size is not known"),
+        ({"price": "float64", "firm": "string"}, "attribute firm stands where price was given"),
+    ],
+)
+def test_a_refused_schema_names_the_attribute_that_differs(
+    x: Driven, attributes: dict[str, str], what: str
+) -> None:
+    x(A, Advertise(1, QUOTE))
+    ((_, refusal),) = sent(x(C, Advertise(1, EventType("Quote", attributes))), Refuse)
+    assert re.search(what, refusal.reason)  # type: ignore[union-attr]
+
+
+def test_a_refusal_by_a_neighbour_reaches_those_who_advertised(x: Driven) -> None:
+    x(A, Advertise(7, QUOTE))
+    x(C, Advertise(4, QUOTE))
+    refused = Refuse(2, "ALREADY_EXISTS", "why", type_name="Quote")
+    assert x(B, refused) == [
+        Send(A, Refuse(7, "ALREADY_EXISTS", "why", type_name="Quote")),
+        Send(C, Refuse(4, "ALREADY_EXISTS", "why", type_name="Quote")),
+    ]
+    assert sent(x(D, Advertise(1, QUOTE)), Advertise) == [(B, Advertise(3, QUOTE))]
+    assert sent(x(D, Disconnect()), Unadvertise) == []
+    assert sent(x(A, Unadvertise(8, "Quote")) + x(C, Unadvertise(5, "Quote")), Unadvertise) == [
+        (B, Unadvertise(4, "Quote")),
+        (A, Unadvertise(3, "Quote")),
+    ]
+
+
+# --- SUB, USUB, UPD: Fig. 3 lines 13-26, Fig. 6 lines 10-47 -------------------------------------------------
+
+
+def test_a_subscription_goes_to_publishers_only_and_not_back(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    assert x(C, Subscribe(1, 1, below(10), {})) == [Send(A, Subscribe(2, 1, STRUCTURE, {"1": 10.0}))]
+    assert x(A, Subscribe(2, 1, below(20), {})) == []
+
+
+def test_a_covered_subscription_is_not_forwarded_but_waits_for_what_covers_it(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(D, Subscribe(1, 1, below(5), {})) == []
+    assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1)), Send(D, Acknowledge(1))]
+    assert x(D, Subscribe(2, 2, below(6), {})) == [Send(D, Acknowledge(2))]
+
+
+def test_interest_of_a_neighbour_is_left_out_of_what_it_is_asked(x: Driven) -> None:
+    """The mend of Fig. 3: what came from k must not hide from k what others want."""
+    x(A, Advertise(1, QUOTE))
+    x(B, Advertise(1, QUOTE))
+    x(A, Subscribe(2, 1, STRUCTURE, {"1": 100.0}))
+    assert sent(x(C, Subscribe(1, 1, below(10), {})), Subscribe) == [
+        (A, Subscribe(3, 1, STRUCTURE, {"1": 10.0}))
+    ]
+
+
+def test_unsubscribing_takes_the_old_root_away_not_the_new_one(x: Driven) -> None:
+    """The mend of Fig. 3 lines 19 and 26."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}), Subscribe(2, 2, parse('firm == "IBM" and price < 5', QUOTE), {}))
+    assert x(C, Unsubscribe(3, 1)) == [
+        Send(A, Subscribe(3, 2, parse("firm == $1 and price < $2", QUOTE), {"1": "IBM", "2": 5.0})),
+        Send(A, Unsubscribe(4, 1)),
+    ]
+    assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(3))]
+
+
+def test_an_update_is_one_small_message_and_is_answered_when_the_neighbour_has(x: Driven) -> None:
+    """Fig. 7."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
+    assert x(C, Update(2, 1, {"limit": 30})) == [Send(A, Update(3, 1, {"1": 30.0}))]
+    assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1))]
+    assert x(A, Acknowledge(3)) == [Send(C, Acknowledge(2))]
+
+
+def test_an_update_that_moves_no_root_is_answered_at_once(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}), Subscribe(2, 2, BELOW, {"limit": 5}))
+    x(A, Acknowledge(2))
+    assert x(C, Update(3, 2, {"limit": 7})) == [Send(C, Acknowledge(3))]
+
+
+def test_the_exchange_of_roots_of_one_structure_is_one_update(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert sent(x(D, Subscribe(1, 1, below(20), {})), Update) == [(A, Update(3, 1, {"1": 20.0}))]
+    assert sent(x(D, Unsubscribe(2, 1)), Update) == [(A, Update(4, 1, {"1": 10.0}))]
+
+
+def test_two_clients_may_hold_the_same_filter(x: Driven) -> None:
+    """The mend of section 4.3: "never more than one subscriber stored for a given predicate"."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    x(D, Subscribe(1, 1, below(10), {}))
+    assert [name for name, _ in sent(x(A, Acknowledge(2), Publish(batch(9))), Deliver)] == [C, D]
+    assert sent(x(C, Unsubscribe(2, 1)), Unsubscribe) == []
+    assert sent(x(D, Unsubscribe(2, 1)), Unsubscribe) == [(A, Unsubscribe(3, 1))]
+
+
+def test_new_first_narrowing_leaves_the_new_one_alive(x: Driven) -> None:
+    """Subscribe < 600, subscribe < 500, unsubscribe < 600: < 500 is what the neighbour is asked for."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(600), {}), Subscribe(2, 2, below(500), {}))
+    assert x(C, Unsubscribe(3, 1)) == [Send(A, Update(3, 1, {"1": 500.0}))]
+
+
+def test_a_subscription_with_an_id_in_use_replaces_the_old_one(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(C, Subscribe(2, 1, below(7), {})) == [Send(A, Update(3, 1, {"1": 7.0}))]
+    assert x(C, Subscribe(3, 1, parse('firm == "IBM"', QUOTE), {})) == [
+        Send(A, Subscribe(4, 2, parse("firm == $1", QUOTE), {"1": "IBM"})),
+        Send(A, Unsubscribe(5, 1)),
+    ]
+
+
+def test_an_id_may_move_to_another_type(x: Driven) -> None:
+    trade = EventType("Trade", {"size": "int64"})
+    x(A, Advertise(1, QUOTE), Advertise(2, trade))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(C, Subscribe(2, 1, parse("size > 5", trade), {})) == [
+        Send(A, Subscribe(3, 2, parse("size > $1", trade), {"1": 5})),
+        Send(A, Unsubscribe(4, 1)),
+    ]
+
+
+def test_messages_said_twice_change_nothing(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
+    before = x.broker.render()
+    assert x(C, Subscribe(1, 1, BELOW, {"limit": 10})) == []
+    x(A, Acknowledge(2))
+    assert x(C, Subscribe(1, 1, BELOW, {"limit": 10})) == [Send(C, Acknowledge(1))]
+    assert x(C, Subscribe(2, 1, BELOW, {"limit": 10})) == [Send(C, Acknowledge(2))]
+    assert x(C, Unsubscribe(3, 99)) == [Send(C, Acknowledge(3))]
+    assert x(C, Unadvertise(4, "Quote")) == [Send(C, Acknowledge(4))]
+    assert (
+        before.replace(" (not yet acknowledged)", "").split("type")[1] == x.broker.render().split("type")[1]
+    )
+
+
+def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(A, Acknowledge(3)) == []
+    assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [({}, "limit"), ({"limit": 1, "x": 2}, "x"), ({"limit": "low"}, "low"), ({"limit": float("nan")}, "nan")],
+)
+def test_values_that_do_not_fit_are_refused_and_settled(
+    x: Driven, values: dict[str, object], why: str
+) -> None:
+    refusal, settled = x(C, Subscribe(1, 5, BELOW, values))  # type: ignore[arg-type]
+    assert isinstance(refusal, Send)
+    assert isinstance(refusal.message, Refuse)
+    assert (refusal.message.status, refusal.message.subscription_id) == ("INVALID_ARGUMENT", 5)
+    assert why in refusal.message.reason
+    assert settled == Send(C, Acknowledge(1))
+
+
+def test_an_update_of_a_cancelled_subscription_is_refused(x: Driven) -> None:
+    x(C, Subscribe(1, 1, BELOW, {"limit": 1}), Unsubscribe(2, 1))
+    reason = "update of subscription 1: client/c has none of that id; it was cancelled or never made"
+    assert x(C, Update(3, 1, {"limit": 2})) == [
+        Send(C, Refuse(3, "NOT_FOUND", reason, subscription_id=1)),
+        Send(C, Acknowledge(3)),
+    ]
+
+
+def test_an_update_with_a_wrong_value_changes_nothing(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 1}))
+    actions = x(C, Update(2, 1, {"limit": None}))  # type: ignore[dict-item]
+    assert [type(a.message) for a in actions if isinstance(a, Send)] == [Refuse]
+    assert "price < 1" in x.broker.render()
+
+
+def test_a_subscription_to_another_schema_is_refused(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    refusals = sent(x(C, Subscribe(1, 3, parse("price < 3", OTHER), {})), Refuse)
+    assert [r.status for _, r in refusals if isinstance(r, Refuse)] == ["ALREADY_EXISTS"]
+
+
+def test_events_that_were_not_advertised_are_refused_or_dropped(x: Driven) -> None:
+    reason = "2 events of Quote not accepted: client/c has not advertised Quote; advertise it first"
+    assert x(C, Publish(batch(1, 2))) == [
+        Send(C, Refuse(0, "FAILED_PRECONDITION", reason, type_name="Quote", first_sequence=1, count=2))
+    ]
+    assert x(A, Publish(batch(1, 2))) == [Drop("not advertised", 2, "Quote")]
+
+
+def test_a_slot_that_a_neighbour_refused_is_said_again_when_it_advertises(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    x(A, Refuse(2, "NOT_FOUND", "no such type", subscription_id=1, type_name="Quote"))
+    assert sent(x(A, Advertise(2, QUOTE)), Subscribe) == [(A, Subscribe(3, 1, STRUCTURE, {"1": 10.0}))]
+    assert sent(x(A, Advertise(3, QUOTE)), Subscribe) == []
+
+
+# --- PUB: Fig. 3 lines 8-12, Fig. 6 lines 38-41 -------------------------------------------------------------
+
+
+def test_events_go_to_each_link_and_session_once_and_never_back(x: Driven) -> None:
+    for source in (A, B):
+        x(source, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 10.0}))
+    x(C, Subscribe(1, 4, below(20), {}), Subscribe(2, 7, below(5), {}))
+    events = batch(3, 8, 15, 30)
+    to_b, to_c = x(A, Publish(events))
+    assert to_b == Send(B, Publish(events.slice(0, 2)))
+    assert isinstance(to_c, Send)
+    assert isinstance(to_c.message, Deliver)
+    assert (to_c.interface, to_c.message.batch, to_c.message.epoch) == (C, events.slice(0, 3), 2)
+    assert (to_c.message.offsets.tolist(), to_c.message.ids.tolist()) == ([0, 2, 3, 4], [4, 7, 4, 4])
+
+
+def test_a_batch_that_matches_whole_is_passed_on_as_it_is(x: Driven) -> None:
+    """The same object: its bytes are not made again."""
+    x(A, Advertise(1, QUOTE))
+    x(B, Subscribe(1, 1, STRUCTURE, {"1": 10.0}))
+    x(C, Subscribe(1, 1, below(20), {}))
+    events = batch(1, 2)
+    to_b, to_c = x(A, Publish(events))
+    assert isinstance(to_b, Send)
+    assert isinstance(to_c, Send)
+    assert isinstance(to_b.message, Publish)
+    assert isinstance(to_c.message, Deliver)
+    assert to_b.message.batch is events
+    assert to_c.message.batch is events
+
+
+def test_events_that_nobody_wants_go_nowhere(x: Driven) -> None:
+    x(C, Advertise(1, QUOTE))
+    assert x(C, Publish(batch(1))) == []
+    x(D, Subscribe(1, 1, below(1), {}))
+    assert x(C, Publish(batch(1))) == []
+    assert x(C, Publish(EventBatch.from_pylist(QUOTE, []))) == []
+
+
+def test_a_client_receives_its_own_events(x: Driven) -> None:
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}))
+    assert [name for name, _ in sent(x(C, Publish(batch(1))), Deliver)] == [C]
+
+
+def test_an_update_takes_effect_for_the_next_event(x: Driven) -> None:
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
+    assert len(x(C, Publish(batch(9)))) == 1
+    x(C, Update(3, 1, {"limit": 5}))
+    assert x(C, Publish(batch(9))) == []
+    x(C, Update(4, 1, {"limit": 7}), Update(5, 1, {"limit": 12}))
+    assert len(x(C, Publish(batch(9)))) == 1
+
+
+# --- leaving, reconnecting ----------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_takes_everything_with_it(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}), Subscribe(3, 2, below(12), {}))
+    x(D, Subscribe(1, 1, below(5), {}))
+    assert x(C, Disconnect()) == [
+        Send(A, Update(5, 1, {"1": 5.0})),
+        Send(A, Unadvertise(6, "Quote")),
+    ]
+
+
+def test_a_type_that_nobody_uses_is_forgotten(x: Driven) -> None:
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}))
+    x(C, Disconnect())
+    assert x.broker.known_types() == ()
+    x(D, Advertise(1, OTHER))
+    assert x.broker.event_type("Quote") == OTHER
+
+
+def test_a_type_from_the_configuration_stays() -> None:
+    x = Driven(C, event_types=[QUOTE])
+    x(C, Subscribe(1, 1, below(10), {}))
+    x(C, Disconnect())
+    assert x.broker.known_types() == ("Quote",)
+
+
+def test_a_neighbour_that_is_removed_is_waited_for_no_longer(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE))
+    x(B, Acknowledge(2))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert x(A, Disconnect()) == [Send(B, Unadvertise(3, "Quote")), Send(C, Acknowledge(1))]
+
+
+def test_a_neighbour_that_comes_back_without_memory_hears_everything_again(x: Driven) -> None:
+    """Epochs go on; what waited for it waits for the end; ids of slots stay."""
+    x(A, Advertise(1, QUOTE))
+    x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
+    assert x(A, Connect()) == [
+        Send(A, SyncBegin()),
+        Send(A, Advertise(4, QUOTE)),
+        Send(A, Subscribe(5, 1, STRUCTURE, {"1": 10.0})),
+        Send(A, SyncEnd(6)),
+    ]
+    x(B, Acknowledge(2))
+    assert x(A, Acknowledge(5)) == []
+    assert x(A, Acknowledge(6)) == [Send(C, Acknowledge(2))]
+
+
+def test_what_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) -> None:
+    x(A, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 5.0}), Subscribe(3, 2, STRUCTURE, {"1": 9.0}))
+    x(B, Advertise(1, QUOTE), Acknowledge(9))
+    x(A, Connect(), SyncBegin())
+    assert "price < 9.0" in x.broker.render()
+    actions = x(A, Subscribe(1, 1, STRUCTURE, {"1": 6.0}), SyncEnd(2))
+    assert sent(actions, Update) == [(B, Update(4, 1, {"1": 6.0}))]
+    assert list(x.broker.types["Quote"].publishers) == [B]
+
+
+def test_a_client_that_meets_a_restarted_broker_says_all_again(x: Driven) -> None:
+    x(C, Connect(), SyncBegin(), Subscribe(8, 3, BELOW, {"limit": 4}), SyncEnd(9))
+    assert list(x.broker.peers[C].subscriptions) == [3]
+    x(C, Connect(), SyncBegin(), SyncEnd(1))
+    assert list(x.broker.peers[C].subscriptions) == []
+
+
+# --- the static mode: Figs. 2 and 3 -------------------------------------------------------------------------
+
+
+def test_static_a_change_is_subscribe_then_unsubscribe() -> None:
+    x = Driven(A, C, routing="static")
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, below(10), {}))
+    assert sent(x(C, Subscribe(2, 2, below(30), {}), Unsubscribe(3, 1)), Subscribe) == [
+        (A, Subscribe(3, 2, STRUCTURE, {"1": 30.0}))
+    ]
+    assert x.broker.inspect()["types"]["Quote"]["slots"] == {A: {"2": "price < 30.0"}}
+
+
+def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:
+    x = Driven(A, C, routing="static")
+    x(A, Advertise(1, QUOTE))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
+    assert x(C, Update(2, 1, {"limit": 5})) == [
+        Send(A, Subscribe(3, 2, STRUCTURE, {"1": 5.0})),
+        Send(A, Unsubscribe(4, 1)),
+    ]
+    assert x(C, Update(3, 1, {"limit": 5})) == []
+
+
+# --- options ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_routing_or_poset_is_an_error() -> None:
+    with pytest.raises(ValueError, match="routing 'fast': expected one of parametric, static"):
+        Broker("x", routing="fast")
+    with pytest.raises(ValueError, match="poset 'heap': expected one of forest, naive"):
+        Broker("x", poset="heap")
+    with pytest.raises(ValueError, match="poset 'forest': expected diagram, which engine 'poset' walks"):
+        Broker("x", engine="poset")

@@ -1,0 +1,121 @@
+"""Ten thousand changes leave no trace: every table of every broker and client is as long as it was before.
+
+Tables are found by walking the objects, so that one that is added tomorrow is watched as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+from core_network import Network
+
+from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.language import parse
+from covey.overlay.core.client.session import ClientSession
+
+QUOTE = EventType("Quote", {"price": "float64", "volume": "int64"})
+SHAPES = [
+    parse(text, QUOTE)
+    for text in (
+        "price < $a",
+        "price between $a and $b",
+        "price > $a and volume == 3",
+        "volume in (1, 2) or price < $a",
+        "price >= $a and price < $b and volume > 5",
+    )
+]
+
+
+def tables(holder: object) -> dict[str, int]:
+    """How long each table is that can be reached, by the way to it; entries of a table share a name."""
+    found: dict[str, int] = {}
+    seen: set[int] = set()
+    pending: list[tuple[str, Any]] = [("", holder)]
+    while pending:
+        path, thing = pending.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, (dict, list, set, deque, tuple)):
+            found[path] = found.get(path, 0) + len(thing)
+            values = thing.values() if isinstance(thing, dict) else thing
+            pending += [(f"{path}[]", value) for value in values]
+        elif isinstance(thing, np.ndarray):
+            found[path] = found.get(path, 0) + len(thing)
+        elif type(thing).__module__.startswith("covey.overlay.core"):
+            names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+            names += list(getattr(thing, "__dict__", ()))
+            pending += [(f"{path}.{name}", getattr(thing, name, None)) for name in names]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("routing", "merging"),
+    [("parametric", "off"), ("static", "off"), ("parametric", "perfect"), ("parametric", "budget")],
+)
+def test_ten_thousand_changes_leave_no_trace(routing: str, merging: str) -> None:
+    draw = random.Random(1)
+    network = Network(routing=routing, merging=merging)
+    for name in ("b1", "b2", "b3"):
+        network.broker(f"broker/{name}")
+    network.link("broker/b1", "broker/b2")
+    network.link("broker/b2", "broker/b3")
+    for name, broker in (("p", "b3"), ("c", "b1"), ("d", "b2")):
+        session = ClientSession(f"client/{name}", routing=routing, engine="naive")
+        network.client(f"client/{name}", f"broker/{broker}", session)
+    network.advertise("client/p", QUOTE)
+    network.run()
+
+    def churn(changes: int, most: int) -> None:
+        live: list[tuple[str, int]] = []
+        for _ in range(changes):
+            if live and draw.random() < 0.5:
+                client, mine = live[draw.randrange(len(live))]
+                if draw.random() < 0.5:
+                    network.update(client, mine, {"a": draw.randrange(50)})
+                else:
+                    live.remove((client, mine))
+                    network.unsubscribe(client, mine)
+            else:
+                client, filter = draw.choice(("client/c", "client/d")), draw.choice(SHAPES)
+                values: dict[str, object] = {name: draw.randrange(50) for name in filter.variables}
+                live.append((client, network.subscribe(client, filter, values)))
+                if len(live) > most:
+                    client, mine = live.pop(0)
+                    network.unsubscribe(client, mine)
+            network.run(steps=draw.randrange(8))
+        for client, mine in live:
+            network.unsubscribe(client, mine)
+        # An event brings the engines up to date.
+        everything = [(name, network.subscribe(name, parse("", QUOTE))) for name in ("client/c", "client/d")]
+        network.run()
+        network.publish("client/p", QUOTE, [{"price": 1.0}])
+        network.run()
+        for client, mine in everything:
+            network.unsubscribe(client, mine)
+        network.run()
+        for each in network.clients.values():
+            each.delivered.clear()
+
+    def lengths() -> dict[str, dict[str, int]]:
+        holders = {**network.brokers, **{name: client.session for name, client in network.clients.items()}}
+        return {
+            name: {path: n for path, n in tables(holder).items() if n} for name, holder in holders.items()
+        }
+
+    churn(1_000, most=60)  # tables of ids that are free again are as long as there ever were subscriptions
+    before = lengths()
+    churn(10_000, most=20)
+    after = lengths()
+    for name, found in after.items():
+        assert found.pop(".registry._free", 0) <= 150  # ids for as many as were ever there at once
+        grown = {path: (before[name].get(path, 0), n) for path, n in found.items()}
+        assert not {path: pair for path, pair in grown.items() if pair[1] > pair[0]}, f"{name} has grown"
+    for broker in network.brokers.values():
+        broker.validate()
+        assert not broker.registry.live
+        assert not broker.acks.pending()

@@ -1,0 +1,210 @@
+"""The ring of recent events: what is replayed to whom, once, and what happens past its bound."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from core_driven import Driven, sent
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.recent import KEPT, Recent
+from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    Advertise,
+    Connect,
+    Deliver,
+    Disconnect,
+    Message,
+    Publish,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Update,
+)
+from covey.overlay.core.routing.replay import MAX_BYTES, Ring
+
+TICK = EventType("Tick", {"x": "int64"})
+BELOW = parse("x < $limit", TICK)
+SECOND = 1_000_000_000
+
+
+def batch(first: int, *xs: int, at_s: int) -> EventBatch:
+    made = EventBatch.from_pylist(TICK, [{"x": x} for x in xs])
+    return made.stamped(publisher="p", first_sequence=first, ingress_ns=at_s * SECOND)
+
+
+class Bench(Driven):
+    """A broker with a publisher `client/p`, a subscriber `client/s`, and a neighbour `broker/n`."""
+
+    def __init__(self, replay_events: int = 1000, routing: str = "parametric") -> None:
+        super().__init__("client/p", "client/s", "broker/n", replay_events=replay_events, routing=routing)
+        self("client/p", Advertise(1, TICK))
+        self("client/s", Subscribe(1, 7, BELOW, {"limit": 5}))
+        self("broker/n", Subscribe(1, 1, BELOW, {"limit": 3}))
+
+    def events(self, source: str, message: Message) -> list[tuple[str, bool, list[int]]]:
+        """What goes where as events, and whether as a replay."""
+        return [
+            (to, events.replayed, events.batch.sequences().tolist())  # type: ignore[union-attr]
+            for to, events in sent(self(source, message), Publish, Deliver)
+        ]
+
+
+def test_an_update_without_gaps_replays_what_entered_since_and_was_not_sent() -> None:
+    bench = Bench()
+    assert bench.events("client/p", Publish(batch(1, 2, 4, 8, at_s=10))) == [
+        ("broker/n", False, [1]),
+        ("client/s", False, [1, 2]),
+    ]
+    bench.events("client/p", Publish(batch(4, 2, 4, 8, at_s=20)))
+    assert bench.events("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND)) == [("client/s", True, [6])]
+    assert bench.events("client/s", Update(3, 7, {"limit": 10}, 15 * SECOND)) == [], "once is enough"
+    assert bench.events("client/s", Update(4, 7, {"limit": 11}, 5 * SECOND)) == [("client/s", True, [3])]
+    assert bench.events("broker/n", Update(2, 1, {"limit": 9}, 15 * SECOND)) == [("broker/n", True, [5, 6])]
+    assert bench.events("broker/n", Update(3, 1, {"limit": 9}, 5 * SECOND)) == [("broker/n", True, [2, 3])]
+    assert bench.events("broker/n", Update(4, 1, {}, SECOND)) == []
+    assert bench.events("client/s", Update(5, 7, {"limit": 99})) == [], "an ordinary update replays nothing"
+
+
+def test_it_reaches_the_brokers_beyond_also_where_another_filter_covers_it() -> None:
+    bench = Bench()
+    bench("broker/n", Advertise(2, TICK))
+    bench("client/p", Subscribe(2, 1, BELOW, {"limit": 100}))
+    said = bench("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND))
+    asked = [message for to, message in sent(said) if to == "broker/n"]
+    assert [(type(m), m.values, m.since_ns) for m in asked] == [(Update, {}, 15 * SECOND)]
+    assert not sent(said, Acknowledge), "it waits for the neighbour"
+
+
+def test_what_was_replayed_to_a_broker_goes_on_as_a_replay_and_not_back() -> None:
+    bench = Bench()
+    bench("broker/n", Advertise(2, TICK))
+    assert bench.events("broker/n", Publish(batch(1, 2, at_s=10), True)) == [("client/s", True, [1])]
+
+
+def test_past_the_bound_events_are_forgotten_and_that_is_counted() -> None:
+    bench = Bench(replay_events=4)
+    for moment in range(10):
+        bench.events("client/p", Publish(batch(2 * moment, 8, 8, at_s=moment + 1)))
+    assert bench.events("client/s", Update(2, 7, {"limit": 9}, 10 * SECOND)) == [("client/s", True, [18, 19])]
+    ring = bench.broker.inspect()["types"]["Tick"]["replay"]
+    assert ring == {"held": 4, "bound": 4, "replayed": 2, "short": 0}
+    assert bench.events("client/s", Update(3, 7, {"limit": 10}, SECOND)) == [("client/s", True, [16, 17])]
+    assert bench.broker.inspect()["types"]["Tick"]["replay"]["short"] == 1
+
+
+def test_what_is_noted_of_events_counts_towards_the_bound() -> None:
+    """A few events that a hundred thousand subscriptions match take more than ten thousand others."""
+    ring = Ring(10_000)
+    ids = np.arange(100_000)
+    for moment in range(100):
+        share = (1, None, np.array([0, len(ids)]), ids)
+        ring.record(batch(moment, 1, at_s=moment), 9, [], [(1, share)])
+    assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
+    everything = SimpleNamespace(match=lambda _: (np.array([0, 1]), np.array([5])))
+    before = ring._bytes
+    replayed = list(ring.to_session(2, 5, 5, 95 * SECOND, everything))
+    assert len(replayed) == 5
+    assert ring._bytes > before
+    assert ring._bytes == sum(entry.bytes for entry in ring._entries)
+
+
+def test_a_client_hands_out_once_what_comes_both_ways() -> None:
+    session = ClientSession("s", engine="naive")
+    one, _ = session.subscribe(BELOW, {"limit": 5})
+    other, _ = session.subscribe(BELOW, {"limit": 50})
+    session.update(one, {"limit": 9}, since_ns=1)
+
+    def deliver(first: int, *xs: int, ids: list[int], replayed: bool = False) -> list[tuple[int, list[int]]]:
+        offsets = np.arange(len(xs) + 1) * len(ids)
+        message = Deliver(
+            batch(first, *xs, at_s=1), offsets, np.array(ids * len(xs)), session.epoch, replayed
+        )
+        return [
+            (action.subscription_id, action.batch.sequences().tolist())
+            for action in session.receive(message)
+            if isinstance(action, DeliverTo)
+        ]
+
+    assert deliver(5, 1, 2, ids=[one, other]) == [(one, [5, 6]), (other, [5, 6])]
+    assert deliver(3, 1, 2, 3, 4, ids=[one, other], replayed=True) == [(one, [3, 4])]
+    assert deliver(3, 1, 2, ids=[one, other], replayed=True) == []
+    assert deliver(7, 1, ids=[one]) == [(one, [7])]
+
+
+class Served:
+    """A client of a broker, both of one routing; `got` is what it handed out, by sequence numbers."""
+
+    def __init__(self, bench: Bench, session: ClientSession) -> None:
+        self.bench = bench
+        self.session = session
+        self.got: list[int] = []
+
+    def take(self, actions: list[Action]) -> None:
+        for to, message in sent(actions):
+            if to == "client/me":
+                for action in self.session.receive(message):
+                    if isinstance(action, DeliverTo):
+                        self.got += action.batch.sequences().tolist()
+
+    def say(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.take(self.bench("client/me", message))
+
+    def publish(self, events: EventBatch) -> None:
+        self.take(self.bench("client/p", Publish(events)))
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_what_was_delivered_just_before_the_call_is_not_handed_out_again(routing: str) -> None:
+    me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
+    me.say([Connect()])
+    _, messages = me.session.subscribe(BELOW, {"limit": 5})
+    me.say(messages)
+    me.publish(batch(1, 2, 8, at_s=10))
+    me.publish(batch(3, 4, at_s=11))
+    assert me.got == [1, 3]
+    me.say(me.session.update(1, {"limit": 9}, since_ns=11 * SECOND + INGRESS_SPAN_NS // 2))
+    assert me.got == [1, 3]
+    since_ns = 20 * SECOND
+    late = me.session.update(1, {"limit": 20}, since_ns=since_ns)
+    me.publish(batch(4, 8, 15, 30, at_s=21))
+    me.say(late)
+    assert me.got == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_an_update_without_gaps_reaches_back_also_where_the_session_starts_afresh(routing: str) -> None:
+    me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
+    me.say([Connect()])
+    _, messages = me.session.subscribe(BELOW, {"limit": 5})
+    me.say(messages)
+    me.bench("client/me", Disconnect())
+    for seconds in (10, 12):
+        me.session.update(1, {"limit": seconds}, since_ns=seconds * SECOND)
+    me.publish(batch(1, 9, at_s=9))
+    me.publish(batch(2, 9, 15, at_s=11))
+    me.say([Connect(), *me.session.sync()])
+    assert me.got == [2]
+    assert me.session.settled == me.session.epoch
+    assert [type(message) for message in me.session.sync()] == [SyncBegin, Subscribe, SyncEnd], "settled"
+
+
+def test_what_a_subscription_remembers_is_bounded() -> None:
+    recent = Recent()
+    assert recent.fresh("p", np.arange(10)).all()
+    assert recent.fresh("p", np.array([3, 10, 9])).tolist() == [False, True, False]
+    assert recent.fresh("q", np.array([3])).all()
+    for start in range(100, 100 + 4 * KEPT, 1000):
+        assert recent.fresh("p", np.arange(start, start + 1000)).all()
+    assert not recent.fresh("p", np.arange(100 + 4 * KEPT - KEPT // 2, 100 + 4 * KEPT - 2000)).any()
+    assert (
+        sum(len(c) for kept in (recent._new, recent._old) for cs in kept.values() for c in cs)
+        <= 2 * KEPT + 1000
+    )
+    assert INGRESS_SPAN_NS < SECOND

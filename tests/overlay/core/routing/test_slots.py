@@ -1,0 +1,215 @@
+"""Slots and broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE), and the order of messages."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from core_link import Link
+from core_posets import POINT, SHAPES, Made, fresh, values
+
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.filters.language import parse
+from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.covering.poset import RootChange
+from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
+
+STRUCTURE = parse("x < $1", POINT)
+
+
+def test_a_root_occupies_a_slot_whose_variables_are_the_links_own() -> None:
+    """Fig. 6 lines 26-27: fresh variables; constants are lifted too ("replace all values by variables")."""
+    link, made = Link(), Made()
+    root = made("x < $limit - 1 and y == 3", limit=6)
+    assert link.change([root]) == [Subscribe(1, 1, parse("x < $1 and y == $2", POINT), {"1": 5, "2": 3})]
+
+
+def test_new_values_of_a_root_are_an_update_of_the_variables_that_changed() -> None:
+    """Fig. 6 lines 23-25."""
+    link, made = Link(), Made()
+    root = made("x between $a and $b", a=1, b=5)
+    link.change([root])
+    root.move({"b": 7})
+    assert link.change(moved=[root]) == [Update(2, 1, {"2": 7})]
+
+
+def test_a_root_that_covers_the_old_one_takes_its_slot() -> None:
+    link, made = Link(), Made()
+    link.change([made("x < 5")])
+    assert link.change([made("x < 9")]) == [Update(2, 1, {"1": 9})]
+
+
+def test_a_root_of_another_structure_needs_a_slot_of_its_own() -> None:
+    """Subscribe first, then Unsubscribe: Fig. 6 lines 26-28, and the old one goes, not the new."""
+    link, made = Link(), Made()
+    link.change([made("x < 5 and y < 5")])
+    assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
+
+
+def test_one_of_those_uncovered_takes_the_slot_and_the_others_come_first() -> None:
+    link, made = Link(), Made()
+    wide, low, high = made("x < 9"), made("x < 5"), made("x between 3 and 8")
+    link.change([wide, low, high])
+    assert link.change(left=[wide]) == [
+        Subscribe(2, 2, parse("x between $1 and $2", POINT), {"1": 3, "2": 8}),
+        Update(3, 1, {"1": 5}),
+    ]
+
+
+def test_what_a_narrowing_uncovers_is_subscribed_before_the_update() -> None:
+    """Make before break, across slots."""
+    link, made = Link(), Made()
+    root, child = made("x between $a and $b", a=0, b=9), made("x between 6 and 8")
+    link.change([root, child])
+    root.move({"b": 5})
+    assert link.change(moved=[root]) == [
+        Subscribe(2, 2, parse("x between $1 and $2", POINT), {"1": 6, "2": 8}),
+        Update(3, 1, {"2": 5}),
+    ]
+
+
+def test_unrelated_roots_do_not_exchange_a_slot() -> None:
+    """A root moves away from one filter and over another: one slot for both would lose one of them."""
+    link, made = Link(), Made()
+    root, uncovered = made("x between $a and $b", a=0, b=4), made("x between 1 and 2")
+    covered = made("x between 6 and 7")
+    link.change([root, uncovered, covered])
+    root.move({"a": 5, "b": 9})
+    assert link.change(moved=[root]) == [
+        Subscribe(3, 3, parse("x between $1 and $2", POINT), {"1": 1, "2": 2}),
+        Update(4, 1, {"1": 5, "2": 9}),
+        Unsubscribe(5, 2),
+    ]
+
+
+def test_a_region_that_stays_costs_nothing() -> None:
+    link, made = Link(), Made()
+    root = made("x < 5 and x < $a", a=7)
+    link.change([root])
+    assert not root.move({"a": 8})
+    assert root.move({"a": 3})
+    assert link.change(moved=[root]) == [Update(2, 1, {"2": 3})]
+
+
+def test_the_static_mode_never_updates() -> None:
+    """Fig. 3 lines 17-19, mended: SUB of the new LUB, then USUB of the old one."""
+    link, made = Link(parametric=False), Made()
+    link.change([made("x < 5")])
+    assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
+
+
+def test_resending_says_every_slot_again_under_its_id() -> None:
+    link, made = Link(), Made()
+    link.change([made("x < 5"), made("y < 5")])
+    slots = link.slots
+    again = slots.resend()
+    assert again == [
+        Subscribe(3, 1, STRUCTURE, {"1": 5}),
+        Subscribe(4, 2, parse("y < $1", POINT), {"1": 5}),
+    ]
+    assert slots.resend(refused_only=True) == []
+    slot = slots.get(2)
+    assert slot is not None
+    slot.refused = True
+    assert slots.resend(refused_only=True) == [Subscribe(5, 2, parse("y < $1", POINT), {"1": 5})]
+
+
+def test_withdrawing_releases_every_slot() -> None:
+    link, made = Link(), Made()
+    link.change([made("x < 5"), made("y < 5")])
+    assert link.slots.withdraw() == [Unsubscribe(3, 1), Unsubscribe(4, 2)]
+    assert len(link.slots) == 0
+
+
+def test_ten_thousand_exchanges_leave_no_trace() -> None:
+    link, registry = Link(), Registry()
+    filter = parse("x == $a", POINT)
+    old: Interest | None = None
+    for i in range(10_000):
+        new = registry.make("client/c", 0, i, filter, {"a": i})
+        link.change([new], left=[old] if old else [])
+        if old:
+            registry.release(old)
+        old = new
+    assert (len(link.slots), len(link.poset), len(registry), len(registry.owner)) == (1, 1, 1, 64)
+
+
+POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "parametric": {},
+    "static": {"parametric": False},
+    "perfect": {"merging": "perfect"},
+    "budget": {"merging": "budget"},
+}
+BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and y == $c", "x == $a and y < 9")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",), BOXES], ids=["all", "rows", "boxes"])
+@pytest.mark.parametrize("seed", range(12))
+def test_nothing_is_lost_between_two_messages_of_a_change(
+    seed: int, shapes: tuple[str, ...], mode: str
+) -> None:
+    """After every single message the neighbour is asked for each event that a filter asks for before and
+    after.
+
+    Fails when Unsubscribe comes first, when Updates come in another order, or when a slot may pass to any
+    root of the same structure.
+    """
+    draw = random.Random(seed)
+    registry, link, parametric = Registry(), Link(**MODES[mode]), mode != "static"
+    live: list[Interest] = []
+    for step in range(60):
+        entered, moved, left = [], [], []
+        wanted = {node.uid: wants(node) for node in live}
+        kind = draw.choice(("enter", "move", "move", "move", "leave", "several"))
+        if kind == "enter" or len(live) < 6:
+            entered = [fresh(registry, draw, step, shapes)]
+        elif kind == "move" and parametric:
+            node = draw.choice(live)
+            if node.filter.variables and node.move(values(node, draw)):
+                moved = [node]
+        else:
+            left = draw.sample(live, 1 if kind == "leave" else draw.randint(1, 3))
+        messages = link.change(entered, moved, left)
+        live = [node for node in live if node not in left]
+        needed = [wanted[node.uid] & wants(node) for node in live]
+        kept = [POINTS[i] for i in sorted(set().union(*needed))]
+        for message in messages:
+            link.apply(message)
+            assert all(map(link.asks_for, kept)), f"seed {seed}, step {step}: lost at {message} of {messages}"
+        live += entered
+        assert len(link.held) == len(link.slots)
+        for slot in link.slots:
+            filter, known = link.held[slot.slot_id]
+            region = filter.region(known)
+            assert covers_region(region, slot.root.region)
+            assert covers_region(slot.root.region, region)
+        if mode == "perfect":
+            wished = set().union(*map(wants, live))
+            assert {i for i, point in enumerate(POINTS) if link.asks_for(point)} == wished
+        elif mode == "budget":
+            assert len(link.slots) <= 3
+            check_hulls(link)
+        for node in left:
+            registry.release(node)
+
+
+def check_hulls(link: Link) -> None:
+    """Each bundle's roots lie in its hull, and a bundle of one asks for that one alone."""
+    assert link.merger is not None
+    for root in link.poset.roots():
+        bundle = link.merger.bundle_of(root)
+        assert covers_region(bundle.region, root.region)
+        assert bundle.size > 1 or covers_region(root.region, bundle.region)
+
+
+def wants(node: Interest) -> set[int]:
+    return {i for i, point in enumerate(POINTS) if node.filter.matches(point, node.values)}
+
+
+def test_a_change_without_roots_sends_nothing() -> None:
+    assert Link().slots.change(RootChange(), ()) == []

@@ -1,0 +1,315 @@
+"""Every message survives the wire, and nothing that a peer may send does more than raise its two errors."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    Deliver,
+    Listeners,
+    Message,
+    Publish,
+    Refuse,
+    Subscribe,
+    SyncBegin,
+    SyncEnd,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.moving.motion import Motion
+from covey.overlay.transport.codec import (
+    Goodbye,
+    Greeting,
+    MalformedPacketError,
+    MessageError,
+    Role,
+    decode_event_type,
+    decode_message,
+    decode_packet,
+    encode_event_type,
+    encode_frame,
+    encode_goodbye,
+    encode_greeting,
+    event_bytes,
+)
+from covey.overlay.transport.limits import Limits, SlowConsumer
+from covey.proto import broker_pb2 as pb
+
+QUOTE = EventType(
+    "Quote", {"firm": "string", "price": "float64", "volume": "int64", "open": "bool", "at": "timestamp"}
+)
+TYPES = {"Quote": QUOTE}
+MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
+FILTER = parse(
+    "firm == $firm and price < 1.5 * $limit - 2 and volume > $low and open == $open and at > $at", QUOTE
+)
+VALUES = {"at": MOMENT, "firm": "IBM\u20ac\U0001f600", "limit": 1e300, "low": -(2**63), "open": True}
+BATCH = EventBatch.from_pylist(
+    QUOTE,
+    [
+        {"firm": "IBM", "price": 9.5, "volume": 100, "open": True, "at": MOMENT},
+        {},
+        {"firm": "", "price": -0.0},
+    ],
+    publisher="exchange/1",
+    first_sequence=17,
+    ingress_ns=1_700_000_000_000_000_000,
+)
+
+MESSAGES: list[Message] = [
+    Advertise(1, QUOTE),
+    Unadvertise(2, "Quote"),
+    Subscribe(3, 4, FILTER, VALUES),
+    Subscribe(3, 4, parse("", QUOTE), {}),
+    Unsubscribe(2**63, 2**32 - 1),
+    Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
+    Update(5, 6, {}),
+    Advertise(1, QUOTE, parse("price > 1.5 and volume < 3", QUOTE), True),
+    Listeners("Quote", True),
+    Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
+    Update(5, 6, {}, 1_700_000_000_000_000_000),
+    Acknowledge(7),
+    SyncBegin(),
+    SyncEnd(8),
+    Publish(BATCH),
+    Publish(BATCH, True),
+    Publish(BATCH.filter(np.array([True, False, True]))),
+    Publish(EventBatch.from_pylist(QUOTE, [])),
+    Refuse(9, "NOT_FOUND", "event type 'x' is not known", 3, "x", 40, 2),
+]
+DELIVERIES = [
+    Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4),
+    Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4, True),
+    Deliver(BATCH, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
+    Deliver(BATCH, np.array([0, 1, 3, 4]), np.array([5, 5, 6, 2**32 - 1]), 4),
+    Deliver(BATCH, np.array([0, 0, 0, 0]), np.array([], dtype=np.int64), 4),
+    Deliver(EventBatch.from_pylist(QUOTE, []), np.array([0]), np.array([], dtype=np.int64), 4),
+]
+
+
+def over_the_wire(message: Message, *, schemas: bool = False) -> Message:
+    data = encode_frame(Frame(3, 2, 1 << 40, (message,), probe=True), schemas=schemas)
+    frame = decode_packet(data)
+    assert isinstance(frame, Frame)
+    assert (frame.sequence, frame.received, frame.credit, frame.probe) == (3, 2, 1 << 40, True)
+    return decode_message(frame.messages[0], TYPES.get)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_round_trip(message: Message) -> None:
+    assert over_the_wire(message) == message
+
+
+@pytest.mark.parametrize("message", DELIVERIES)
+def test_round_trip_of_deliveries(message: Deliver) -> None:
+    again = over_the_wire(message)
+    assert isinstance(again, Deliver)
+    assert again.batch == message.batch
+    assert again.offsets.tolist() == message.offsets.tolist()
+    assert again.ids.tolist() == message.ids.tolist()
+    assert (again.epoch, again.replayed) == (message.epoch, message.replayed)
+
+
+@pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
+def test_events_that_cannot_be_read_give_back_the_credit_that_they_took(message: Publish | Deliver) -> None:
+    """As those of a subscription that was cancelled meanwhile, whose type the client has forgotten."""
+    frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
+    assert isinstance(frame, Frame)
+    assert event_bytes(frame.messages[0]) == size_of(message)
+
+
+def test_every_message_that_travels_has_a_round_trip_here() -> None:
+    travels = {field.name for field in pb.Message.DESCRIPTOR.fields}
+    tested = {"".join(f"_{c.lower()}" if c.isupper() else c for c in type(m).__name__)[1:] for m in MESSAGES}
+    assert tested | {"deliver"} == travels
+
+
+def test_the_bytes_of_a_batch_pass_through_unchanged() -> None:
+    again = over_the_wire(Publish(BATCH))
+    assert isinstance(again, Publish)
+    assert again.batch.serialized() == BATCH.serialized()
+
+
+def test_ids_that_all_events_share_are_written_once() -> None:
+    many = EventBatch.from_pylist(QUOTE, [{}] * 1000)
+    shared = Deliver(many, np.arange(1001) * 2, np.tile([5, 7], 1000), 0)
+    assert len(encode_frame(Frame(1, 0, 0, (shared,)))) < len(many.serialized()) + 200
+
+
+def test_a_subscription_may_bring_its_schema() -> None:
+    data = encode_frame(Frame(1, 0, 0, (Subscribe(3, 4, FILTER, VALUES),)), schemas=True)
+    frame = decode_packet(data)
+    assert isinstance(frame, Frame)
+    assert decode_message(frame.messages[0], lambda _: None) == Subscribe(3, 4, FILTER, VALUES)
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("policy", SlowConsumer)
+def test_round_trip_of_greetings(role: Role, policy: SlowConsumer) -> None:
+    greeting = Greeting(role, "b1", Hello(1, 2, 3, 4), "five", policy, Limits(10, 20, 30))
+    assert decode_packet(encode_greeting(greeting)) == greeting
+
+
+def test_round_trip_of_goodbyes() -> None:
+    goodbye = Goodbye("UNAVAILABLE", "broker b1 is shutting down")
+    assert decode_packet(encode_goodbye(goodbye)) == goodbye
+
+
+def test_round_trip_of_event_types() -> None:
+    assert decode_event_type(encode_event_type(QUOTE)) == QUOTE
+
+
+# --- what makes no sense --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"\xff\xff", "2 bytes are no packet of covey.v1.Broker"),
+        (b"", "an empty packet: expected a hello, a frame or a goodbye"),
+        (pb.Packet(hello=pb.Hello(protocol=9)).SerializeToString(), "hello with protocol 9: expected 1"),
+        (pb.Packet(hello=pb.Hello(protocol=1)).SerializeToString(), "hello with role 0"),
+        (
+            pb.Packet(hello=pb.Hello(protocol=1, role=pb.Hello.ROLE_CLIENT, id="a\n")).SerializeToString(),
+            r"hello with id 'a\\n': expected 1 to 200 printable characters",
+        ),
+        (
+            pb.Packet(hello=pb.Hello(protocol=1, role=pb.Hello.ROLE_CLIENT, id="a")).SerializeToString(),
+            "incarnation 0: expected a positive number",
+        ),
+    ],
+)
+def test_malformed_packets(data: bytes, complaint: str) -> None:
+    with pytest.raises(MalformedPacketError, match=complaint):
+        decode_packet(data)
+
+
+def subscribe(**fields: object) -> pb.Message:
+    given = {"epoch": 5, "subscription_id": 6, "type_name": "Quote", "filter": "price < 1", **fields}
+    return pb.Message(subscribe=pb.Subscribe(**given))
+
+
+def publish(**fields: object) -> pb.Message:
+    given = {"type_name": "Quote", "count": 3, "first_sequence": 17, "record_batch": BATCH.serialized()}
+    return pb.Message(publish=pb.Publish(events=pb.Events(**{**given, **fields})))
+
+
+EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("wire", "status", "reason", "about"),
+    [
+        (pb.Message(), "INVALID_ARGUMENT", "a message of no known kind", {"epoch": 0}),
+        (subscribe(type_name="Nope"), "NOT_FOUND", "'Nope' is not known", {"epoch": 5, "type_name": "Nope"}),
+        (
+            subscribe(filter="price << 3"),
+            "INVALID_ARGUMENT",
+            "expected a number or a variable after <\n  price << 3\n         ^",
+            {"epoch": 5, "subscription_id": 6, "type_name": "Quote"},
+        ),
+        (subscribe(filter="prize < 3"), "INVALID_ARGUMENT", "prize", {"epoch": 5}),
+        (subscribe(filter="price < $x"), "INVALID_ARGUMENT", "$x has no value", {"epoch": 5}),
+        (subscribe(values={"x": pb.Value(int64=1)}), "INVALID_ARGUMENT", "$x is unknown", {"epoch": 5}),
+        (
+            subscribe(filter="price < $x", values={"x": pb.Value(string="a")}),
+            "INVALID_ARGUMENT",
+            "expected a number",
+            {"epoch": 5},
+        ),
+        (
+            subscribe(filter="price < $x", values={"x": pb.Value(float64=float("nan"))}),
+            "INVALID_ARGUMENT",
+            "NaN",
+            {"epoch": 5},
+        ),
+        (subscribe(filter="price < $x", values={"x": pb.Value()}), "INVALID_ARGUMENT", "$x has no value", {}),
+        (subscribe(subscription_id=0), "INVALID_ARGUMENT", "subscription id 0", {"epoch": 5}),
+        (subscribe(subscription_id=2**32), "INVALID_ARGUMENT", "subscription id 4294967296", {"epoch": 5}),
+        (
+            subscribe(event_type=pb.EventType(name="Other", attributes=[pb.Attribute(name="a", kind=1)])),
+            "INVALID_ARGUMENT",
+            "carries the schema of 'Other'",
+            {"epoch": 5},
+        ),
+        (
+            pb.Message(advertise=pb.Advertise(epoch=7, event_type=pb.EventType(name="Q"))),
+            "INVALID_ARGUMENT",
+            "at least one attribute",
+            {"epoch": 7, "type_name": "Q"},
+        ),
+        (
+            pb.Message(
+                advertise=pb.Advertise(
+                    event_type=pb.EventType(name="Q", attributes=[pb.Attribute(name="a", kind=1)] * 2)
+                )
+            ),
+            "INVALID_ARGUMENT",
+            "attribute 'a' is declared twice",
+            {},
+        ),
+        (
+            pb.Message(
+                advertise=pb.Advertise(event_type=pb.EventType(name="Q", attributes=[pb.Attribute(name="a")]))
+            ),
+            "INVALID_ARGUMENT",
+            "kind number 0",
+            {},
+        ),
+        (
+            pb.Message(update=pb.Update(epoch=8, values={"at": pb.Value(timestamp=2**62)})),
+            "INVALID_ARGUMENT",
+            "years 1 to 9999",
+            {"epoch": 8},
+        ),
+        (publish(type_name="Nope"), "NOT_FOUND", "Nope", {**EVENTS, "type_name": "Nope"}),
+        (publish(record_batch=b"garbage"), "INVALID_ARGUMENT", "malformed record batch", EVENTS),
+        (publish(count=4), "INVALID_ARGUMENT", "of 3 events says that it has 4", {**EVENTS, "count": 4}),
+        (publish(sequence_offsets=b"abc"), "INVALID_ARGUMENT", "expected a multiple of 4", EVENTS),
+        (publish(sequence_offsets=b"abcd"), "INVALID_ARGUMENT", "expected uint32 of shape", EVENTS),
+        (
+            pb.Message(deliver=pb.Deliver(events=publish().publish.events, offsets=b"\1\0\0\0")),
+            "INVALID_ARGUMENT",
+            "expected 4 rising from 0",
+            EVENTS,
+        ),
+    ],
+)
+def test_messages_that_make_no_sense(
+    wire: pb.Message, status: str, reason: str, about: dict[str, object]
+) -> None:
+    with pytest.raises(MessageError) as raised:
+        decode_message(wire, TYPES.get)
+    refuse = raised.value.refuse
+    assert refuse.status == status
+    assert reason in refuse.reason
+    for field, value in about.items():
+        assert getattr(refuse, field) == value
+
+
+WHOLE = encode_frame(Frame(3, 2, 1, (*MESSAGES, *DELIVERIES)), schemas=True)
+
+
+@settings(max_examples=500, deadline=None)
+@given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255), end=st.integers(0, len(WHOLE)))
+@example(at=0, value=0, end=len(WHOLE))
+def test_damaged_frames_raise_nothing_else(at: int, value: int, end: int) -> None:
+    data = bytearray(WHOLE)
+    data[at] = value
+    with suppress(MalformedPacketError):
+        frame = decode_packet(bytes(data[:end]))
+        for wire in frame.messages if isinstance(frame, Frame) else ():
+            with suppress(MessageError):
+                decode_message(wire, TYPES.get)

@@ -1,0 +1,26 @@
+"""`covey bench chain`, small: all events arrive, through brokers and through bare relays."""
+
+from __future__ import annotations
+
+import asyncio
+
+from covey.sim.experiments.bench.chain import Plan, measure
+
+
+def test_both_chains_pass_all_events_on() -> None:
+    said: list[str] = []
+    plan = Plan(
+        runs=1, events=2000, batch=250, subscriptions=200, rate=200, low_rate=50, latency_s=0.5, bare=True
+    )
+    result = asyncio.run(measure(plan, said.append))
+    # 100 symbols; the limits of most subscriptions are above the price.
+    assert 1.0 <= result.matches_per_event <= 3.0
+    assert result.bare is not None
+    for figures in (result.covey, result.bare):
+        assert figures.events_per_s == figures.runs[0] > 0
+        for latency in (figures.latency, figures.low_latency):
+            assert 0 < latency.p50_ms <= latency.p99_ms
+    answer = result.as_json()
+    assert answer["latency_ms"] == result.covey.latency.as_json()
+    assert set(answer["bare"]) == set(result.covey.as_json())
+    assert sum("does not count" in words for words in said) == 2

@@ -1,0 +1,24 @@
+"""`covey bench drift` on a small scale."""
+
+from __future__ import annotations
+
+import pytest
+from commands import run
+
+from covey.sim.experiments.bench.drift import DRIFTS, Plan, measure
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
+    said: list[float] = []
+    plan = Plan(drift, subscriptions=2_000, steps=2, events=3_000, repetitions=1)
+    result = measure(plan, lambda words, done: said.append(done))
+    assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 3}
+    assert said == sorted(said)
+    told = result.as_json()
+    assert told["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
+
+
+def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("bench", "drift", "--drifts", "skew, continental") == 1
+    assert capsys.readouterr().err == "covey: drift 'continental': expected one of attributes, skew\n"

@@ -1,0 +1,188 @@
+"""`covey bench match`: every engine measured, answers compared, mistakes told. Never a number of seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from commands import run
+
+from covey.matcher import CoveyError, EventBatch
+from covey.matcher.engine import engine_names
+from covey.matcher.engines.reference.naive import NaiveEngine
+from covey.sim.experiments.bench import match as bench
+from covey.sim.experiments.bench.match import DisagreementError, Plan, make_engine, measure
+from covey.sim.workload import WORKLOADS, Fabret
+from covey.sim.workload.options import find_workload
+
+QUICK = Plan(engines=("scan",), events=60, batch=20, repetitions=2, repetition_s=0.005, sample=30)
+KEYS = [
+    "workload",
+    "subscriptions",
+    "engine",
+    "events_per_s",
+    "matches_per_event",
+    "load_s",
+    "bytes_per_subscription",
+    "update_us",
+    "update_many_us",
+]
+
+
+def quietly(words: str, done: float) -> None:
+    assert words
+    assert 0.0 <= done <= 1.0
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_all_engines_agree_over_every_workload(name: str) -> None:
+    plan = Plan(engine_names(), events=60, batch=20, repetitions=1, repetition_s=0.005, sample=30)
+    results = measure(WORKLOADS[name], 300, plan, quietly)
+    assert [result.engine for result in results] == list(engine_names())
+    for result in results:
+        found = result.as_json()
+        assert list(found) == KEYS
+        assert found["events_per_s"] > 0
+        assert found["bytes_per_subscription"] > 0
+
+
+class Forgetful(NaiveEngine):
+    """Answers wrongly, as it is told to."""
+
+    lost = 1
+
+    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        offsets, ids = super().match(batch)
+        return np.maximum(offsets - self.lost * (np.arange(len(offsets)) == len(offsets) - 1), 0), ids
+
+
+def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = make_engine
+
+    def sometimes(text: str, *others: object) -> object:
+        if text == "forgetful":
+            return Forgetful(WORKLOADS["AT"].event_type)
+        return genuine(text, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench, "make_engine", sometimes)
+    plan = Plan(("scan", "forgetful"), events=30, repetitions=1, repetition_s=0.005, sample=30)
+    with pytest.raises(
+        DisagreementError, match="of AT at 2,000: forgetful gives other subscriptions than scan"
+    ):
+        measure(WORKLOADS["AT"], 2000, plan, quietly)
+
+
+class Recording(NaiveEngine):
+    """Notes how many subscriptions it was given between two matches, and how many events at once."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.given: list[int] = [0]
+        self.matched: list[int] = []
+
+    def add_many(self, ids: npt.ArrayLike, *others: Any) -> None:
+        self.given[-1] += np.size(ids)
+        super().add_many(ids, *others)
+
+    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        self.given.append(0)
+        self.matched.append(len(batch))
+        return super().match(batch)
+
+
+def test_subscriptions_and_events_come_in_the_batches_of_the_generator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = find_workload("fabret", {"fabret": Fabret()}, ["subscription_batch=40", "event_batch=7"])
+    engine = Recording(workload.event_type)
+    monkeypatch.setattr(bench, "make_engine", lambda *arguments: engine)
+    plan = replace(QUICK, events=20, repetition_s=0.5, sample=0, updates=False)
+    assert measure(workload, 100, plan, quietly)[0].complete
+    assert (engine.given[:4], sum(engine.given[4:])) == ([40, 40, 20, 0], 0)
+    assert (engine.matched[:3], engine.matched[-3:]) == ([1, 1, 1], [7, 7, 6])
+
+
+def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_CHUNK", 100)
+    plan = Plan(("scan",), events=10, repetitions=1, repetition_s=0.005, load_limit_s=0.0)
+    result = measure(WORKLOADS["HTM"], 1000, plan, quietly)[0]
+    assert (result.loaded, result.complete) == (100, False)
+    found: Mapping[str, object] = result.as_json()
+    assert list(found) == KEYS
+    assert set(list(found.values())[3:]) == {None}
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("siena", "engine 'siena': expected one of"),
+        ("scan:depth=3", "engine 'scan:depth=3': .*unexpected keyword"),
+        ("scan:depth", "engine 'scan:depth': option 'depth', expected option=value"),
+        ("search_tree:factoring=9", "engine 'search_tree:factoring=9': factoring 9: expected 0 to 4"),
+    ],
+)
+def test_engines_that_there_are_not(engine: str, told: str) -> None:
+    with pytest.raises(CoveyError, match=told):
+        make_engine(engine, WORKLOADS["AT"], 1)
+
+
+def bench_match(*words: str) -> int | str | None:
+    return run("bench", "match", *words)
+
+
+QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
+
+
+def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--workload", "AT,HTM", "--subscriptions", "200,300", "--engines", "scan,counting", "--json")
+    assert bench_match(*words, *QUICKLY) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(r["workload"], r["subscriptions"], r["engine"]) for r in found] == [
+        (w, n, e) for w in ("AT", "HTM") for n in (200, 300) for e in ("scan", "counting")
+    ]
+    assert all(list(result) == KEYS for result in found)
+
+
+def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    engines = "search_tree:factoring=0,delayed_branching=false;scan"
+    words = ("--workload", "fabret", "--subscriptions", "200", "--engines", engines, "--set", "predicates=3")
+    assert bench_match(*words, *QUICKLY) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("fabret, 200 subscriptions")
+    assert lines[1].split()[:4] == ["engine", "events/s", "min", "max"]
+    assert [line.split()[0] for line in lines[2:]] == engines.split(";")
+
+
+def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    drawing = tmp_path / "curves.svg"
+    words = ("--workload", "AT,HTM", "--subscriptions", "100,200", "--engines", "scan,rete")
+    assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Events per second (median), 100 subscriptions:"
+    assert lines[2] == "| engine | AT | HTM |"
+    assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
+    assert "HTM, 200 subscriptions:" in lines
+    assert drawing.read_text().lstrip().startswith("<?xml")
+    assert bench_match(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--workload", "W9"), "covey: workload 'W9': expected one of W0, W2"),
+        (("--subscriptions", "many"), "covey: subscriptions 'many': expected numbers from 1 up"),
+        (("--engines", "siena"), "covey: engine 'siena': expected one of"),
+        (("--workload", "AT", "--set", "domain=1..2"), "covey: workload AT: it has no parameters"),
+    ],
+)
+def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_match(*words) != 0
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert len(errors) == 1
+    assert errors[0].startswith(told)

@@ -1,0 +1,68 @@
+"""`covey bench routing`: what it measures is what the broker did, and both posets send the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from commands import run
+
+from covey.sim.experiments.bench.routing import GrpcPlan, Plan, measure, measure_grpc
+from covey.sim.workload import WORKLOADS
+
+
+@pytest.mark.parametrize("name", ["AT", "HTM"])
+def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name: str) -> None:
+    plan = Plan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
+    found = {(result.poset, result.filters): result for result in measure(WORKLOADS[name], plan)}
+    assert len(found) == 6
+    forest = found["forest", 60]
+    assert 0 < (forest.slots or 0) <= 60
+    assert min(forest.sub_us or 0, forest.upd_us or 0, forest.usub_us or 0) > 0
+    for poset in ("naive", "diagram"):
+        assert found[poset, 60].slots == forest.slots
+        assert found[poset, 120].upd_us is None
+    assert (found["forest", 120].slots or 0) >= (forest.slots or 0)
+    assert all(result.excess in (0.0, None) for result in found.values())
+
+
+def test_merging_asks_for_more_in_fewer_slots() -> None:
+    plan = Plan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
+    off, perfect, budget = measure(WORKLOADS["AT"], plan)
+    assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
+    assert (off.excess, perfect.excess) == (0.0, 0.0)
+    assert (budget.slots or 0) <= 4
+    assert 0 < (budget.excess or 0) < 1
+
+
+def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
+    result = asyncio.run(measure_grpc(GrpcPlan(updates=40, concurrent=8, repetitions=2)))
+    assert len(result.runs) == 2
+    assert result.updates_per_s > 0
+    assert result.upd_ms > 0
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--workload", "HTM", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
+    assert run("bench", "routing", *words, "--json") == 0
+    cases = json.loads(capsys.readouterr().out)["routing"]
+    assert [case["filters"] for case in cases] == [50, 50, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--filters", "many"), "filters 'many': expected numbers from 1 up"),
+        (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
+        (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
+        (("--grpc", "--concurrent", "20001"), "concurrent is 20001: expected 1 to 20000, the updates of a"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("bench", "routing", *words) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"covey: {complaint}")
+    assert err.count("\n") == 1

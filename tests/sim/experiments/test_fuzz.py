@@ -1,0 +1,169 @@
+"""The fuzzer: its checkers see seeded defects, one seed gives one history, a failure says how to replay."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import run
+from histories import play_all
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.sim.checkers import Findings, Judge
+from covey.sim.experiments.fuzz import FuzzError, Options, play
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.clock import NS_PER_MS
+from covey.sim.simulator.defects import SwapOrder
+from covey.sim.topology import make_topology
+
+SEEN = {
+    "drop-update": {"routing", "coverage"},
+    "keep-slot": {"routing"},
+    "echo-event": {"echo"},
+    "early-acknowledge": {"coverage"},
+    "claim-newest": {"strictness"},
+    "no-replay": {"coverage"},
+    "repeat-event": {"repetition"},
+}
+"""What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
+
+
+@pytest.mark.parametrize("defect", SEEN)
+def test_every_seeded_defect_is_seen(defect: str) -> None:
+    outcomes = [
+        play(seed, Options(steps=120, defect=defect, gapless=defect == "no-replay")) for seed in range(15)
+    ]
+    assert not [outcome.error for outcome in outcomes if outcome.error]
+    found = {outcome.findings[0].what for outcome in outcomes if outcome.failed}
+    assert found
+    assert found <= SEEN[defect]
+    assert all(outcome.fired for outcome in outcomes if outcome.failed)
+
+
+@pytest.mark.parametrize("defect", [None, SwapOrder()], ids=["make-before-break", "break-before-make"])
+def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not(
+    defect: SwapOrder | None,
+) -> None:
+    """An event every millisecond, while each message travels alone and SUB and USUB arrive at times apart."""
+    findings = Findings()
+    simulation = Simulation(
+        1,
+        routing="static",
+        engine="naive",
+        defect=defect,
+        link={"max_frame_bytes": 1, "frames_in_flight": 1000},
+        wire=WireOptions(jitter_ns=30 * NS_PER_MS),
+    )
+    judge = Judge(findings, lambda: simulation.clock.now_ns)
+    simulation.watchers.append(judge)
+    simulation.build(make_topology("line", 3))
+    tick = EventType("Tick", {"x": "int64"})
+    publisher = simulation.come("client/p", "broker/b1")
+    subscriber = simulation.come("client/s", "broker/b3")
+    publisher.advertise(tick)
+    subscription = subscriber.subscribe(parse("x < $limit", tick), {"limit": 5})
+    simulation.run()
+    for moment in range(400):
+        if moment % 50 == 0:
+            subscriber.update(subscription, {"limit": 6 + moment // 50})
+        publisher.publish(EventBatch.from_pylist(tick, [{"x": 1}]))
+        simulation.run(simulation.clock.now_ns + NS_PER_MS)
+    simulation.run()
+    judge.quiet()
+    assert judge.owed_events == 400
+    if defect is None:
+        assert not findings
+    else:
+        assert defect.fired
+        assert set(findings.counts) == {"coverage"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(operators=True),
+        Options(engine="cluster"),
+        Options(gapless=True, crashes=False),
+        Options(damping=2.0),
+        Options(motion=True),
+        Options(motion=True, engine="cluster", steps=250),
+        Options(motion=True, gapless=True, damping=2.0, operators=True),
+        Options(content=True),
+        Options(content=True, gapless=True, engine="cluster", steps=250),
+        Options(damping=1.0, gapless=True, engine="cluster", steps=250),
+        Options(gapless=True, engine="cluster", steps=250),
+        Options(gapless=True, routing="static"),
+        Options(routing="static", resubscribe="old_first"),
+        Options(routing="static", operators=True),
+        Options(steps=250),
+        Options(merging="perfect"),
+        Options(merging="perfect", operators=True),
+        Options(merging="budget"),
+        Options(merging="budget", merging_budget=1, steps=250),
+    ],
+    ids=[
+        "operators",
+        "cluster",
+        "gapless",
+        "damping",
+        "motion",
+        "motion-long",
+        "motion-gapless-damping",
+        "content",
+        "content-gapless",
+        "damping-gapless",
+        "gapless-long",
+        "gapless-static",
+        "old-first",
+        "static-operators",
+        "long",
+        "perfect",
+        "perfect-operators",
+        "budget",
+        "budget-of-one",
+    ],
+)
+def test_other_histories(options: Options) -> None:
+    play_all(range(60 if options.steps == 60 else 15), options)
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert [play(seed, Options(steps=150)) for seed in range(5)] == [
+        play(seed, Options(steps=150)) for seed in range(5)
+    ]
+
+
+def test_an_unknown_option_is_named() -> None:
+    with pytest.raises(FuzzError, match="defect is 'gremlin': expected one of drop-update"):
+        Options(defect="gremlin")
+    with pytest.raises(FuzzError, match="routing is 'guess'"):
+        Options(routing="guess")
+    with pytest.raises(FuzzError, match="engine is 'foo': expected one of"):
+        Options(engine="foo")
+    with pytest.raises(FuzzError, match="motion is on: expected routing parametric"):
+        Options(routing="static", motion=True)
+
+
+def test_the_command_that_replays_a_history_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (
+        Options(engine="search_tree", steps=2),
+        Options(routing="static", resubscribe="old_first", steps=2, crashes=False),
+        Options(merging="budget", merging_budget=2, steps=2, damping=1.5, defect="drop-update"),
+    ):
+        words = options.command(3).split()
+        assert run(*words[1:], "--json") in (0, 1), words
+        assert json.loads(capsys.readouterr().out)["histories"] == 1
+
+
+def test_the_command_prints_how_to_replay_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sim", "fuzz", "--seeds", 4, "--jobs", 2) == 0
+    assert "4 histories" in capsys.readouterr().out
+    assert (
+        run("sim", "fuzz", "--seeds", 3, "--jobs", 1, "--defect", "echo-event", "--steps", 120, "--json") == 1
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["defects"] > 0
+    replay = result["failed"][0]["replay"].split()
+    assert replay[0] == "covey"
+    assert run(*replay[1:]) == 1
+    assert result["failed"][0]["findings"][0] in capsys.readouterr().out

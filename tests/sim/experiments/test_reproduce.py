@@ -1,0 +1,167 @@
+"""`covey reproduce`: every paper at its smallest, reports with rows behind their verdicts, mistakes told.
+
+Never a number of seconds, and never that a claim about speed holds: at this size none would mean anything.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+import pytest
+from commands import run
+
+from covey.matcher import CoveyError
+from covey.sim.experiments.papers import PAPERS, Curves, Finding, Plan, Report, reproduce
+from covey.sim.experiments.papers.aguilera import nodes, visited
+from covey.sim.experiments.papers.bittner import crossing, theory
+from covey.sim.experiments.papers.measuring import find_engines, growth
+from covey.sim.experiments.papers.page import page, plot
+from covey.sim.workload import Boolean, Shape
+from covey.sim.workload.boolean import branching, pairs
+
+PNG = b"\x89PNG"
+
+
+def quietly(words: str, done: float) -> None:
+    assert words
+    assert 0.0 <= done <= 1.0 + 1e-9
+
+
+@pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret"])
+def report(request: pytest.FixtureRequest) -> Report:
+    return reproduce(request.param, Plan("tiny"), quietly)
+
+
+def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: Report) -> None:
+    assert report.findings
+    assert len({finding.figure for finding in report.findings}) == len(report.findings)
+    for finding in report.findings:
+        assert finding.claim.endswith(".")
+        assert finding.verdict.endswith(".")
+        assert len({tuple(row) for row in finding.rows}) <= 1
+        if finding.holds is not None:
+            assert len(finding.rows) >= 2
+            assert finding.plot is not None
+            assert all(len(points) >= 2 for points in finding.plot.series.values())
+        else:
+            assert "lacks" in finding.verdict
+
+
+def test_a_report_is_json_and_pictures(report: Report) -> None:
+    read = json.loads(json.dumps(report.as_json()))
+    assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
+    assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
+    pictures = [plot(finding) for finding in report.findings]
+    assert any(pictures)
+    assert all(picture is None or picture.startswith(PNG) for picture in pictures)
+    assert all(escape(finding.claim.split("`")[0]) in page(report).html() for finding in report.findings)
+
+
+def test_the_command_prints_json_and_writes_a_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
+    finding = Finding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
+    made = Report("fabret", "Fabret et al.", "quick", [finding], ["a note"])
+    plans: list[Plan] = []
+
+    def stand_in(paper: str, plan: Plan, say: object) -> Report:
+        plans.append(plan)
+        return made
+
+    monkeypatch.setattr("covey.sim.experiments.papers.reproduce", stand_in)
+    assert run("reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")) == 0
+    assert plans == [Plan("quick", 7)]
+    assert json.loads(capsys.readouterr().out) == made.as_json()
+    assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
+    assert "It grew." in (tmp_path / "new" / "report.html").read_text()
+    assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
+    assert run("reproduce", "fabret") == 0
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
+    assert plans[1] == Plan("full", 0)
+
+
+def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("reproduce", "knuth") == 1
+    complaint = capsys.readouterr().err.strip().splitlines()
+    assert complaint[-1] == f"covey: paper 'knuth': expected one of {', '.join(PAPERS)}"
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    from covey.cli.reproduce import write
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoveyError, match=r"--out .*file: "):
+        write(Report("fabret", "", "quick", []), tmp_path / "file")
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr("covey.sim.experiments.papers.reproduce", lambda paper, *_: started.append(paper))
+    (tmp_path / "file").write_text("")
+    assert run("reproduce", "fabret", "--quick", "--out", str(tmp_path / "file")) == 1
+    assert f"covey: --out {tmp_path / 'file'}: " in capsys.readouterr().err
+    assert not started
+
+
+def test_engines_that_are_missing_are_left_out() -> None:
+    wanted = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
+    assert find_engines(wanted, Boolean()) == {"a": "scan", "c": "counting"}
+
+
+def test_growth_is_the_exponent_of_a_power() -> None:
+    assert growth([(x, 3 * x**0.5) for x in (1, 10, 50, 1000)]) == pytest.approx(0.5)
+
+
+def test_shapes_fall_into_the_conjunctions_they_say() -> None:
+    """Numbers of Boolean filters against the normal form that the matcher makes of them."""
+    shapes = Shape(5), branching(12, 4, 0.3), branching(12, 4, 0.7), pairs(10, 3), Shape(0, ((2, 1), (1, 1)))
+    for shape in shapes:
+        (group,) = Boolean(shape=shape).subscriptions(3)
+        boxes = group.filter.boxes()
+        assert boxes is not None
+        assert len(boxes) == shape.conjunctions
+        assert sum(len(box) for box in boxes) == pytest.approx(shape.shared * shape.predicates)
+
+
+def test_bittners_turning_points() -> None:
+    """Section 5.1: the canonical engines take more than the tree from the S_s of inequality 12 on."""
+    for p in (10, 30, 50):
+        for s in (1, 2, 3, 4, 5, 8):
+            shape = branching(p, s, 0.7)
+            relative = shape.shared / shape.conjunctions
+            turning = (p * (2 * shape.operators / p + 9) + 6) / (2 + 8 * relative * p)
+            expected = theory(shape)
+            assert (expected["counting"] > expected["noncanonical"]) == (shape.conjunctions > turning)
+
+
+def test_crossings_lie_between_points() -> None:
+    level = [(1.0, 10.0), (2.0, 10.0), (4.0, 10.0)]
+    assert crossing([(1.0, 5.0), (2.0, 8.0), (4.0, 16.0)], level) == pytest.approx(2.5)
+    assert crossing([(1.0, 11.0), (2.0, 12.0), (4.0, 13.0)], level) == 1.0
+    assert crossing([(1.0, 5.0), (2.0, 6.0), (4.0, 7.0)], level) is None
+
+
+def test_the_model_of_the_search_tree_counts_its_nodes() -> None:
+    """Against trees of random subscriptions, built and walked here."""
+    attributes, tests, values, count = 5, 2, 3, 20
+    rng = Random(5)
+    held, reached = [], []
+    for _ in range(300):
+        rows = []
+        for _ in range(count):
+            tested = set(rng.sample(range(attributes), tests))
+            rows.append([rng.randrange(values) if a in tested else None for a in range(attributes)])
+        tree = {tuple(row[:depth]) for row in rows for depth in range(1, attributes + 1)}
+        event = [rng.randrange(values) for _ in range(attributes)]
+        held.append(len(tree))
+        reached.append(sum(all(x in (None, y) for x, y in zip(node, event, strict=False)) for node in tree))
+    assert mean(held) == pytest.approx(nodes(count, attributes, tests, values), rel=0.02)
+    assert mean(reached) == pytest.approx(visited(count, attributes, tests, values), rel=0.05)

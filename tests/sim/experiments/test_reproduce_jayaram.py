@@ -1,0 +1,85 @@
+"""The reproduction of Jayaram et al. at its smallest: every figure has rows behind it, and factors are right.
+
+Never that a factor is reached: at this size that would mean nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from covey.sim.experiments.papers import Plan
+from covey.sim.experiments.papers.jayaram import judged
+from covey.sim.experiments.papers.jayaram_findings import best, figures, table_1, work
+from covey.sim.experiments.papers.jayaram_runs import compare, experiments, play_experiments
+from covey.sim.experiments.papers.points import Played
+from covey.sim.scenario.systems import SYSTEMS
+
+
+def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
+    (planned,) = experiments(Plan("tiny"))[3:]
+    said: list[float] = []
+    (result,) = play_experiments([planned], tmp_path, lambda words, done: said.append(done))
+    assert said == sorted(said)
+    assert {each.violations for each in result.played.values()} == {0}
+    assert all(summary["complete"] for summary in result.summaries.values())
+    for (system, _), summary in result.summaries.items():
+        assert summary["scenario"]["engine"] == SYSTEMS[system].engine
+        assert summary["delivered"] > 0
+    static, moving = (result.played[f"rete-{how}", 20.0] for how in ("subscribe-first", "parametric"))
+    assert "Update" not in {w.sort for w in static.work}
+    assert "Unsubscribe" in {w.sort for w in static.work}
+    assert "Update" in {w.sort for w in moving.work}
+    found = [table_1([result]), *figures(result), work(result), best([result])]
+    assert [finding.figure for finding in found] == ["Table 1", "Fig. 9", "FIG9, costs", "Covey"]
+    for finding in found:
+        assert finding.rows
+        assert len({tuple(row) for row in finding.rows}) == 1
+        assert finding.verdict.endswith(".")
+
+
+def test_what_the_checkers_found_is_told_with_its_number() -> None:
+    good, bad = Played("a", (), 0, ()), Played("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",))
+    assert judged([good, good]) == "The checkers judged 2 runs and found no violation."
+    assert judged([good, bad]) == (
+        "The checkers judged 2 runs and found violations, 1,203 in all, such as: "
+        "drop at 1.0 s: b1 dropped 2 events."
+    )
+
+
+def test_every_figure_of_the_paper_is_planned_at_every_size() -> None:
+    for size in ("tiny", "quick", "full"):
+        planned = experiments(Plan(size))
+        names = [name for e in planned for names in e.figures.values() for name in names]
+        assert sorted(names) == sorted(["9", *(f"8{letter}" for letter in "abcdefghijkl")])
+        assert all(set(e.systems) <= set(SYSTEMS) for e in planned)
+        assert all(f"{s}-{how}" in e.systems for e in planned for s in e.claims for how in ("parametric",))
+
+
+def test_a_factor_is_the_largest_over_the_rates_with_enough_events() -> None:
+    (planned,) = experiments(Plan("tiny"))[:1]
+    slow, fast = planned.rates
+
+    def summary(rate: float, delay: float, answered: int, spurious: int) -> dict[str, Any]:
+        return {
+            "throughput_events_per_s": rate,
+            "delivered": 100,
+            "delay_ms": {"mean": delay, "count": answered},
+            "spurious_per_s": float(spurious),
+            "spurious": spurious,
+        }
+
+    summaries = {
+        (f"{system}-{how}", rate): summary(*numbers)
+        for system in ("siena", "rete")
+        for how, rate, numbers in (
+            ("subscribe-first", slow, (100.0, 50.0, 9, 9)),
+            ("parametric", slow, (110.0, 25.0, 9, 3)),
+            ("subscribe-first", fast, (40.0, 900.0, 2, 40)),
+            ("parametric", fast, (120.0, 30.0, 9, 10)),
+        )
+    }
+    found = {(r.system, r.metric): (r.found, r.rate) for r in compare(planned, summaries)}
+    assert found["siena", "throughput"] == (3.0, planned.per * fast)
+    assert found["siena", "delay"] == (2.0, planned.per * slow), "two answers are too few"
+    assert found["rete", "spurious"] == (4.0, planned.per * fast), "three spurious events are too few"

@@ -1,0 +1,140 @@
+"""What a sweep file runs, and what is wrong with one; running it is in `test_metrics.py`, where Spark is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.sweep import Outcome, load_sweep
+from covey.sim.experiments.sweep.tasks import _reason
+from covey.sim.scenario.scenario import Scenario
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sweep.yaml"
+
+
+def sweep_of(folder: Path, text: str) -> dict[str, Scenario]:
+    file = folder / "sweep.yaml"
+    file.write_text(text)
+    return load_sweep(file).runs
+
+
+def test_the_grid_is_every_combination_in_order(tmp_path: Path) -> None:
+    runs = sweep_of(
+        tmp_path,
+        "scenario: {brokers: 3, seed: 5}\n"
+        "vary:\n"
+        "  update_rate: [1, 2.5]\n"
+        "  routing: [static, parametric]\n"
+        "seeds: 2\n",
+    )
+    assert list(runs)[:3] == [
+        "update-rate-1_static_seed-5",
+        "update-rate-1_static_seed-6",
+        "update-rate-1_parametric_seed-5",
+    ]
+    assert len(runs) == 8
+    assert runs["update-rate-2.5_parametric_seed-6"] == Scenario(
+        brokers=3, seed=6, update_rate=2.5, routing="parametric"
+    )
+
+
+def test_fields_may_vary_together_under_a_name(tmp_path: Path) -> None:
+    runs = sweep_of(
+        tmp_path,
+        "vary:\n  system:\n"
+        "    old: {routing: static, resubscribe: old_first}\n    new: {routing: parametric}\n",
+    )
+    assert runs == {
+        "old_seed-0": Scenario(routing="static", resubscribe="old_first"),
+        "new_seed-0": Scenario(),
+    }
+
+
+def test_a_scenario_file_is_found_beside_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("brokers: 7\n")
+    assert sweep_of(tmp_path, "scenario: mine.yaml\nvary: {seed: [3, 4]}\n") == {
+        "seed-3": Scenario(brokers=7, seed=3),
+        "seed-4": Scenario(brokers=7, seed=4),
+    }
+
+
+def test_the_page_shows_a_sweep(tmp_path: Path) -> None:
+    page = (EXAMPLE.parent.parent / "docs" / "metrics.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(sweep_of(tmp_path, shown)) == 12
+
+
+def test_the_example_is_a_sweep() -> None:
+    runs = load_sweep(EXAMPLE).runs
+    assert len(runs) == 12
+    assert {scenario.routing for scenario in runs.values()} == {"static", "parametric"}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("vary: {speed: [1]}", "vary: speed is unknown; expected one of name, seed"),
+        ("vary: {brokers: [0]}", "brokers is 0: expected at least 1"),
+        ("vary: {brokers: []}", r"vary.brokers is \[\]: expected a list of values"),
+        ("vary: {brokers: [2, 2]}", "expected each value once"),
+        ("vary: {system: {a: 3}}", "vary.system.a is 3: expected a mapping"),
+        ("vary: {system: {a: {speed: 3}}}", "vary.system.a: speed is unknown"),
+        ("vary: {seed: [1]}\nseeds: 2", "seeds is 2, and seed varies"),
+        ("vary: [1]", r"vary is \[1\]: expected a mapping"),
+        ("seeds: 0", "seeds is 0: expected how many seeds"),
+        ("seeds: 200000", "vary makes 200,000 runs: expected at most 100,000"),
+        ("scenario: absent.yaml", "absent.yaml: cannot be read"),
+        ("scenario: {speed: 1}", "scenario: speed is unknown"),
+        ("scenario: 3", "scenario is 3: expected a mapping"),
+        ("runs: 3", "runs is unknown; expected one of scenario, vary, seeds"),
+        ("- 1", "expected a mapping with scenario"),
+        ("a: [", "no YAML"),
+        ("vary:\n  loss: [0]\n  loss: [0.1]", "no YAML at line 3, column 3: loss is there twice"),
+    ],
+)
+def test_a_wrong_sweep_file_is_refused_before_anything_runs(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CoveyError, match=complaint):
+        sweep_of(tmp_path, text)
+    with pytest.raises(CoveyError, match="cannot be read"):
+        load_sweep(tmp_path / "absent" / "sweep.yaml")
+
+
+def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = [Outcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
+    monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: failed)
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
+    said = capsys.readouterr()
+    assert said.out == "[]\n"
+    assert said.err == "covey: run seed-0 failed: has no places\n"
+
+
+def test_a_sweep_of_which_a_trace_cannot_be_read_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = [Outcome("seed-0", str(tmp_path / "seed-0"), {})]
+    monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: done)
+    monkeypatch.setattr("covey.cli.metrics.show", lambda *arguments, **options: True)
+    assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
+
+
+def test_why_a_sweep_broke_off_is_one_sentence() -> None:
+    raised = (
+        "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "worker.py", line 1, in loads\n'
+        "{}\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.Runner"
+    )
+    said = _reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
+    assert said == (
+        "ModuleNotFoundError: No module named 'covey': install Covey on the cluster, and name its "
+        "interpreter there in PYSPARK_PYTHON"
+    )
+    assert _reason(raised.format("ValueError: 3 is odd")) == "ValueError: 3 is odd"
+    assert _reason("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"

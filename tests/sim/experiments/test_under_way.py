@@ -1,0 +1,30 @@
+"""Work that benchmarks begin and wait for together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from covey.sim.experiments.bench.under_way import UnderWay
+
+
+def test_what_failed_long_before_the_end_is_raised_there_and_the_rest_is_done() -> None:
+    done: list[float] = []
+
+    async def last(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if not seconds:
+            raise RuntimeError("early")
+        done.append(seconds)
+
+    async def run() -> None:
+        under_way = UnderWay()
+        for seconds in (0.0, 0.01, 0.05):
+            under_way.begin(last(seconds))
+        await asyncio.sleep(0.03)
+        await under_way.end()
+
+    with pytest.raises(RuntimeError, match="early"):
+        asyncio.run(run())
+    assert done == [0.01, 0.05]

@@ -1,0 +1,371 @@
+"""Metrics: Spark agrees exactly with a computation that shares nothing with it; traces that are empty, broken
+off, or whose clock was put back; the command. One Spark session serves all of this file.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cross_check
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+
+from covey.matcher import EventType
+from covey.sim.experiments.driver import Run
+from covey.sim.experiments.sweep import load_sweep, run_sweep
+from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
+from covey.sim.metrics.session import _failure
+from covey.sim.scenario.load import HighwayLoad
+from covey.sim.scenario.scenario import Scenario
+from covey.sim.trace.trace import SCHEMA, parts_of
+
+SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
+SCENARIOS = {
+    "at": SMALL.having(update_rate=4.0, batch=2),
+    "static": SMALL.having(update_rate=20.0, routing="static", resubscribe="old_first", event_rate=80.0),
+    "faults": SMALL.having(crashes=1, parts=2, loss=0.02, jitter_ms=5.0, seed=3),
+    "htm": SMALL.having(load="highway", publishers=16, update_rate=6.0),
+    "nobody": SMALL.having(subscribers=0, update_rate=0.0),
+}
+TYPES = {f"Trade{i:03d}": EventType(f"Trade{i:03d}", {"price": "int64", "volume": "int64"}) for i in range(4)}
+TYPES["Traffic"] = HighwayLoad.TRAFFIC
+MS = 1_000_000
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """A trace by hand: a row is what it says, in the order given."""
+    full = [dict.fromkeys(SCHEMA.names) | {"row": number} | row for number, row in enumerate(rows)]
+    columns = {name: [row[name] for row in full] for name in SCHEMA.names}
+    arrays = [
+        pa.array(columns[field.name], pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(field.type)
+        else pa.array(columns[field.name], field.type)
+        for field in SCHEMA
+    ]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), path)
+
+
+def row(kind: str, ms: int, **others: Any) -> dict[str, Any]:
+    return {"kind": kind, "time_ns": ms * MS, **others}
+
+
+EVENT = {"publisher": "p", "sequence": 1}
+MINE = {"node": "client/s", "subscription": 1}
+BROKEN_OFF = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    row("worked", 0, node="broker/b", count=5),
+    row("published", 100, node="client/p", **EVENT),
+    row("owed", 100, **MINE, **EVENT),
+    row("carried", 400, node="broker/b", peer="client/p", count=1),
+]
+CLOCK_STEPS = [
+    row("begun", 0, text="{}"),
+    row("phase", 1_000, name="running"),
+    row("updated", 1_100, **MINE, count=1),
+    row("published", 1_200, node="client/p", **EVENT),
+    row("delivered", 300, **MINE, **EVENT),
+    row("answered", 400, **MINE, **EVENT, count=1),
+    row("updated", 1_500, **MINE, count=2),
+    row("published", 1_600, node="client/p", publisher="p", sequence=2),
+    row("delivered", 1_450, **MINE, publisher="p", sequence=2),
+    row("delivered", 1_640, **MINE, publisher="p", sequence=2),
+    row("answered", 1_640, **MINE, count=2),
+    row("phase", 2_000, name="resting"),
+    row("ended", 2_000),
+]
+MISSED = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    *(row("owed", 1, **MINE, publisher="p", sequence=sequence) for sequence in range(5)),
+    *(row("excused", 2, **MINE, publisher="p", sequence=sequence) for sequence in (0, 1)),
+    row("published", 2, node="client/p", publisher="p", sequence=2),
+    row("delivered", 3, **MINE, publisher="p", sequence=2),
+    row("delivered", 3, node="client/s", subscription=2, publisher="p", sequence=3),
+    row("phase", 10, name="resting"),
+    row("ended", 10),
+]
+
+LATE = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    row("spurious", 500, **MINE, count=3),
+    row("phase", 2_000, name="resting"),
+    row("spurious", 2_100, **MINE, count=5),
+    row("ended", 2_200),
+]
+CONTROL = [
+    row("begun", 0, text="{}"),
+    row("phase", 0, name="running"),
+    *(row("control", 1, node="broker/b", peer="broker/a", name="Update") for _ in range(2)),
+    row("control", 2, node="broker/a", peer="broker/b", name="Acknowledge"),
+    *(row("control", 3, node="client/s", peer="broker/a", name="Acknowledge") for _ in range(7)),
+    row("ended", 10),
+]
+BY_HAND = {
+    "broken off": BROKEN_OFF,
+    "steps": CLOCK_STEPS,
+    "missed": MISSED,
+    "late": LATE,
+    "control": CONTROL,
+    "empty": [],
+}
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs of a + b")
+    for name, scenario in SCENARIOS.items():
+        Run(scenario).play(folder / f"{name}.parquet")
+    for name, rows in BY_HAND.items():
+        write(folder / f"{name}.parquet", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(traces: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    yield {each["run"]: each for each in summarise([traces])}
+    spark_session().stop()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_spark_and_pandas_agree_exactly(name: str, found: dict[str, Any], traces: Path) -> None:
+    assert found[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
+    if name != "nobody":
+        assert found[name]["delay_ms"]["count"] > 2
+        assert found[name]["owed"] > 20
+        assert found[name]["changes"] > 20
+    assert found[name]["latency_ms"]["count"] == found[name]["delivered"]
+
+
+def test_a_change_under_the_static_baseline_costs_more_messages(found: dict[str, Any]) -> None:
+    assert found["static"]["control_per_change"] > found["at"]["control_per_change"] > 0
+    assert set(found["static"]["control_by_sort"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
+    assert "Update" in found["at"]["control_by_sort"]
+
+
+def test_what_was_owed_and_neither_came_nor_was_excused_was_missed(found: dict[str, Any]) -> None:
+    run = found["missed"]
+    assert (run["owed"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
+
+
+def test_what_comes_after_the_time_that_is_measured_is_not_counted_per_second(found: dict[str, Any]) -> None:
+    run = found["late"]
+    assert (run["duration_s"], run["spurious"], run["spurious_per_s"]) == (2.0, 8, 1.5)
+
+
+def test_the_busiest_link_is_one_between_brokers(found: dict[str, Any]) -> None:
+    run = found["control"]
+    assert (run["control_messages"], run["control_between_brokers"]) == (10, 3)
+    assert run["control_busiest_link"] == 2
+    assert found["late"]["control_busiest_link"] == 0
+
+
+def test_a_run_that_broke_off_is_marked_and_nothing_of_it_counts_as_missed(found: dict[str, Any]) -> None:
+    run = found["broken off"]
+    assert (run["complete"], run["missed"], run["owed"]) == (False, None, 1)
+    assert run["duration_s"] == 0.4
+    assert run["brokers"] == {"b": {"events": 1, "control_messages": 0, "busy_share": None}}
+
+
+def test_an_empty_trace_has_counts_of_nought_and_no_rates(found: dict[str, Any]) -> None:
+    run = found["empty"]
+    assert (run["complete"], run["delivered"], run["duration_s"]) == (False, 0, None)
+    assert run["throughput_events_per_s"] is None
+    assert run["delay_ms"] == {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
+
+
+def test_where_the_clock_was_put_back_time_stands_still_until_it_has_caught_up(found: dict[str, Any]) -> None:
+    run = found["steps"]
+    assert run["clock_steps"] == 2
+    assert run["duration_s"] == 1.0
+    assert (run["delay_ms"]["p50"], run["delay_ms"]["max"]) == (100.0, 140.0)
+    assert (run["latency_ms"]["p50"], run["latency_ms"]["max"]) == (0.0, 0.0)
+    assert run["duplicate"] == 1
+
+
+def test_files_that_are_no_traces_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "good.parquet", MISSED)
+    whole = (tmp_path / "good.parquet").read_bytes()
+    (tmp_path / "killed.parquet").write_bytes(whole[: len(whole) // 2])
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
+    runs = find_runs([tmp_path])
+    assert list(runs.files) == ["good"]
+    assert "killed.parquet: it is no complete Parquet file: it was cut short" in runs.broken["killed"]
+    assert "other.parquet: it is no trace of this version: it has no column row" in runs.broken["other"]
+
+
+def test_runs_are_named_by_their_folders_and_names_are_told_apart(tmp_path: Path) -> None:
+    for folder in ("sweep/run=7", "sweep/run=8", "other/run=7"):
+        (tmp_path / folder).mkdir(parents=True)
+        write(tmp_path / folder / "trace.parquet", MISSED)
+    assert list(find_runs([tmp_path / "sweep"]).files) == ["7", "8"]
+    assert list(find_runs([tmp_path / "sweep", tmp_path / "other"]).files) == ["7", "8", "7~2"]
+    assert list(find_runs([tmp_path / "other" / "run=7" / "trace.parquet"]).files) == ["7"]
+
+
+def test_a_trace_that_lacks_a_part_is_named(tmp_path: Path) -> None:
+    Run(SMALL.having(duration_s=0.2)).play(tmp_path / "run.parquet")
+    parts = parts_of(tmp_path / "run.parquet")
+    assert [Path(file).name for file in find_runs([tmp_path]).files["run"]] == [part.name for part in parts]
+    (tmp_path / "none.parquet").mkdir()
+    parts[2].unlink()
+    write(tmp_path / "good.parquet", MISSED)
+    runs = find_runs([tmp_path])
+    assert list(runs.files) == ["good"]
+    assert runs.broken["none"].endswith("none.parquet: part-00000.parquet is missing")
+    assert runs.broken["run"].endswith("run.parquet: part-00002.parquet is missing")
+
+
+KILLED = """
+from covey.cli.main import main
+from covey.sim.trace.trace import trace
+trace.PART_ROWS = 3000
+main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run.parquet".split())
+"""
+
+
+def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
+    tmp_path: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "run.parquet"
+    process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 120
+        while len(parts_of(trace)) < 6 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    assert run("metrics", str(trace), "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    rows = pq.read_table(trace).to_pylist()
+    assert [row["row"] for row in rows] == list(range(len(rows)))
+    kinds = [row["kind"] for row in rows]
+    assert (told["complete"], told["missed"], told["scenario"]["brokers"]) == (False, None, 4)
+    assert (told["delivered"], told["changes"]) == (kinds.count("delivered"), kinds.count("updated"))
+    assert told["delivered"] > 10
+    assert told["duration_s"] > 1
+
+
+def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RunsError, match="no such file or folder: expected a trace"):
+        find_runs([tmp_path / "absent"])
+    with pytest.raises(RunsError, match="no traces in it"):
+        find_runs([tmp_path])
+    (tmp_path / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(RunsError, match="no complete Parquet file"):
+        find_runs([tmp_path])
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_setting(found: dict[str, Any]) -> None:
+    runs = []
+    for seed, routing, missed in ((1, "static", 3), (2, "static", 5), (1, "parametric", 0)):
+        scenario = found["at"]["scenario"] | {"seed": seed, "routing": routing}
+        runs.append(found["at"] | {"run": f"{routing}{seed}", "scenario": scenario, "missed": missed})
+    static, parametric = compare(runs)
+    assert (static.parameters, static.runs) == ({"routing": "static"}, 2)
+    assert (static.metrics["missed"], static.least["missed"], static.most["missed"]) == (4.0, 3.0, 5.0)
+    assert (parametric.parameters, parametric.metrics["missed"]) == ({"routing": "parametric"}, 0.0)
+    assert parametric.metrics["delay_ms_p50"] == found["at"]["delay_ms"]["p50"]
+
+
+def test_a_second_session_at_another_master_is_refused(found: dict[str, Any]) -> None:
+    with pytest.raises(SparkError, match="master is 'local', but this process has a Spark session"):
+        spark_session("local")
+
+
+def test_without_java_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
+) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(SparkError, match="Spark needs Java 17: install a Java runtime"):
+        spark_session()
+
+
+def test_every_number_is_explained(found: dict[str, Any]) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
+    assert [name for name in found["at"] if f"`{name}`" not in page] == []
+
+
+def test_why_spark_does_not_start_is_one_sentence() -> None:
+    said = 'Greetings\nException in thread "main" org.apache.spark.SparkException: Master must be local\n\tat'
+    assert _failure("x", "gateway", said) == "Spark does not start at master 'x': Master must be local"
+    assert _failure("x", "gone\nmore", "") == "Spark does not start at master 'x': gone"
+    assert "Java 17" in _failure("x", "", "java.lang.UnsupportedClassVersionError: SparkSubmit has been")
+
+
+def test_the_command_prints_tables_and_writes_reports(
+    traces: Path, found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html, table, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "plots"
+    killed = tmp_path / "killed.parquet"
+    killed.write_bytes(b"PAR1")
+    paths = [str(traces / f"{name}.parquet") for name in ("at", "static", "broken off")]
+    outputs = ["--html", str(html), "--csv", str(table), "--plots", str(plots)]
+    assert run("metrics", *paths, str(killed), *outputs) == 1
+    said = capsys.readouterr()
+    assert "left out" in said.err
+    assert said.err.count("\n") == 1
+    assert "broken off (broke off)" in said.out
+    assert "control per change" in said.out
+    rows = {row["run"]: row for row in csv.DictReader(table.open())}
+    assert rows["at"]["scenario.routing"] == "parametric"
+    assert float(rows["static"]["delay_ms_p50"]) == found["static"]["delay_ms"]["p50"]
+    assert rows["broken off"]["missed"] == ""
+    assert {path.name for path in plots.iterdir()} >= {"throughput_events_per_s.png", "delay_ms_p50.png"}
+    text = html.read_text()
+    for word in ("How it behaves", "Broke off before their end: broken off", "Left out: ", "data:image/png"):
+        assert word in text
+    assert run("metrics", paths[0], "--json") == 0
+    assert json.loads(capsys.readouterr().out) == [found["at"]]
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("metrics", str(tmp_path / "absent")) == 1
+    assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such file or folder")
+
+
+SWEEP = """
+scenario: {brokers: 4, publishers: 1, subscribers: 10, types: 2, duration_s: 0.5, event_rate: 40}
+vary:
+  kind: {good: {seed: 3}, impossible: {load: highway, topology: line}}
+"""
+
+
+def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
+    found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    file.write_text(SWEEP)
+    told: list[tuple[int, int]] = []
+    sweep = load_sweep(file)
+    good, impossible = run_sweep(sweep, out, tell=lambda done, of: told.append((done, of)))
+    assert (good.failed, good.kept, good.counts) == (False, False, {})
+    assert "has no places and roads" in impossible.error
+    assert (told[0], told[-1]) == ((0, 2), (2, 2))
+    Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
+    here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
+    assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]
+    file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
+    assert run("sweep", str(file), "--out", str(out)) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "1 of 2 runs were there already" in said.out
+    assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == set(load_sweep(file).runs)
+    assert "data:image/png" in (out / "report.html").read_text()
+    file.write_text(SWEEP.replace("0.5", "0.6"))
+    assert [outcome.kept for outcome in run_sweep(load_sweep(file), out)] == [False, False]

@@ -1,0 +1,381 @@
+"""Scenarios end to end: what a run reports, that the same seed gives the same, and what its trace says."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import run
+
+from covey.overlay.core.messages import Action, Message, Publish
+from covey.overlay.core.routing.broker import Broker
+from covey.sim.experiments.driver import Run
+from covey.sim.scenario.load import LoadError
+from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
+from covey.sim.simulator.costs import Calibrated, Measured, Model
+from covey.sim.simulator.defects import DropUpdate
+from covey.sim.topology import make_topology
+from covey.sim.trace.trace import SCHEMA, TraceError, parts_of
+
+SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        SMALL,
+        SMALL.having(routing="static"),
+        SMALL.having(routing="static", resubscribe="old_first"),
+        SMALL.having(engine="cluster", batch=4),
+        SMALL.having(crashes=2, parts=2, loss=0.02, jitter_ms=5.0),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, parts=3, routing="static"),
+        SMALL.having(load="market", engine="poset", batch=2),
+        SMALL.having(topology="preferential", brokers=30),
+        SMALL.having(brokers=4, subscribers=0, update_rate=0.0),
+    ],
+    ids=[
+        "at",
+        "static",
+        "old-first",
+        "cluster",
+        "faults",
+        "htm",
+        "htm-static",
+        "market",
+        "preferential",
+        "nobody",
+    ],
+)
+def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
+    report = Run(scenario).play()
+    assert report.findings == []
+    assert report.published > 50
+    assert report.links_checked > 0
+    assert report.cpu_s > 0
+    if scenario.subscribers:
+        assert report.delivered > 50
+        assert report.owed > 0 or scenario.crashes
+        assert report.updates > 50
+
+
+def test_vehicles_change_brokers() -> None:
+    run = Run(SMALL.having(load="highway", publishers=12, update_rate=20.0, duration_s=4.0))
+    run.play()
+    assert any(
+        client.broker != f"broker/{run.topology.brokers[number % 12]}"
+        for number, (client, _, _) in enumerate(run._subscribers)
+    )
+
+
+def test_a_defect_in_a_scenario_is_found() -> None:
+    run = Run(SMALL)
+    run.simulation._defect = DropUpdate()
+    report = run.play()
+    assert {"routing", "coverage"} & set(report.counts)
+
+
+def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
+    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, parts=1)
+    for name in ("a", "b"):
+        Run(scenario).play(tmp_path / name)
+    Run(scenario.having(seed=1)).play(tmp_path / "c")
+    a, b, c = ({part.name: part.read_bytes() for part in parts_of(tmp_path / name)} for name in "abc")
+    assert len(a) > 3
+    assert a == b != c
+
+
+def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.sim.trace.trace.PART_ROWS", 500)
+    trace = tmp_path / "trace.parquet"
+    seen: list[int] = []
+    report = Run(SMALL).play(trace, lambda phase, share: seen.append(len(parts_of(trace))))
+    parts = [pq.read_table(part) for part in parts_of(trace)]
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < seen[len(seen) // 2] < len(parts)
+    assert max(part.num_rows for part in parts) == 500
+    rows = [row for part in parts for row in part["row"].to_pylist()]
+    assert rows == list(range(report.trace_rows))
+
+
+def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    Run(SMALL).play(trace)
+    before = len(parts_of(trace))
+    (trace / ".part-00009.parquet").touch()  # what a killed run leaves behind
+    Run(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).play(trace)
+    assert 0 < len(parts_of(trace)) <= before
+    assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
+    for name in ("thesis.txt", "counterpart-1.txt", "part-list.parquet"):
+        (trace / name).touch()
+        with pytest.raises(TraceError, match=f"{name} in it is no part of a trace"):
+            Run(SMALL).play(trace)
+        (trace / name).unlink()
+    assert parts_of(trace)
+    results, table = tmp_path / "results.csv", tmp_path / "table.parquet"
+    results.write_text("a,b\n")
+    pq.write_table(pa.table({"a": [1]}), table)
+    for file in (results, table):
+        with pytest.raises(TraceError, match="a file that is no trace is there already"):
+            Run(SMALL).play(file)
+        assert file.is_file()
+    single = tmp_path / "single.parquet"
+    pq.write_table(pq.read_table(trace), single)
+    Run(SMALL).play(single)
+    assert parts_of(single)
+
+
+def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
+    run = Run(SMALL)
+    report = run.play(tmp_path / "trace.parquet")
+    table = pq.read_table(tmp_path / "trace.parquet")
+    assert table.schema.equals(SCHEMA)
+    rows = table.to_pylist()
+    assert len(rows) == report.trace_rows
+    assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
+    kinds = [row["kind"] for row in rows]
+    assert kinds.count("published") == report.published
+    assert kinds.count("delivered") == report.delivered
+    assert kinds.count("subscribed") == 60
+    assert 0 < kinds.count("updated") <= report.updates
+    published = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "published"}
+    got = [row for row in rows if row["kind"] == "delivered"]
+    assert {(row["publisher"], row["sequence"]) for row in got} <= published
+    assert 0 < kinds.count("answered") <= kinds.count("updated")
+    assert {row["name"] for row in rows if row["kind"] == "control"} >= {"Advertise", "Subscribe", "Update"}
+    assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
+
+
+def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    lossy = SMALL.having(routing="static", resubscribe="old_first", event_rate=80.0, jitter_ms=30.0)
+    run = Run(lossy)
+    run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
+    report = run.play(trace)
+    keys: dict[str, set[tuple[object, ...]]] = {"owed": set(), "excused": set(), "delivered": set()}
+    for row in pq.read_table(trace).to_pylist():
+        if row["kind"] in keys:
+            which = row["node"], row["subscription"], row["publisher"], row["sequence"]
+            keys[row["kind"]].add(which)
+    assert report.lost == len(keys["owed"] - keys["excused"] - keys["delivered"]) > 0
+    assert report.excused == 0
+    assert f"owed; {report.lost:,} of them were lost to changes; 11 of 11 links" in report.verdict
+    crashed = Run(SMALL.having(crashes=1)).play()
+    assert (crashed.lost, crashed.published > crashed.excused > 0) == (0, True)
+    assert f"{crashed.excused:,} events were published while nothing was owed; 11 of 11" in crashed.verdict
+    plain = Run(SMALL).play()
+    assert plain.verdict == f"no violation ({plain.owed:,} deliveries were owed; 11 of 11 links compared)"
+
+
+def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path: Path) -> None:
+    run = Run(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
+    load = run.load
+    from covey.matcher import EventBatch
+    from covey.sim.trace.trace import Trace
+
+    simulation = run.simulation
+    with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
+        simulation.watchers.append(trace)
+        simulation.build(run.topology)
+        broker, (event_type, *_) = load.publisher(0)
+        publisher = simulation.come("client/p", f"broker/{broker}")
+        subscriber = simulation.come("client/s", f"broker/{broker}")
+        publisher.advertise(event_type)
+        from covey.matcher import parse
+
+        subscription = subscriber.subscribe(parse("price < $limit", event_type), {"limit": 10})
+        simulation.run()
+        subscriber.update(subscription, {"limit": 20})
+        simulation.run()
+        publisher.publish(EventBatch.from_pylist(event_type, [{"price": 5}, {"price": 15}, {"price": 25}]))
+        simulation.run()
+    rows = pq.read_table(tmp_path / "t").to_pylist()
+    told = [row for row in rows if row["kind"] in ("delivered", "answered")]
+    assert [(row["kind"], row["sequence"]) for row in told] == [
+        ("delivered", 1),
+        ("delivered", 2),
+        ("answered", 2),
+    ]
+
+
+def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be written"):
+        Run(SMALL).play(tmp_path / "no" / "where")
+
+
+def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    report = Run(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).play(trace)
+    rows = pq.read_table(trace).to_pylist()
+    begun = {row["name"]: row for row in rows if row["kind"] == "phase"}
+    first, last = begun["running"], begun["resting"]
+    worked: dict[str, list[int]] = {}
+    for row in rows:
+        if row["kind"] == "worked" and row["row"] > first["row"]:
+            worked.setdefault(row["node"], []).append(row["count"])
+    busiest_ns = max(at_end - at_start for at_start, at_end, *_ in worked.values())
+    assert report.busiest_share == round(busiest_ns / (last["time_ns"] - first["time_ns"]), 4)
+    assert 0.9 < report.busiest_share <= 1
+
+
+def test_what_a_process_does_only_once_is_charged_to_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, done = Broker.handle, []
+
+    def cold(broker: Broker, message: Message, source: str, now: float) -> list[Action]:
+        if isinstance(message, Publish) and not done:
+            done.append(message)
+            until_s = time.thread_time() + 1.0
+            while time.thread_time() < until_s:
+                pass
+        return handle(broker, message, source, now)
+
+    monkeypatch.setattr(Broker, "handle", cold)
+    run = Run(SMALL.having(duration_s=0.2, cpu="measured"))
+    run.play()
+    assert done
+    assert isinstance(run.costs, Measured)
+    assert 0 < max(sample.took_ns for sample in run.costs.samples) < 0.5e9
+
+
+def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "costs.json"
+    small = ("--brokers", 6, "--publishers", 2, "--subscribers", 20, "--types", 4, "--duration", 1)
+    assert run("sim", *small, "--cpu", "measured", "--calibrate", file) == 0
+    assert "the busiest broker worked" in capsys.readouterr().out
+    found = []
+    for _ in range(2):
+        assert run("sim", *small, "--cpu", file, "--json") == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["busiest_share"] == found[1]["busiest_share"] > 0
+    assert found[0]["steps"] == found[1]["steps"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("brokers: many", "brokers is 'many': expected a whole number"),
+        ("brokers: 0", "brokers is 0: expected at least 1"),
+        ("loss: 1", "expected a probability below 1"),
+        ("load: cats", "load is 'cats': expected one of trading, highway"),
+        ("speed: 3", "speed is unknown; expected one of name, seed"),
+        ("- 3", "expected a mapping"),
+        ("a: [", "no YAML"),
+        ("brokers: 3\nbrokers: 4", "no YAML at line 2, column 1: brokers is there twice"),
+    ],
+)
+def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=complaint):
+        load_scenario(file)
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        load_scenario(tmp_path / "absent.yaml")
+
+
+def test_loads_that_do_not_go_with_their_topology() -> None:
+    with pytest.raises(LoadError, match="has no places"):
+        Run(SMALL.having(load="highway", topology="line"))
+    with pytest.raises(LoadError, match="expected a type for each"):
+        Run(SMALL.having(publishers=7))
+    with pytest.raises(LoadError, match="has no places"):
+        Run(SMALL.having(load="highway"), topology=make_topology("star", 3))
+
+
+def test_the_command_runs_scenario_files_and_overlay_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, overlay, trace = tmp_path / "s.yaml", tmp_path / "o.yaml", tmp_path / "t.parquet"
+    scenario.write_text("brokers: 9\npublishers: 2\nsubscribers: 30\ntypes: 4\nduration_s: 1\n")
+    assert run("sim", "--scenario", scenario, "--subscribers", 10, "--trace", trace) == 0
+    out = capsys.readouterr().out
+    assert "trading on 9 brokers, 2 publishers, 10 subscribers" in out
+    assert "no violation" in out
+    assert pq.read_table(trace).num_rows > 100
+    assert run("topology", "make", "star", "--brokers", 5, "-o", overlay) == 0
+    capsys.readouterr()
+    assert run("sim", "--scenario", scenario, "--overlay", overlay, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["brokers"] == 5
+
+
+def test_clients_are_as_far_away_as_the_overlay_file_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlay, scenario = tmp_path / "o.yaml", tmp_path / "s.yaml"
+    text = 'overlay: one\nbrokers: {b1: {address: "127.0.0.1:1"}}\n'
+    small = ("--publishers", 1, "--subscribers", 1, "--types", 1, "--update-rate", 0, "--duration", 0.1)
+
+    def first_settled_ms(text: str, *words: object) -> float:
+        overlay.write_text(text)
+        trace = tmp_path / "trace"
+        assert run("sim", "--overlay", overlay, *small, "--trace", trace, *words) == 0
+        capsys.readouterr()
+        rows = pq.read_table(trace).select(["kind", "node", "time_ns"]).to_pylist()
+        at = {row["kind"]: row["time_ns"] for row in reversed(rows) if row["node"] == "client/p0"}
+        return float(at["settled"] - at["advertised"]) / 1e6
+
+    assert first_settled_ms(text) == 0
+    text += "client_delay_ms: 40\n"
+    assert first_settled_ms(text) == 160  # both ways for the greeting, and again for the advertisement
+    scenario.write_text("delay_ms: 5\n")
+    assert first_settled_ms(text, "--scenario", scenario) == 20
+    assert first_settled_ms(text, "--scenario", scenario, "--delay-ms", 1) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--overlay", "five.yaml", "--brokers", 50), "--brokers: the overlay file has its own brokers"),
+        (("--overlay", "five.yaml", "--topology", "star"), "--topology: the overlay file has its own links"),
+        (
+            ("--load", "detectors", "--speeds", "a.csv", "--sensors", "b.csv", "--brokers", 5),
+            "--brokers: load detectors has the brokers of its sensors",
+        ),
+        (
+            ("--load", "highway", "--types", 3),
+            "--types: load is highway, which has none: expected load trading or",
+        ),
+        (("--speeds", "a.csv"), "--speeds: load is trading, which has none: expected load detectors"),
+        (("--resubscribe", "old-first"), "--resubscribe: routing is parametric, which has none"),
+        (("--seed", 9, "--brokers", 3, "fuzz"), "--brokers, --seed: expected behind fuzz, which has options"),
+        (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected behind fuzz"),
+        (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
+        (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    words: tuple[object, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sim", *words) == 2
+    err = capsys.readouterr().err
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ("--brokers", 0),
+        ("--load", "cats"),
+        ("--scenario", tmp_path / "absent.yaml"),
+        ("--overlay", tmp_path / "absent.yaml"),
+        ("--cpu", tmp_path / "absent.json"),
+        ("--calibrate", tmp_path / "c.json"),
+        ("--topology", "ring"),
+        (
+            "--brokers",
+            4,
+            "--publishers",
+            1,
+            "--subscribers",
+            1,
+            "--types",
+            1,
+            "--trace",
+            tmp_path / "no" / "t",
+        ),
+    ):
+        assert run("sim", *arguments) != 0
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1, arguments

@@ -1,0 +1,45 @@
+"""The systems compared: each of them delivers what is owed, in whatever way it matches and changes."""
+
+from __future__ import annotations
+
+import pytest
+from histories import play_all
+
+from covey.sim.experiments.driver import Run
+from covey.sim.experiments.fuzz import Options
+from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.systems import SYSTEMS, find_system
+
+SMALL = Scenario(
+    brokers=8,
+    publishers=3,
+    subscribers=30,
+    types=10,
+    duration_s=2.0,
+    event_rate=40.0,
+    update_rate=3.0,
+    seed=5,
+)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("load", ["trading", "highway"])
+def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
+    scenario = find_system(name).applied_to(SMALL.having(load=load))
+    report = Run(scenario).play()
+    assert not report.counts, report.findings
+    assert report.delivered > 20
+    assert report.links_checked == 7
+
+
+def test_the_poset_matcher_stands_random_histories() -> None:
+    for routing in ("parametric", "static"):
+        options = Options(engine="poset", routing=routing, operators=True)
+        play_all(range(15), options)
+
+
+def test_an_unknown_system_and_an_unknown_engine() -> None:
+    with pytest.raises(ScenarioError, match="system is 'x': expected one of siena-subscribe-first, "):
+        find_system("x")
+    with pytest.raises(ScenarioError, match=r"engine is 'fast': expected one of cluster, .*, poset"):
+        Scenario(engine="fast")

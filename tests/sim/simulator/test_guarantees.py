@@ -1,0 +1,219 @@
+"""What a client that moves its subscriptions may rely on, each over random schedules with delays, jitter and
+loss, and each shown to fail once the mechanism behind it is switched off.
+
+Brokers in a row or in a tree, drawn from the seed; events and changes at moments drawn from it; the checkers
+of `covey sim` judge. Seeded defects (`sim/simulator/defects.py`) do the switching off where it is a broker
+that keeps the guarantee.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.session import DeliverTo
+from covey.sim.checkers import Findings, Judge, check_quiet
+from covey.sim.simulator import Simulation, Watcher, WireOptions
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.clock import NS_PER_MS
+from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, NoReplay, SwapOrder
+from covey.sim.topology import Joint, Topology
+
+TICK = EventType("Tick", {"x": "int64"})
+TOCK = EventType("Tock", {"x": "int64"})
+SEEDS = range(8)
+
+
+class Seen(Watcher):
+    """Which events reached which subscription."""
+
+    def __init__(self) -> None:
+        self.events: dict[int, set[int]] = {}
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        seen = self.events.setdefault(action.subscription_id, set())
+        seen.update(action.batch.sequences().tolist() if len(action.batch) else ())
+
+
+class Schedule:
+    """A random overlay at rest, with a publisher at one end and a subscriber at another."""
+
+    def __init__(self, seed: int, defect: Defect | None = None, *, routing: str = "parametric") -> None:
+        self.random = draw = random.Random(seed)
+        self.findings = Findings()
+        self.seen = Seen()
+        self.simulation = Simulation(
+            seed,
+            engine="naive",
+            routing=routing,
+            defect=defect,
+            replay_events=1000,
+            link={"max_frame_bytes": draw.choice((1, 4 << 20)), "frames_in_flight": draw.choice((2, 1000))},
+            wire=WireOptions(jitter_ns=draw.choice((10, 40)) * NS_PER_MS, loss=draw.choice((0.0, 0.1))),
+        )
+        self.clock = self.simulation.clock
+        self.judge = Judge(self.findings, lambda: self.clock.now_ns)
+        self.simulation.watchers += [self.judge, self.seen]
+        names = [f"b{i}" for i in range(draw.randint(3, 6))]
+        joints = [Joint(names[0], names[1], 5), Joint(names[1], names[2], 5)]
+        joints += [Joint(names[draw.randrange(i)], names[i], 5) for i in range(3, len(names))]
+        self.simulation.build(Topology("schedule", tuple(names), tuple(joints)))
+        self.publisher = self.simulation.come("client/p", "broker/b0")
+        self.subscriber = self.simulation.come("client/s", "broker/b2")
+        self.publisher.advertise(TICK)
+        self.simulation.run()
+
+    def subscribe(self, text: str, event_type: EventType = TICK, **values: object) -> int:
+        made = self.subscriber.subscribe(parse(text, event_type), values)
+        self.simulation.run()
+        return made
+
+    def publish(self, *xs: int, event_type: EventType = TICK) -> list[int]:
+        batch = self.publisher.publish(EventBatch.from_pylist(event_type, [{"x": x} for x in xs]))
+        return batch.sequences().tolist()
+
+    def wait(self, most_ms: int) -> None:
+        self.simulation.run(self.clock.now_ns + self.random.randrange(most_ms * NS_PER_MS))
+
+    def rest(self) -> dict[str, int]:
+        """How often each property was found not to hold, once all is quiet."""
+        self.simulation.run()
+        self.judge.quiet()
+        check_quiet(self.simulation, self.findings)
+        return dict(self.findings.counts)
+
+
+@pytest.mark.parametrize("defect", [None, ClaimNewest], ids=["kept", "off"])
+def test_strictness_no_event_is_delivered_that_the_newest_values_do_not_match(
+    defect: type[Defect] | None,
+) -> None:
+    """The client matches again what was matched before its last change; off: it believes the broker."""
+    found: dict[str, int] = {}
+    for seed in SEEDS:
+        schedule = Schedule(seed, defect() if defect else None)
+        subscription = schedule.subscribe("x < $limit", limit=5)
+        for _ in range(40):
+            schedule.subscriber.update(subscription, {"limit": schedule.random.randrange(10)})
+            schedule.publish(*(schedule.random.randrange(10) for _ in range(3)))
+            schedule.wait(20)
+        found |= schedule.rest()
+    assert found.keys() == (set() if defect is None else {"strictness"})
+
+
+@pytest.mark.parametrize("defect", [None, EarlyAcknowledge], ids=["kept", "off"])
+def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
+    defect: type[Defect] | None,
+) -> None:
+    """A broker answers once those beyond it have answered; off: it answers at once."""
+    found: dict[str, int] = {}
+    for seed in SEEDS:
+        schedule = Schedule(seed, defect() if defect else None)
+        subscription = schedule.subscribe("x == $a", a=0)
+        for moment in range(1, 20):
+            schedule.subscriber.update(subscription, {"a": moment})
+            session = schedule.subscriber.session
+            while session.settled < session.epoch:
+                schedule.wait(2)
+            schedule.publish(moment)
+            schedule.wait(60)
+        assert schedule.judge.owed_events
+        found |= schedule.rest()
+    assert found.keys() == (set() if defect is None else {"coverage"})
+
+
+@pytest.mark.parametrize("defect", [None, NoReplay], ids=["kept", "off"])
+def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[Defect] | None) -> None:
+    """Brokers replay what has passed them since the call; off: they do not."""
+    found: dict[str, int] = {}
+    for seed in SEEDS:
+        schedule = Schedule(seed, defect() if defect else None)
+        subscription = schedule.subscribe("x == $a", a=0)
+        schedule.subscribe("x == $a and x < 5", a=-1)
+        for moment in range(1, 20):
+            schedule.subscriber.update(subscription, {"a": moment}, gapless=True)
+            published = [schedule.publish(moment) for _ in range(2)]
+            schedule.wait(5)
+            published += [schedule.publish(moment, moment + 1)[:1] for _ in range(3)]
+            if moment % 4:
+                schedule.simulation.run()
+                assert defect or schedule.seen.events[subscription] >= {n for each in published for n in each}
+        assert schedule.judge.owed_events
+        found |= schedule.rest()
+    assert found.keys() == (set() if defect is None else {"coverage"})
+
+
+@pytest.mark.parametrize("defect", [None, SwapOrder], ids=["kept", "off"])
+def test_make_before_break_what_old_and_new_match_is_never_missed(defect: type[Defect] | None) -> None:
+    """A wider subscription that comes and goes takes the narrow one's place; off: USUB goes before SUB."""
+    missed = 0
+    for seed in SEEDS:
+        schedule = Schedule(seed, defect() if defect else None)
+        schedule.subscribe("x == $a", a=1)
+        sent: list[int] = []
+        wide = 0
+        for moment in range(60):
+            if moment % 2:
+                schedule.subscriber.unsubscribe(wide)
+            else:
+                wide = schedule.subscriber.subscribe(parse("x < $limit", TICK), {"limit": 5})
+            for _ in range(4):
+                sent += schedule.publish(1)
+                schedule.wait(5)
+        findings = schedule.rest()
+        assert findings.keys() <= {"coverage"}
+        missed += len(set(sent) - schedule.seen.events[1])
+    assert (missed > 0) == (defect is not None)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["kept", "off"])
+def test_changes_become_visible_in_the_order_in_which_they_were_made(first: bool) -> None:
+    """Once an event shows the second of two changes, all later events show the first; off: the changes are
+    made the other way round.
+    """
+    shown = unordered = 0
+    for seed in SEEDS:
+        schedule = Schedule(seed)
+        schedule.publisher.advertise(TOCK)
+        a, b = schedule.subscribe("x == $a", a=0), schedule.subscribe("x == $a", TOCK, a=0)
+        for moment in range(1, 20):
+            for subscription in (a, b) if first else (b, a):
+                schedule.subscriber.update(subscription, {"a": moment})
+                schedule.wait(5)
+            tocks: list[int] = []
+            ticks: list[int] = []
+            for _ in range(20):
+                tocks += schedule.publish(moment, event_type=TOCK)
+                ticks += schedule.publish(moment)
+                schedule.wait(5)
+            schedule.simulation.run()
+            of_b = [tock in schedule.seen.events.get(b, set()) for tock in tocks]
+            of_a = [tick in schedule.seen.events.get(a, set()) for tick in ticks]
+            shown += sum(of_b)
+            unordered += sum(seen and not all(of_a[i:]) for i, seen in enumerate(of_b))
+        assert not schedule.rest()
+    assert shown
+    assert (unordered > 0) == (not first)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["kept", "off"])
+def test_several_variables_change_at_once(together: bool) -> None:
+    """`x < $a or x > $b` asks for 7 now by its left side and now by its right, and by neither in between;
+    off: the variables change one after the other.
+    """
+    missed = 0
+    for seed in SEEDS:
+        schedule = Schedule(seed)
+        subscription = schedule.subscribe("x < $a or x > $b", a=8, b=9)
+        sent: list[int] = []
+        for moment in range(40):
+            values = {"a": 8, "b": 9} if moment % 2 else {"a": 1, "b": 2}
+            steps = [values] if together else [{name: value} for name, value in values.items()]
+            for step in steps:
+                schedule.subscriber.update(subscription, step)
+                sent += schedule.publish(7)
+                schedule.wait(4)
+        assert not schedule.rest()
+        missed += len(set(sent) - schedule.seen.events[subscription])
+    assert (missed > 0) == (not together)

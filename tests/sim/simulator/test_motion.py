@@ -1,0 +1,134 @@
+"""Subscriptions that move by themselves, in a whole overlay in virtual time."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.messages import Message, Update
+from covey.overlay.core.moving.motion import Motion
+from covey.sim.checkers import Findings, Judge, check_routes
+from covey.sim.checkers.changes import Changes
+from covey.sim.experiments.bench.control import Plan, measure
+from covey.sim.simulator import Simulation, Watcher, WireOptions
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import make_topology
+from covey.sim.trace.trace import Trace
+
+ROAD = EventType("Road", {"x": "float64"})
+AROUND = parse("x >= $x - 10 and x <= $x + 10", ROAD)
+
+
+class Seen(Watcher):
+    def __init__(self) -> None:
+        self.events: list[int] = []
+        self.updates = 0
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        self.events += action.batch.sequences().tolist() if len(action.batch) else []
+
+    def passed(self, source: str, target: str, message: Message) -> None:
+        self.updates += isinstance(message, Update)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothing_is_said(seed: int) -> None:
+    draw = random.Random(seed)
+    seen = Seen()
+    simulation = Simulation(seed, engine="naive", watchers=[seen], wire=WireOptions(jitter_ns=20 * NS_PER_MS))
+    simulation.build(make_topology("line", 4))
+    feed, car = simulation.come("client/p", "broker/b1"), simulation.come("client/s", "broker/b4")
+    feed.advertise(ROAD)
+    simulation.run()
+    speed, began_ns = draw.choice((-30.0, 30.0)), simulation.clock.now_ns
+    subscription = car.subscribe(AROUND, {"x": Motion(0.0, speed)})
+    simulation.run(simulation.clock.now_ns + NS_PER_S)
+    wanted = []
+    for _ in range(1500):
+        simulation.run(simulation.clock.now_ns + 50 * NS_PER_MS)  # far apart, so that each has its own time
+        at = speed * (simulation.clock.now_ns - began_ns) / 1e9
+        x = at + draw.uniform(-20.0, 20.0)
+        batch = feed.publish(EventBatch.from_pylist(ROAD, [{"x": x}]))
+        if abs(x - at) <= 10.0:
+            wanted.append(batch.first_sequence)
+    simulation.run(simulation.clock.now_ns + NS_PER_S)
+    assert seen.events == wanted
+    assert 300 < len(wanted) < 1200
+    assert seen.updates <= 2 * 3, "two announcements, of a minute each, over three links"
+    car.update(subscription, {"x": 0.0})
+    simulation.run()
+    assert all(broker.core.timer() is None for broker in simulation.brokers.values())
+
+
+@pytest.mark.parametrize("join_events", [1, 64])
+def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_path: Path) -> None:
+    draw = random.Random(join_events)
+    link = {"join_events": join_events, "frames_in_flight": 1}
+    simulation = Simulation(5, link=link, wire=WireOptions(jitter_ns=20 * NS_PER_MS))
+    clock, findings = simulation.clock, Findings()
+    judge = Judge(findings, lambda: clock.now_ns)
+    with Trace(tmp_path / "trace", lambda: clock.now_ns) as trace:
+        simulation.watchers += [trace, judge]
+        judge.watchers.append(trace)
+        simulation.build(make_topology("line", 3))
+        feed, car = simulation.come("client/p", "broker/b1"), simulation.come("client/s", "broker/b3")
+        feed.advertise(ROAD)
+        simulation.run()
+        subscription = car.subscribe(AROUND, {"x": 0.0})
+        truck = simulation.come("client/t", "broker/b2")
+        truck.subscribe(AROUND, {"x": Motion(500.0, -20.0)})
+        began_ns, speed, start = 0, 0.0, 0.0
+        for step in range(3000):
+            simulation.run(clock.now_ns + draw.choice((0, 1, 2, 20)) * NS_PER_MS)
+            at = start + speed * (clock.now_ns - began_ns) / NS_PER_S
+            feed.publish(EventBatch.from_pylist(ROAD, [{"x": at + draw.uniform(-20.0, 20.0)}]))
+            if step % 300 == 150:
+                start, speed, began_ns = at, draw.choice((0.0, 60.0, -60.0)), clock.now_ns
+                car.update(subscription, {"x": Motion(start, speed) if speed else start})
+        simulation.run(clock.now_ns + 2 * NS_PER_S)
+        judge.quiet()
+        assert check_routes(simulation, findings) == 2
+    assert not findings.counts, findings.first
+    assert judge.owed_events > 1000
+    rows = pq.read_table(tmp_path / "trace").to_pylist()
+    updates = [json.loads(row["values"])["x"] for row in rows if row["kind"] == "updated"]
+    assert {type(value) for value in updates} == {dict, float}
+    assert all(isinstance(x, float) or x.keys() == {"value", "rate", "since_ns"} for x in updates)
+    delivered = [row for row in rows if row["kind"] == "delivered"]
+    assert len(delivered) >= judge.owed_events
+    assert 0 < len([row for row in rows if row["kind"] == "answered"]) <= len(updates)
+
+
+def test_what_moves_answers_a_change_by_the_time_of_the_event() -> None:
+    changes = Changes(AROUND, {"x": 0.0})
+    changes.change({"x": Motion(0.0, 10.0, NS_PER_S)})
+    assert changes.deliver({"x": 5.0}, NS_PER_S) == []
+    assert changes.deliver({"x": 20.0}, 2 * NS_PER_S) == [1]
+    assert changes.deliver({"x": 5.0}, 3 * NS_PER_S) == []
+
+
+def test_the_figures_of_bench_control() -> None:
+    plan = Plan(("oscillating", "cruising"), subscribers=10, seconds=60)
+    results = {(result.load, result.mode): result for result in measure(plan)}
+    assert len(results) == 7
+    for load in ("oscillating", "cruising"):
+        static, parametric = results[load, "static"], results[load, "parametric"]
+        assert parametric.link_messages <= 0.6 * static.link_messages
+        assert parametric.delivered > 0
+    assert (
+        results["oscillating", "damping"].link_messages * 5
+        <= results["oscillating", "parametric"].link_messages
+    )
+    assert results["cruising", "motion"].link_messages * 20 <= results["cruising", "parametric"].link_messages
+
+
+def test_an_unknown_load_is_named() -> None:
+    with pytest.raises(ValueError, match="loads: 'traffic', expected one of trading"):
+        Plan(loads=("traffic",))

@@ -1,0 +1,250 @@
+"""The simulator by itself: time, delays, loss, broken connections, crashes, and what messages cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.messages import Message, SyncBegin
+from covey.sim.checkers import Findings, Judge, check_quiet, check_routes
+from covey.sim.simulator import Calibrated, Free, Measured, Simulation, Watcher, WireOptions
+from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.clock import NS_PER_MS, Clock
+from covey.sim.simulator.costs import CalibrationError, Costs, Model, Sample, fit
+from covey.sim.topology import make_topology
+
+QUOTE = EventType("Quote", {"price": "int64"})
+BELOW = parse("price < $limit", QUOTE)
+
+
+class Arrivals(Watcher):
+    """When which prices reached which client, and how often brokers began to tell each other everything."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.prices: list[tuple[str, float, list[int]]] = []
+        self.syncs = 0
+
+    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+        prices = [row["price"] for row in action.batch.to_pylist()]
+        self.prices.append((client.name, self.clock.now_ns / NS_PER_MS, prices))
+
+    def passed(self, source: str, target: str, message: Message) -> None:
+        self.syncs += isinstance(message, SyncBegin) and source.startswith("broker/")
+
+
+class Line:
+    """Brokers in a row, with a publisher at the first and a subscriber at the last, at rest."""
+
+    def __init__(
+        self, brokers: int = 3, *, costs: Costs | None = None, wire: WireOptions | None = None
+    ) -> None:
+        self.arrivals = Arrivals()
+        self.findings = Findings()
+        self.simulation = Simulation(1, engine="naive", costs=costs, wire=wire)
+        clock = self.arrivals.clock = self.simulation.clock
+        self.judge = Judge(self.findings, lambda: clock.now_ns)
+        self.simulation.watchers += [self.arrivals, self.judge]
+        self.simulation.build(make_topology("line", brokers))
+        self.publisher = self.simulation.come("client/p", "broker/b1")
+        self.subscriber = self.simulation.come("client/s", f"broker/b{brokers}")
+        self.publisher.advertise(QUOTE)
+        self.subscription = self.subscriber.subscribe(BELOW, {"limit": 10})
+        self.simulation.run()
+        self.start_ms = clock.now_ns / NS_PER_MS
+
+    def publish(self, *prices: int) -> None:
+        self.publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": price} for price in prices]))
+
+    def rest(self) -> list[tuple[str, float, list[int]]]:
+        """What has arrived since the start, relative to it; all judged."""
+        self.simulation.run()
+        self.judge.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        assert not self.findings.first
+        return [(name, round(at - self.start_ms, 6), prices) for name, at, prices in self.arrivals.prices]
+
+
+def test_what_is_due_at_one_moment_happens_in_the_order_of_asking() -> None:
+    clock, seen = Clock(), []
+    clock.at(20, seen.append, "late")
+    clock.at(10, seen.append, "a")
+    clock.at(10, seen.append, "b")
+    clock.at(10, lambda: clock.at(5, seen.append, "now"))
+    clock.run(10)
+    assert (seen, clock.now_ns) == (["a", "b", "now"], 10)
+    clock.run()
+    assert (seen, clock.now_ns, clock.idle) == (["a", "b", "now", "late"], 20, True)
+
+
+def test_a_clock_on_which_somebody_only_looks_is_calm() -> None:
+    clock, seen = Clock(), []
+    clock.look_at(10, lambda: clock.at(20, seen.append, "found"))
+    assert (clock.calm, clock.idle) == (True, False)
+    clock.run(10)
+    assert not clock.calm
+    clock.run()
+    assert (seen, clock.calm, clock.idle) == (["found"], True, True)
+
+
+def test_an_event_takes_the_delay_of_every_link() -> None:
+    line = Line(3)
+    line.publish(5, 50, 7)
+    assert line.rest() == [("client/s", 40.0, [5, 7])]
+
+
+def test_a_lost_frame_comes_later_and_holds_up_what_follows() -> None:
+    line = Line(3, wire=WireOptions(loss=0.5, retransmit_ns=200 * NS_PER_MS))
+    for price in range(8):
+        line.publish(price)
+    arrived = line.rest()
+    assert [price for _, _, prices in arrived for price in prices] == list(range(8))
+    assert arrived[-1][1] > 240
+
+
+def test_a_parted_link_resumes_without_loss_or_repetition() -> None:
+    line = Line(3)
+    syncs = line.arrivals.syncs
+    line.simulation.part("broker/b1", "broker/b2", 500 * NS_PER_MS)
+    line.publish(1)
+    line.simulation.run(line.simulation.clock.now_ns + 100 * NS_PER_MS)
+    line.publish(2)
+    arrived = line.rest()
+    assert [price for _, _, prices in arrived for price in prices] == [1, 2]
+    assert arrived[0][1] > 500
+    assert line.arrivals.syncs == syncs, "a link that resumes does not say everything again"
+
+
+def test_a_client_that_loses_its_connection_finds_its_events() -> None:
+    line = Line(2)
+    line.simulation.cut("client/s", 300 * NS_PER_MS)
+    line.publish(3)
+    ((_, at, prices),) = line.rest()
+    assert (prices, at > 300) == ([3], True)
+
+
+def test_a_broker_that_crashes_is_told_everything_again() -> None:
+    line = Line(3)
+    syncs = line.arrivals.syncs
+    line.simulation.crash("broker/b2", 100 * NS_PER_MS)
+    line.simulation.run()
+    assert line.arrivals.syncs > syncs
+    line.judge.quiet()
+    line.publish(4)
+    assert [prices for _, _, prices in line.rest()] == [[4]]
+    assert line.judge.owed_events == 1
+
+
+def test_a_client_moves_with_its_subscriptions() -> None:
+    line = Line(4)
+    line.simulation.move("client/s", "broker/b2")
+    line.simulation.run()
+    line.subscriber.update(line.subscription, {"limit": 3})
+    line.simulation.run()
+    line.start_ms = line.simulation.clock.now_ns / NS_PER_MS
+    line.publish(2, 5)
+    assert line.rest() == [("client/s", 30.0, [2])]
+    assert not line.simulation.brokers["broker/b4"].core.registry.live
+
+
+def test_a_client_that_vanishes_is_forgotten_when_its_lease_is_over() -> None:
+    line = Line(2)
+    line.simulation.vanish("client/s")
+    line.simulation.run(line.simulation.clock.now_ns + 29_000 * NS_PER_MS)
+    assert len(line.simulation.brokers["broker/b1"].core.registry) == 1
+    line.simulation.run()
+    assert len(line.simulation.brokers["broker/b1"].core.registry) == 0
+
+
+def test_a_busy_broker_keeps_others_waiting() -> None:
+    """Three wires of 10 ms; 7 ms for the first two events and 6 ms for the third, at each of two brokers."""
+    line = Line(2, costs=Calibrated({"Publish": Model(base_ns=5e6, event_ns=1e6)}))
+    before_ns = line.simulation.busy_ns["broker/b1"]
+    line.publish(1, 2)
+    line.publish(3)
+    assert line.rest() == [("client/s", 44.0, [1, 2]), ("client/s", 50.0, [3])]
+    assert line.simulation.busy_ns["broker/b1"] - before_ns == 13 * NS_PER_MS
+
+
+def test_a_broker_has_worked_what_lies_behind_and_loses_the_rest_in_a_crash() -> None:
+    line = Line(2, costs=Calibrated({"Publish": Model(base_ns=50e6)}))
+    clock, before_ns = line.simulation.clock, line.simulation.busy_ns["broker/b1"]
+
+    def worked_ms(until_ms: float) -> float:
+        line.simulation.run(round((line.start_ms + until_ms) * NS_PER_MS))
+        return (line.simulation.busy_ns["broker/b1"] - before_ns) / NS_PER_MS
+
+    line.publish(1)
+    assert [worked_ms(after) for after in (10, 15, 40, 60, 70)] == [0, 5, 30, 50, 50]
+    line.publish(2)
+    assert worked_ms(100) == 70
+    line.simulation.crash("broker/b1", 10 * NS_PER_MS)
+    assert worked_ms(105) == 70
+    assert clock.now_ns == (line.start_ms + 105) * NS_PER_MS
+
+
+def test_a_sort_of_message_without_a_model_costs_the_dearest_base() -> None:
+    costs = Calibrated({"Publish": Model(base_ns=5), "Update": Model(base_ns=2, action_ns=3)})
+    assert costs.charge(Sample("Update", 0, 2, 9, 0)) == 8
+    assert costs.charge(Sample("Subscribe", 0, 2, 9, 0)) == 5
+
+
+def test_measured_time_is_charged_and_a_calibration_is_fitted_to_it(tmp_path: Path) -> None:
+    costs = Measured(scale=2.0)
+    line = Line(2, costs=costs)
+    line.publish(1)
+    line.simulation.run()
+    assert sum(line.simulation.busy_ns.values()) == 2 * sum(s.took_ns for s in costs.samples) > 0
+    made = fit(costs.samples)
+    assert {"Publish", "Subscribe", "Advertise"} <= set(made.models)
+    made.save(tmp_path / "costs.json")
+    assert set(Calibrated.load(tmp_path / "costs.json").models) == set(made.models)
+
+
+def test_a_fit_finds_the_model_that_made_the_samples() -> None:
+    true = Model(50_000, 300, 2_000, 0)
+    samples = [
+        Sample("Publish", events, actions, 7, true.cost_ns(events, actions, 7))
+        for events in range(1, 40)
+        for actions in range(5)
+    ]
+    found = fit(samples).models["Publish"]
+    assert (found.base_ns, found.event_ns, found.action_ns) == pytest.approx((50_000, 300, 2_000), rel=1e-6)
+    falling = [Sample("Update", 0, n, 0, 1000 - 10 * n) for n in range(20)]
+    assert fit(falling).models["Update"].action_ns == 0
+    assert Free().charge(samples[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "no JSON"),
+        ("[]", "no calibration file"),
+        (json.dumps({"format": "covey-calibration-1"}), "models is None"),
+        (
+            json.dumps({"format": "covey-calibration-1", "models": {"Update": {"base_ns": 1}}}),
+            "models.Update is",
+        ),
+        (
+            json.dumps(
+                {
+                    "format": "covey-calibration-1",
+                    "models": {"U": {"base_ns": -1, "event_ns": 0, "action_ns": 0, "subscription_ns": 0}},
+                }
+            ),
+            "models.U.base_ns is -1",
+        ),
+    ],
+)
+def test_a_wrong_calibration_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(text)
+    with pytest.raises(CalibrationError, match=complaint):
+        Calibrated.load(file)
+    with pytest.raises(CalibrationError, match="nothing to calibrate"):
+        fit([])

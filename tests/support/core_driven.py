@@ -1,0 +1,31 @@
+"""One broker to which messages are handed in turn, and which is checked after each."""
+
+from __future__ import annotations
+
+from covey.overlay.core.messages import Action, Connect, Message, Send
+from covey.overlay.core.routing.broker import Broker
+
+
+class Driven:
+    """A broker, x, and what it answers; `interfaces` are connected, `options` are the broker's."""
+
+    def __init__(self, *interfaces: str, **options: object) -> None:
+        self.broker = Broker("x", **{"engine": "naive", **options})  # type: ignore[arg-type]
+        for name in interfaces:
+            self(name, Connect())
+
+    def __call__(self, source: str, *messages: Message, now: float = 0.0) -> list[Action]:
+        actions: list[Action] = []
+        for message in messages:
+            actions += self.broker.handle(message, source, now)
+            self.broker.validate()
+        return actions
+
+
+def sent(actions: list[Action], *sorts: type[Message]) -> list[tuple[str, Message]]:
+    """The messages among some actions, of some sorts or of all, each with where it goes."""
+    return [
+        (a.interface, a.message)
+        for a in actions
+        if isinstance(a, Send) and (not sorts or isinstance(a.message, sorts))
+    ]

@@ -1,0 +1,49 @@
+"""One broker's side of a link to a neighbour, roots to messages, and what the neighbour makes of them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from covey.matcher.filters.filter import Filter
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.poset import Forest
+from covey.overlay.core.merging.mergers import merger_factory
+from covey.overlay.core.messages import Subscribe, Update
+from covey.overlay.core.routing.slots import SlotMessage, Slots
+
+
+class Link:
+    """A poset, its slots, and what the neighbour makes of the messages."""
+
+    def __init__(self, *, parametric: bool = True, merging: str = "off", budget: int = 3) -> None:
+        epochs, ids = count(1), count(1)
+        self.merger = merger_factory(merging, budget, "parametric")()
+        self.poset = Forest()
+        self.slots = Slots(lambda: next(epochs), lambda: next(ids), parametric=parametric)
+        self.held: dict[int, tuple[Filter, dict[str, object]]] = {}
+
+    def change(
+        self,
+        entered: list[Interest] | None = None,
+        moved: list[Interest] | None = None,
+        left: list[Interest] | None = None,
+    ) -> list[SlotMessage]:
+        roots = self.poset.change(entered or (), moved or (), left or ())
+        if self.merger is not None:
+            bundles = self.merger.change(roots)
+            return self.slots.change(bundles, bundles.heirs)
+        return self.slots.change(roots, roots.heirs)
+
+    def apply(self, message: SlotMessage) -> None:
+        if isinstance(message, Subscribe):
+            assert message.subscription_id not in self.held
+            self.held[message.subscription_id] = (message.filter, dict(message.values))
+        elif isinstance(message, Update):
+            filter, known = self.held[message.subscription_id]
+            assert message.values.keys() <= known.keys()
+            self.held[message.subscription_id] = (filter, {**known, **message.values})
+        else:
+            del self.held[message.subscription_id]
+
+    def asks_for(self, point: dict[str, object]) -> bool:
+        return any(filter.matches(point, known) for filter, known in self.held.values())

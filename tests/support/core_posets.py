@@ -1,0 +1,55 @@
+"""Interests for posets, made from text or drawn, and whether two posets have the same roots."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from covey.matcher.covering.covering import covers_region
+from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.language import parse
+from covey.overlay.core.covering.interest import Interest, Registry
+
+POINT = EventType("Point", {"x": "int64", "y": "int64"})
+SHAPES = (
+    "x < $a",
+    "x >= $a",
+    "x between $a and $b",
+    "x == $a",
+    "x < $a and y < $b",
+    "y >= $a",
+    "x < 3 or x > $a",
+    "",
+)
+
+
+class Made:
+    """Interests by name, made from text."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+
+    def __call__(self, text: str, **values: object) -> Interest:
+        filter = parse(text, POINT)
+        return self.registry.make("client/c", 0, len(self.registry) + 1, filter, filter.check_values(values))
+
+
+def fresh(registry: Registry, draw: random.Random, number: int, shapes: tuple[str, ...] = SHAPES) -> Interest:
+    filter = parse(draw.choice(shapes), POINT)
+    given = {name: draw.randint(0, 9) for name in filter.variables}
+    return registry.make("client/c", 0, number, filter, filter.check_values(given))
+
+
+def values(node: Interest, draw: random.Random) -> dict[str, int]:
+    return {name: draw.randint(0, 9) for name in node.filter.variables}
+
+
+def same(some: Iterable[Interest], others: Iterable[Interest]) -> None:
+    """Both sets of roots hold the same regions, each once."""
+    some, others = list(some), list(others)
+    assert len(some) == len(others)
+    for one in some:
+        assert any(
+            covers_region(one.region, other.region) and covers_region(other.region, one.region)
+            for other in others
+        )

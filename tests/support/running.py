@@ -1,0 +1,247 @@
+"""Brokers of one overlay in this process, on loopback, and a proxy whose connections can be cut or
+stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, Self
+
+from covey.matcher import EventType, compile_kernels
+from covey.overlay.node.config import BrokerAddress, Overlay
+from covey.overlay.node.dialer import keep_connected
+from covey.overlay.node.node import Node
+from covey.overlay.node.service import Server
+from covey.overlay.transport.limits import Limits, SessionLimits
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test, for a minute at the most."""
+
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        async def within_a_minute() -> None:
+            compile_kernels()
+            running = asyncio.create_task(test(*arguments, **named))
+            done, _ = await asyncio.wait({running}, timeout=60)
+            if not done:
+                for task in asyncio.all_tasks():
+                    print(task.get_name(), where_it_waits(task))
+                running.cancel()
+            await running
+
+        asyncio.run(within_a_minute())
+
+    return run
+
+
+def where_it_waits(task: asyncio.Task[Any]) -> str:
+    """The chain of coroutines that a task is in."""
+    found = []
+    waiting: Any = task.get_coro()
+    while waiting is not None and hasattr(waiting, "cr_await"):
+        frame = waiting.cr_frame
+        found.append(f"{waiting.__qualname__}:{frame.f_lineno if frame else '-'}")
+        waiting = waiting.cr_await
+    return " > ".join(found) + f" > {waiting!r}"
+
+
+async def until(holds: Callable[[], bool], what: str = "", seconds: float = 15.0) -> None:
+    """Wait until something holds; fail if it takes too long."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Proxy:
+    """Passes TCP on to a port, until it is told not to."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.refusing = False
+        self.port = 0
+        self.passed = 0
+        self.cut_after: int | None = None
+        """Cut all connections after so many further bytes, once."""
+
+    async def start(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refusing:
+            writer.transport.abort()
+            return
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, back}
+        await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                await self._flowing.wait()
+                if self.cut_after is not None:
+                    self.cut_after -= len(data)
+                    if self.cut_after <= 0:
+                        writer.write(data[: len(data) // 2])
+                        self.cut_after = None
+                        self.cut()
+                        return
+                self.passed += len(data)
+                writer.write(data)
+                await writer.drain()
+        self._writers.discard(writer)
+        writer.close()
+
+    def cut(self) -> None:
+        """Break every connection, in the middle of whatever is on its way."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+        self._writers.clear()
+
+    def freeze(self) -> None:
+        """Pass nothing on, and say nothing about it."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        self._flowing.set()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.cut()
+
+
+class Brokers:
+    """An overlay whose brokers run in this process. `proxied` links go through a `Proxy`, by (listener,
+    dialer)."""
+
+    def __init__(
+        self,
+        links: Sequence[tuple[str, str]] = (),
+        *,
+        names: Sequence[str] = ("b1",),
+        routing: str = "parametric",
+        limits: Limits | None = None,
+        sessions: SessionLimits | None = None,
+        proxied: Sequence[tuple[str, str]] = (),
+        delays_ms: Mapping[tuple[str, str], float] | None = None,
+        client_delay_ms: float = 0.0,
+    ) -> None:
+        self._names = sorted({name for link in links for name in link}) or list(names)
+        self.ports = dict(zip(self._names, free_ports(len(self._names)), strict=True))
+        self._links = tuple(links)
+        self._routing = routing
+        self._limits = limits or Limits()
+        self._sessions = sessions or SessionLimits()
+        self._proxied = proxied
+        self._delays = (delays_ms or {}, client_delay_ms)
+        self.proxies: dict[tuple[str, str], Proxy] = {}
+        self.nodes: dict[str, Node] = {}
+        self._servers: dict[str, Server] = {}
+        self._dialers: dict[str, list[asyncio.Task[None]]] = {}
+        self._closing: list[Callable[[], Awaitable[None]]] = []
+
+    async def __aenter__(self) -> Self:
+        for listener, dialer in self._proxied:
+            self.proxies[listener, dialer] = await Proxy(self.ports[listener]).start()
+        for name in self._names:
+            await self.start(name)
+        await self.linked()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in list(self.nodes):
+            await self.crash(name)
+        for proxy in self.proxies.values():
+            await proxy.stop()
+        for close in self._closing:
+            await close()
+
+    async def proxy(self, name: str) -> Proxy:
+        """A proxy in front of a broker, for clients."""
+        proxy = await Proxy(self.ports[name]).start()
+        self._closing.append(proxy.stop)
+        return proxy
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def overlay(self, name: str) -> Overlay:
+        """The overlay as this broker sees it: links that it dials through a proxy have the proxy's
+        address."""
+        brokers = {}
+        for other in self._names:
+            proxy = self.proxies.get((other, name))
+            address = proxy.address if proxy is not None else self.address(other)
+            brokers[other] = BrokerAddress(other, address, self.address(other))
+        return Overlay(
+            "test", self._routing, (), brokers, self._links, self._limits, self._sessions, *self._delays
+        )
+
+    async def start(self, name: str) -> None:
+        overlay = self.overlay(name)
+        node = self.nodes[name] = Node(overlay, name)
+        server = self._servers[name] = Server(node, overlay.brokers[name])
+        await server.start()
+        self._dialers[name] = [
+            asyncio.create_task(keep_connected(node, neighbour))
+            for neighbour, dials in overlay.neighbours(name).items()
+            if dials
+        ]
+
+    async def crash(self, name: str) -> None:
+        """End a broker without a word."""
+        del self.nodes[name]
+        await self._servers.pop(name).stop(0.0, self._dialers.pop(name))
+
+    async def linked(self) -> None:
+        """Until every link is open."""
+        await until(
+            lambda: all(
+                self.nodes[a].outlets[f"broker/{b}"].connected
+                and self.nodes[b].outlets[f"broker/{a}"].connected
+                for a, b in self._links
+            ),
+            "links",
+        )
+
+    async def quiet(self) -> None:
+        """Until nothing is under way between brokers, and every invariant holds."""
+        await until(
+            lambda: all(o.link.idle for n in self.nodes.values() for o in n.outlets.values() if o.connected),
+            "quiet",
+        )
+        for node in self.nodes.values():
+            node.core.validate()
