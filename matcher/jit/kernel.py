@@ -139,7 +139,7 @@ def _writable(directory: Path) -> bool:
 
 
 def prune_cache() -> None:
-    """Remove the kernels of sources that were not used lately: all folders but the `_MOST_FOLDERS` last used."""
+    """Remove the kernels of sources not used lately: all folders but the `_MOST_FOLDERS` last used."""
     folders = []
     for folder in cache_directory().glob("*/"):
         with suppress(OSError):  # another process may remove it at the same time
