@@ -1,8 +1,7 @@
-"""The real input of the demonstration: daily quotes of AAPL, FB, GOOG, IBM and MSFT, 2000 to 2013, from PyPI.
+"""12,154 daily quotes of AAPL, FB, GOOG, IBM and MSFT, 2000 to 2013, from the package `bokeh-sampledata`.
 
-The package `bokeh-sampledata` carries them (12,154 in all). Here they become one Arrow table in the order in
-which the days passed, and within a day in the order of the firms' names: (firm, date) names a quote and no
-two share it.
+They become one Arrow batch ordered by (date, firm), and no two quotes share both. Reading them needs nothing
+else from 2026.1 on, so `pip install --no-deps bokeh-sampledata` is enough; earlier releases import pandas.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ QUOTE = EventType(
         "low": "float64",
     },
 )
-"""One firm's day at the exchange; `price` is the price at its close."""
+"""One firm's trading day; `price` is the closing price."""
 
 FIRMS = ("AAPL", "FB", "GOOG", "IBM", "MSFT")
 
 
 def load_quotes() -> pa.RecordBatch:
-    """All quotes in the order of their dates, with the schema of `QUOTE`.
+    """All quotes, ordered by (date, firm), with the schema of `QUOTE`.
 
-    Raises `CoveyError` saying what to install where the package with the quotes is missing.
+    Raises `CoveyError` naming the package to install if it is missing.
     """
     need("a replay of quotes", "bokeh_sampledata.stocks")
     from bokeh_sampledata import stocks
