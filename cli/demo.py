@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def demo(
 
     from rich.console import Console
 
-    from covey.cli.progress import compile_once
+    from covey.cli.support.progress import compile_once
     from covey.sim.experiments.demo import report
     from covey.sim.experiments.demo.run import Demonstration
     from covey.sim.scenario.quotes import load_quotes

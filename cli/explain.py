@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.options import Json, numbered
+from covey.cli.support.options import Json, numbered
 
 
 def explain(

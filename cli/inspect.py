@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 _MOST = (1 << 32) - 1
 """The most that can be asked for by number."""

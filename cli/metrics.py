@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.options import Json
-from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
+from covey.cli.support.options import Json
+from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -228,7 +228,7 @@ def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatc
 
 
 async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> tuple[int, int]:
-    from covey.cli.lines import stdin_lines
+    from covey.cli.support.lines import stdin_lines
 
     if sys.stdin.isatty():
         example = ", ".join(f'"{attribute}": ...' for attribute in event_type.names)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.options import Json, Seed
+from covey.cli.support.options import Json, Seed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ def reproduce(
     """
     from rich.console import Console
 
-    from covey.cli.progress import compile_once, progress
+    from covey.cli.support.progress import compile_once, progress
     from covey.sim.experiments.papers import PAPERS, Plan
     from covey.sim.experiments.papers import reproduce as run
     from covey.sim.extras import need

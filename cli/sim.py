@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
     from covey.sim.experiments.driver import Report
@@ -113,7 +113,7 @@ def run(
                 param_hint=", ".join(early),
             )
         return
-    from covey.cli.progress import progress
+    from covey.cli.support.progress import progress
     from covey.overlay.node.config import load_overlay
     from covey.sim.experiments.driver import Run
     from covey.sim.scenario.scenario import Scenario, load_scenario
@@ -235,7 +235,7 @@ def fuzz_command(
 
     Example: covey sim fuzz --seeds 1000 --routing static
     """
-    from covey.cli.progress import progress
+    from covey.cli.support.progress import progress
     from covey.sim.experiments.fuzz import Options, fuzz, play
 
     if routing == "static" and damping:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
+from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +131,7 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
 async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
     """Give variables new values as they are typed in, without waiting for those before."""
-    from covey.cli.lines import stdin_lines
+    from covey.cli.support.lines import stdin_lines
 
     room = asyncio.Semaphore(_UNDER_WAY)
     async with asyncio.TaskGroup() as moves:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 
 def sweep(
@@ -27,7 +27,7 @@ def sweep(
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
     from covey.cli.metrics import show
-    from covey.cli.progress import progress
+    from covey.cli.support.progress import progress
     from covey.sim.experiments.sweep import load_sweep, run_sweep
 
     wanted = load_sweep(file)

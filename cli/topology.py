@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.options import Json
+from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
     from covey.sim.topology import Topology

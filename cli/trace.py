@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.options import numbered
-from covey.cli.waiting import CONNECT_S, Waiting, run_until_signal
+from covey.cli.support.options import numbered
+from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 
 def trace(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covey.cli.lines import output_lines
-from covey.cli.progress import compile_once
+from covey.cli.support.lines import output_lines
+from covey.cli.support.progress import compile_once
 
 if TYPE_CHECKING:
     from covey.overlay.node.config import Overlay

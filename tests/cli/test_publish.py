@@ -29,7 +29,7 @@ def test_a_client_that_has_ended_ends_the_command_also_while_nothing_is_typed(
         yield '{"price": 1}'
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("covey.cli.lines.stdin_lines", typed)
+    monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
     publishing = _publish_lines(cast(Any, Ended()), QUOTE, _Pace(None))
     with pytest.raises(ConnectError, match="is here already"):
         asyncio.run(asyncio.wait_for(publishing, 10))
@@ -41,6 +41,6 @@ def test_a_line_of_json_that_is_nested_without_end_is_refused_as_others_are(
     async def typed() -> AsyncIterator[str]:
         yield "[" * 100_000
 
-    monkeypatch.setattr("covey.cli.lines.stdin_lines", typed)
+    monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
     assert asyncio.run(_publish_lines(cast(Any, Ended()), QUOTE, _Pace(None))) == (0, 1)
     assert capsys.readouterr().err.startswith("line 1: no JSON: ")

@@ -9,8 +9,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.options import words
-from covey.cli.progress import compile_once, progress
+from covey.cli.support.options import words
+from covey.cli.support.progress import compile_once, progress
 from covey.matcher import compile_kernels
 from covey.sim.experiments.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
 from covey.sim.workload import WORKLOADS

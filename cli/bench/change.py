@@ -8,8 +8,8 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.options import counts, words
-from covey.cli.progress import progress
+from covey.cli.support.options import counts, words
+from covey.cli.support.progress import progress
 from covey.sim.experiments.bench.change import Plan, Result, measure
 
 

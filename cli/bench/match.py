@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from covey.cli.options import counts, words
-from covey.cli.progress import compile_once, named, progress
+from covey.cli.support.options import counts, words
+from covey.cli.support.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
 from covey.sim.experiments.bench.match import Plan, Result, make_engine, measure
 from covey.sim.workload import WORKLOADS, Fabret, Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from covey.cli.progress import compile_once, named, progress
+from covey.cli.support.progress import compile_once, named, progress
 from covey.matcher import compile_kernels
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.drift import DRIFTS, Plan, Result, measure

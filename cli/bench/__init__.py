@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.options import Json, Seed, counts, words
+from covey.cli.support.options import Json, Seed, counts, words
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
@@ -44,7 +44,7 @@ def chain(
     from rich.console import Console
     from rich.table import Table
 
-    from covey.cli.progress import compile_once
+    from covey.cli.support.progress import compile_once
     from covey.sim.experiments.bench.chain import Plan, measure
 
     console = Console(stderr=True)
@@ -81,7 +81,7 @@ def scenario(
 
     Example: covey bench scenario mine.yaml --system covey-parametric --trace real.parquet
     """
-    from covey.cli.progress import progress
+    from covey.cli.support.progress import progress
     from covey.sim.experiments.bench.scenario import RealRun
     from covey.sim.scenario.scenario import load_scenario
     from covey.sim.scenario.systems import find_system
@@ -150,7 +150,7 @@ def match(
 
     Example: covey bench match --workload W0,AT --subscriptions 100000,1000000 --engines cluster,scan,counting
     """
-    from covey.cli.bench_match import run
+    from covey.cli.bench.match import run
     from covey.sim.experiments.bench.match_report import draw, markdown
     from covey.sim.extras import need
 
@@ -195,7 +195,7 @@ def drift(
 
     Example: covey bench drift --drifts skew --subscriptions 100000
     """
-    from covey.cli.bench_drift import run
+    from covey.cli.bench.drift import run
 
     results = run(
         words(drifts),
@@ -232,7 +232,7 @@ def change(
 
     Example: covey bench change --modes parametric --changes 100,1000 --json
     """
-    from covey.cli.bench_change import run
+    from covey.cli.bench.change import run
 
     run(modes, filters, events, changes, seconds, json_output)
 
@@ -264,7 +264,7 @@ def routing(
 
     Example: covey bench routing --workload HTM --filters 1000,100000 --grpc --json
     """
-    from covey.cli.bench_routing import run
+    from covey.cli.bench.routing import run
     from covey.sim.experiments.bench.routing import GrpcPlan, Plan
 
     plan = Plan(
@@ -298,7 +298,7 @@ def control(
 
     Example: covey bench control --loads oscillating --modes parametric,damping
     """
-    from covey.cli.bench_control import run
+    from covey.cli.bench.control import run
 
     options = {
         "brokers": brokers,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.options import words
-from covey.cli.progress import progress
+from covey.cli.support.options import words
+from covey.cli.support.progress import progress
 
 if TYPE_CHECKING:
     from covey.sim.experiments.bench.control import Result
