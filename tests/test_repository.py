@@ -63,7 +63,14 @@ FORBIDDEN = {
         *IMPURE,
         *EXTRAS_ONLY,
     ),
-    "overlay/client": ("covey.sim", "covey.cli", *EXTRAS_ONLY),
+    "overlay/transport": (
+        "covey.overlay.client",
+        "covey.overlay.node",
+        "covey.sim",
+        "covey.cli",
+        *EXTRAS_ONLY,
+    ),
+    "overlay/client": ("covey.overlay.node", "covey.sim", "covey.cli", *EXTRAS_ONLY),
     "overlay/node": ("covey.overlay.client", "covey.sim", "covey.cli", *EXTRAS_ONLY),
     "sim": ("covey.cli",),
 }

@@ -20,9 +20,9 @@ from covey.overlay.client.errors import RefusedError
 from covey.overlay.core.client.session import Refused
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.splitting import pieces
 from covey.overlay.core.messages import Message, Publish
-from covey.overlay.node.intake import admit
-from covey.overlay.node.outlets import pieces
+from covey.overlay.transport.admission import admit
 from covey.overlay.transport.limits import Limits
 
 Accepted = asyncio.Future[None]

@@ -19,7 +19,7 @@ import grpc.aio
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.link.link import Frame, Link, LinkError
 from covey.overlay.core.messages import Message
-from covey.overlay.node.dialer import Backoff
+from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
 from covey.overlay.transport.codec import (
     Greeting,
@@ -30,7 +30,7 @@ from covey.overlay.transport.codec import (
     encode_greeting,
 )
 from covey.overlay.transport.limits import SlowConsumer
-from covey.overlay.transport.pump import ClosedError, Pump
+from covey.overlay.transport.pump import Pump, StreamClosedError
 
 log = logging.getLogger("covey.client")
 
@@ -139,7 +139,7 @@ class Session:
             self.why = reason_of(failure, self.address)
             if failure.code().name not in _PASSING:
                 error = ConnectError(self.why, failure.code().name)
-        except ClosedError as failure:
+        except StreamClosedError as failure:
             self.why = str(failure)
             if failure.status not in _PASSING:
                 error = ConnectError(self.why, failure.status)

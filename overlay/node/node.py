@@ -3,7 +3,7 @@
 It decides nothing about routing: messages go into `Broker.handle` in the order in which they arrived, and
 actions are carried out in the order in which they come back. What it does decide is who may send how much
 (credit), how long the session of a client outlives its connection (lease), and what a full queue means
-(`outlets.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock.
+(`interface_queue.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.node.config import Overlay
-from covey.overlay.node.intake import admit
-from covey.overlay.node.outlets import PATIENCE_S, SESSION_BYTES, Outlet
+from covey.overlay.node.interface_queue import PATIENCE_S, SESSION_BYTES, InterfaceQueue
+from covey.overlay.transport.admission import admit
 from covey.overlay.transport.codec import (
     Greeting,
     MessageError,
@@ -55,7 +55,7 @@ _TOGETHER = (Publish, Update, Acknowledge)
 
 
 class Node:
-    """The state of one broker process: its core, and an outlet for every neighbour and every session."""
+    """The state of one broker process: its core, and an queue for every neighbour and every session."""
 
     def __init__(self, overlay: Overlay, name: str) -> None:
         self.overlay = overlay
@@ -73,17 +73,17 @@ class Node:
             merging=overlay.merging,
             merging_budget=overlay.merging_budget,
         )
-        self.outlets: dict[Interface, Outlet] = {}
+        self.queues: dict[Interface, InterfaceQueue] = {}
         self.draining = False
         self._leases: dict[Interface, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._full: dict[Interface, Outlet] = {}
+        self._full: dict[Interface, InterfaceQueue] = {}
         self._dropped: dict[str, int] = {}
         self._refused = 0
         for neighbour in overlay.neighbours(name):
             interface = f"broker/{neighbour}"
-            self.outlets[interface] = Outlet(interface, self._link(), changed=self._fullness_changed)
-        self._neighbours = list(self.outlets.values())
+            self.queues[interface] = InterfaceQueue(interface, self._link(), changed=self._fullness_changed)
+        self._neighbours = list(self.queues.values())
 
     def _link(self, **options: int) -> Link:
         limits = self.overlay.limits
@@ -98,21 +98,21 @@ class Node:
 
     # --- connections come and go ------------------------------------------------------------------
 
-    def greeting(self, outlet: Outlet) -> Greeting:
+    def greeting(self, queue: InterfaceQueue) -> Greeting:
         """What to say first to this interface."""
         return Greeting(
-            Role.BROKER, self.name, outlet.link.hello(), self.overlay.name, limits=self.overlay.limits
+            Role.BROKER, self.name, queue.link.hello(), self.overlay.name, limits=self.overlay.limits
         )
 
-    def session(self, peer: Greeting) -> Outlet:
+    def session(self, peer: Greeting) -> InterfaceQueue:
         """The session of a client, made if there is none; that of an earlier life of the client ends."""
         interface = f"client/{peer.id}"
-        outlet = self.outlets.get(interface)
-        if outlet is not None and outlet.link.peer_incarnation != peer.hello.incarnation:
-            self.end_session(outlet, "a new client of that name")
-            outlet = None
-        if outlet is None:
-            outlet = self.outlets[interface] = Outlet(
+        queue = self.queues.get(interface)
+        if queue is not None and queue.link.peer_incarnation != peer.hello.incarnation:
+            self.end_session(queue, "a new client of that name")
+            queue = None
+        if queue is None:
+            queue = self.queues[interface] = InterfaceQueue(
                 interface,
                 self._link(),
                 changed=self._fullness_changed,
@@ -120,78 +120,78 @@ class Node:
                 max_events=self.overlay.sessions.queue_events,
                 max_bytes=SESSION_BYTES,
             )
-            self._balance(outlet)
-        return outlet
+            self._balance(queue)
+        return queue
 
-    def delays_s(self, outlet: Outlet) -> tuple[float, float]:
+    def delays_s(self, queue: InterfaceQueue) -> tuple[float, float]:
         """How long to hold back what is sent to an interface, and what is read from it: a neighbour holds
         back what it sends by itself.
         """
-        if outlet.is_broker:
-            return self.overlay.delay_ms(self.name, outlet.interface.removeprefix("broker/")) / 1e3, 0.0
+        if queue.is_broker:
+            return self.overlay.delay_ms(self.name, queue.interface.removeprefix("broker/")) / 1e3, 0.0
         return self.overlay.client_delay_ms / 1e3, self.overlay.client_delay_ms / 1e3
 
-    def resume(self, outlet: Outlet, peer: Greeting) -> None:
+    def resume(self, queue: InterfaceQueue, peer: Greeting) -> None:
         """Take up the link with an interface whose connection has opened, or start afresh. `LinkError` if its
         hello does not fit the link.
         """
-        resumed = outlet.link.resume(peer.hello)
+        resumed = queue.link.resume(peer.hello)
         if not resumed:
-            self._perform(self.core.handle(Connect(), outlet.interface, time.time()))
-        outlet.progressed()
-        lease = self._leases.pop(outlet.interface, None)
+            self._perform(self.core.handle(Connect(), queue.interface, time.time()))
+        queue.progressed()
+        lease = self._leases.pop(queue.interface, None)
         if lease is not None:
             lease.cancel()
-        log.info("%s is here%s", outlet.interface, ", resumed" if resumed else "")
+        log.info("%s is here%s", queue.interface, ", resumed" if resumed else "")
 
-    def lost(self, outlet: Outlet, why: str) -> None:
+    def lost(self, queue: InterfaceQueue, why: str) -> None:
         """The connection of an interface is gone. Nothing changes for one that is away already."""
-        if self.outlets.get(outlet.interface) is not outlet or outlet.interface in self._leases:
+        if self.queues.get(queue.interface) is not queue or queue.interface in self._leases:
             return
-        log.info("%s is away: %s", outlet.interface, why)
+        log.info("%s is away: %s", queue.interface, why)
         loop = asyncio.get_running_loop()
-        if outlet.is_broker:
-            self._leases[outlet.interface] = loop.call_later(PATIENCE_S, outlet.lose_patience)
+        if queue.is_broker:
+            self._leases[queue.interface] = loop.call_later(PATIENCE_S, queue.lose_patience)
             return
         lease_s = self.overlay.sessions.lease_s
         if lease_s > PATIENCE_S:
-            self._leases[outlet.interface] = loop.call_later(
-                PATIENCE_S, self._await_lease, outlet, lease_s - PATIENCE_S
+            self._leases[queue.interface] = loop.call_later(
+                PATIENCE_S, self._await_lease, queue, lease_s - PATIENCE_S
             )
         else:
-            self._leases[outlet.interface] = loop.call_later(lease_s, self.end_session, outlet, "lease over")
+            self._leases[queue.interface] = loop.call_later(lease_s, self.end_session, queue, "lease over")
 
-    def _await_lease(self, outlet: Outlet, left_s: float) -> None:
-        outlet.lose_patience()
+    def _await_lease(self, queue: InterfaceQueue, left_s: float) -> None:
+        queue.lose_patience()
         loop = asyncio.get_running_loop()
-        self._leases[outlet.interface] = loop.call_later(left_s, self.end_session, outlet, "lease over")
+        self._leases[queue.interface] = loop.call_later(left_s, self.end_session, queue, "lease over")
 
-    def end_session(self, outlet: Outlet, why: str, status: str = "ABORTED") -> None:
+    def end_session(self, queue: InterfaceQueue, why: str, status: str = "ABORTED") -> None:
         """Forget a client and all it said."""
-        if self.outlets.get(outlet.interface) is not outlet:
+        if self.queues.get(queue.interface) is not queue:
             return
-        log.info("%s has left: %s", outlet.interface, why)
-        del self.outlets[outlet.interface]
-        lease = self._leases.pop(outlet.interface, None)
+        log.info("%s has left: %s", queue.interface, why)
+        del self.queues[queue.interface]
+        lease = self._leases.pop(queue.interface, None)
         if lease is not None:
             lease.cancel()
-        outlet.discard()
-        for reason, events in outlet.losses.events.items():
+        queue.discard()
+        for reason, events in queue.losses.events.items():
             self._count_drop(reason, events)
-        if outlet.pump is not None:
-            outlet.pump.close(status, f"the session ends: {why}")
-        self._perform(self.core.handle(Disconnect(), outlet.interface, time.time()))
+        if queue.pump is not None:
+            queue.pump.close(status, f"the session ends: {why}")
+        self._perform(self.core.handle(Disconnect(), queue.interface, time.time()))
 
     def flooded(self) -> bool:
         """Whether so much control waits for some neighbour that clients must not be listened to for a
         while."""
-        return any(outlet.link.queued_control > _FLOOD and outlet.connected for outlet in self._neighbours)
+        return any(queue.link.queued_control > _FLOOD and queue.connected for queue in self._neighbours)
 
     def dismiss(self) -> None:
         """End every connection, and say why."""
-        for outlet in self.outlets.values():
-            if outlet.pump is not None:
-                outlet.pump.close("UNAVAILABLE", f"broker {self.name} is shutting down")
+        for queue in self.queues.values():
+            if queue.pump is not None:
+                queue.pump.close("UNAVAILABLE", f"broker {self.name} is shutting down")
 
     def _arm(self) -> None:
         """Have the core called at the time that it asks for."""
@@ -214,78 +214,78 @@ class Node:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def take(self, outlet: Outlet, messages: tuple[WireMessage, ...]) -> None:
+    def take(self, queue: InterfaceQueue, messages: tuple[WireMessage, ...]) -> None:
         """Handle the messages of one frame from an interface; events that follow each other go together, and
         so do updates and acknowledgements, of which none says how to read the next.
         """
         together: list[Message] = []
         for wire in messages:
-            message = self._understand(outlet, wire)
+            message = self._understand(queue, wire)
             if message is None:
                 continue
             if together and isinstance(message, Publish) is not isinstance(together[0], Publish):
-                self._feed(outlet, together)
+                self._feed(queue, together)
                 together = []
             together.append(message)
             if not isinstance(message, _TOGETHER):
-                self._feed(outlet, together)
+                self._feed(queue, together)
                 together = []
         if together:
-            self._feed(outlet, together)
+            self._feed(queue, together)
 
-    def _understand(self, outlet: Outlet, wire: WireMessage) -> Message | None:
+    def _understand(self, queue: InterfaceQueue, wire: WireMessage) -> Message | None:
         """The message, or what was admitted of it; None if it was refused."""
         try:
-            message = decode_message(wire, self.core.event_type, from_broker=outlet.is_broker)
+            message = decode_message(wire, self.core.event_type, from_broker=queue.is_broker)
         except MessageError as error:
-            outlet.link.consume(event_bytes(wire))
-            if outlet.is_broker and error.refuse.count:
+            queue.link.consume(event_bytes(wire))
+            if queue.is_broker and error.refuse.count:
                 self._count_drop("malformed or of unknown type", error.refuse.count)
                 return None
-            self._refuse(outlet, error.refuse)
+            self._refuse(queue, error.refuse)
             # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
             return Unsubscribe(error.refuse.epoch, 0) if error.refuse.epoch else None
         if not isinstance(message, Publish):
             return message
-        outlet.link.consume(size_of(message))
-        if outlet.is_broker:
+        queue.link.consume(size_of(message))
+        if queue.is_broker:
             return message
         batch, refusals = admit(message.batch, self.overlay.limits, time.time_ns())
         for refusal in refusals:
-            self._refuse(outlet, refusal)
+            self._refuse(queue, refusal)
         return None if batch is None else Publish(batch)
 
-    def _feed(self, outlet: Outlet, messages: list[Message]) -> None:
+    def _feed(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Messages that may be handled together: events only, or no events."""
         if isinstance(messages[0], Publish):
             limits = self.overlay.limits
             messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
-        self._perform(self.core.handle_all(messages, outlet.interface, time.time()), outlet)
+        self._perform(self.core.handle_all(messages, queue.interface, time.time()), queue)
 
-    def _refuse(self, outlet: Outlet, refusal: Refuse) -> None:
+    def _refuse(self, queue: InterfaceQueue, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
             refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
-        self._post(outlet, refusal)
+        self._post(queue, refusal)
 
-    def _perform(self, actions: list[Action], source: Outlet | None = None) -> None:
+    def _perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
         for action in actions:
             if isinstance(action, Send):
-                outlet = self.outlets.get(action.interface)
-                if outlet is not None:
-                    self._post(outlet, action.message, own=outlet is source)
+                queue = self.queues.get(action.interface)
+                if queue is not None:
+                    self._post(queue, action.message, own=queue is source)
             else:
                 self._count_drop(action.reason, action.events)
         self._arm()
 
-    def _post(self, outlet: Outlet, message: Message, *, own: bool = False) -> None:
+    def _post(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; a session that does not keep up ends."""
         if isinstance(message, Refuse):
             self._refused += 1
-            log.warning("refused to %s: %s", outlet.interface, message.reason.partition("\n")[0])
-        if not outlet.send(message, own=own):
-            outlet.losses.add("queue full, session ended", events_in(message))
+            log.warning("refused to %s: %s", queue.interface, message.reason.partition("\n")[0])
+        if not queue.send(message, own=own):
+            queue.losses.add("queue full, session ended", events_in(message))
             asyncio.get_running_loop().call_soon(
-                self.end_session, outlet, "it does not keep up", "RESOURCE_EXHAUSTED"
+                self.end_session, queue, "it does not keep up", "RESOURCE_EXHAUSTED"
             )
 
     def _count_drop(self, reason: str, events: int) -> None:
@@ -293,15 +293,15 @@ class Node:
 
     # --- credit -----------------------------------------------------------------------------------
 
-    def _fullness_changed(self, outlet: Outlet) -> None:
-        if outlet.full:
-            self._full[outlet.interface] = outlet
+    def _fullness_changed(self, queue: InterfaceQueue) -> None:
+        if queue.full:
+            self._full[queue.interface] = queue
         else:
-            self._full.pop(outlet.interface, None)
-        for source in self.outlets.values():
+            self._full.pop(queue.interface, None)
+        for source in self.queues.values():
             self._balance(source)
 
-    def _balance(self, source: Outlet) -> None:
+    def _balance(self, source: InterfaceQueue) -> None:
         """Hold back a source while another interface that its events may go to is full.
 
         Events of a neighbour never go back to it, so neighbours do not wait for each other in a circle. Nor
@@ -318,11 +318,11 @@ class Node:
         """Take no more events, and wait until all that was accepted has reached the next stop, or time is
         up."""
         self.draining = True
-        for outlet in self.outlets.values():
-            self._balance(outlet)
+        for queue in self.queues.values():
+            self._balance(queue)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if all(outlet.link.idle or not outlet.connected for outlet in self.outlets.values()):
+            if all(queue.link.idle or not queue.connected for queue in self.queues.values()):
                 return
             await asyncio.sleep(0.02)
 
@@ -349,7 +349,7 @@ class Node:
         return {
             name: {
                 "address": self.overlay.brokers[name].address,
-                "connected": self.outlets[f"broker/{name}"].connected,
+                "connected": self.queues[f"broker/{name}"].connected,
             }
             for name in self.overlay.neighbours(self.name)
         }
@@ -363,7 +363,7 @@ class Node:
             "process": os.getpid(),
             "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
             "core": self.core.inspect(listed),
-            "interfaces": {name: outlet.inspect() for name, outlet in self.outlets.items()},
+            "interfaces": {name: queue.inspect() for name, queue in self.queues.items()},
             "dropped": dict(self._dropped),
             "refused": self._refused,
         }
@@ -371,10 +371,10 @@ class Node:
     def render(self, listed: int | None = None) -> str:
         """The core's state (`listed` as there) and the interfaces, for people."""
         lines = [self.core.render(listed).rstrip(), "", "interfaces"]
-        for name, outlet in self.outlets.items():
-            state = "here" if outlet.connected else "away"
-            waits = outlet.link.queued_events
+        for name, queue in self.queues.items():
+            state = "here" if queue.connected else "away"
+            waits = queue.link.queued_events
             lines.append(f"  {name}: {state}" + (f", {waits} events wait" if waits else ""))
-            lines += [f"    {events} events lost: {why}" for why, events in outlet.losses.events.items()]
+            lines += [f"    {events} events lost: {why}" for why, events in queue.losses.events.items()]
         lines += [f"  {events} events dropped: {why}" for why, events in self._dropped.items()]
         return "\n".join(lines) + "\n"

@@ -23,8 +23,8 @@ from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.delay import delayed
+from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
-from covey.overlay.node.outlets import Outlet
 from covey.overlay.transport.calls import (
     decode_describe,
     decode_explain,
@@ -47,10 +47,10 @@ from covey.overlay.transport.pump import (
     ACCEPT_AFTER_S,
     ACKNOWLEDGE_AFTER_S,
     STREAM_ERRORS,
-    ClosedError,
     Connection,
     PeerClosedError,
     Pump,
+    StreamClosedError,
     say_goodbye,
 )
 
@@ -85,113 +85,115 @@ class Service:
     async def connect(self, _: Any, context: _Context) -> None:
         try:
             greeting = await self._hello(context)
-            outlet = await self._outlet(greeting)
-        except ClosedError as error:
+            queue = await self._queue_of(greeting)
+        except StreamClosedError as error:
             log.info("a connection from %s was turned away: %s", context.peer(), error)
             await _abort(context, error.status, str(error))
             return
-        await self._serve(outlet, greeting, context)
+        await self._serve(queue, greeting, context)
 
     async def _hello(self, context: _Context) -> Greeting:
         if self._node.draining:
-            raise ClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
+            raise StreamClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
         try:
             data = await asyncio.wait_for(context.read(), _HELLO_WITHIN_S)
             if data is grpc.aio.EOF:
-                raise ClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
+                raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
             greeting = decode_packet(data)
         except TimeoutError:
-            raise ClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
+            raise StreamClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
         except MalformedPacketError as error:
-            raise ClosedError("INVALID_ARGUMENT", str(error)) from None
+            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
         if not isinstance(greeting, Greeting):
-            raise ClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
+            raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
         return greeting
 
-    async def _outlet(self, greeting: Greeting) -> Outlet:
+    async def _queue_of(self, greeting: Greeting) -> InterfaceQueue:
         """The interface that a hello is from; its older connection, if there is one, gives way."""
         node = self._node
         if greeting.role is Role.BROKER:
             check_neighbour(node, greeting)
-            outlet = node.outlets[f"broker/{greeting.id}"]
+            queue = node.queues[f"broker/{greeting.id}"]
         else:
-            old = node.outlets.get(f"client/{greeting.id}")
+            old = node.queues.get(f"client/{greeting.id}")
             if old is not None and old.link.peer_incarnation != greeting.hello.incarnation:
                 await self._probe(old)
-            outlet = node.session(greeting)
-        if outlet.pump is not None:
-            outlet.pump.close("ABORTED", "a newer connection takes the place of this one")
-            outlet.pump = None
-        return outlet
+            queue = node.session(greeting)
+        if queue.pump is not None:
+            queue.pump.close("ABORTED", "a newer connection takes the place of this one")
+            queue.pump = None
+        return queue
 
-    async def _probe(self, outlet: Outlet) -> None:
+    async def _probe(self, queue: InterfaceQueue) -> None:
         """Whether the client that goes by a name is really there: then nobody else can have the name."""
-        heard = outlet.heard
-        outlet.link.probe()
-        if outlet.pump is not None:
-            outlet.pump.wake()
+        heard = queue.heard
+        queue.link.probe()
+        if queue.pump is not None:
+            queue.pump.wake()
         waited = 0.0
-        while waited < _PROBE_S and outlet.pump is not None:
+        while waited < _PROBE_S and queue.pump is not None:
             await asyncio.sleep(0.02)
             waited += 0.02
-            if outlet.heard != heard:
-                name = outlet.interface.removeprefix("client/")
-                raise ClosedError(
+            if queue.heard != heard:
+                name = queue.interface.removeprefix("client/")
+                raise StreamClosedError(
                     "ALREADY_EXISTS", f"a client named {name!r} is here already: choose another name"
                 )
 
-    async def _serve(self, outlet: Outlet, greeting: Greeting, context: _Context) -> None:
+    async def _serve(self, queue: InterfaceQueue, greeting: Greeting, context: _Context) -> None:
         node = self._node
-        answer = encode_greeting(node.greeting(outlet))
+        answer = encode_greeting(node.greeting(queue))
         try:
-            node.resume(outlet, greeting)
+            node.resume(queue, greeting)
         except LinkError as error:
-            node.lost(outlet, str(error))
+            node.lost(queue, str(error))
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return
-        sent_s, read_s = node.delays_s(outlet)
-        ended: ClosedError | None = None
+        sent_s, read_s = node.delays_s(queue)
+        ended: StreamClosedError | None = None
         async with delayed(context, sent_s=sent_s, read_s=read_s) as connection:
-            ended = await self._pump(outlet, connection, answer)
+            ended = await self._pump(queue, connection, answer)
         if ended is not None:
             await _abort(context, ended.status, str(ended))
 
-    async def _pump(self, outlet: Outlet, connection: Connection, answer: bytes) -> ClosedError | None:
+    async def _pump(
+        self, queue: InterfaceQueue, connection: Connection, answer: bytes
+    ) -> StreamClosedError | None:
         """The life of a connection that has greeted; what to tell the peer of its end, if anything."""
         node = self._node
         pump = Pump(
-            outlet.link,
+            queue.link,
             connection,
-            lambda messages: node.take(outlet, messages),
-            heard=outlet.hear,
-            schemas=outlet.is_broker,
-            busy=None if outlet.is_broker else node.flooded,
-            acknowledge_after_s=ACKNOWLEDGE_AFTER_S if outlet.is_broker else ACCEPT_AFTER_S,
+            lambda messages: node.take(queue, messages),
+            heard=queue.hear,
+            schemas=queue.is_broker,
+            busy=None if queue.is_broker else node.flooded,
+            acknowledge_after_s=ACKNOWLEDGE_AFTER_S if queue.is_broker else ACCEPT_AFTER_S,
         )
-        outlet.attach(pump)
+        queue.attach(pump)
         why = "the connection broke"
-        ended: ClosedError | None = None
+        ended: StreamClosedError | None = None
         left = False
         try:
             await connection.write(answer)
             await pump.run()
         except PeerClosedError as error:
             why, left = str(error), error.status == "OK"
-        except ClosedError as error:
+        except StreamClosedError as error:
             why, ended = str(error), error
         except (LinkError, MalformedPacketError) as error:
-            why, ended = str(error), ClosedError("INVALID_ARGUMENT", str(error))
-            log.warning("%s broke the protocol: %s", outlet.interface, error)
+            why, ended = str(error), StreamClosedError("INVALID_ARGUMENT", str(error))
+            log.warning("%s broke the protocol: %s", queue.interface, error)
             await say_goodbye(connection, ended.status, why)
         except STREAM_ERRORS:
             pass
         finally:
-            if outlet.pump is pump:
-                outlet.pump = None
-                if left and not outlet.is_broker:
-                    node.end_session(outlet, why)
+            if queue.pump is pump:
+                queue.pump = None
+                if left and not queue.is_broker:
+                    node.end_session(queue, why)
                 else:
-                    node.lost(outlet, why)
+                    node.lost(queue, why)
         return ended
 
     # --- Describe and Inspect ---------------------------------------------------------------------
@@ -249,17 +251,17 @@ def _event_of(text: str) -> dict[str, object]:
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:
-    """`ClosedError` unless the hello is from a broker next to this one in the same overlay."""
+    """`StreamClosedError` unless the hello is from a broker next to this one in the same overlay."""
     if greeting.role is not Role.BROKER:
-        raise ClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is no broker")
+        raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is no broker")
     if greeting.overlay != node.overlay.name:
-        raise ClosedError(
+        raise StreamClosedError(
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} is of overlay {greeting.overlay!r}: expected {node.overlay.name!r}",
         )
     neighbours = node.overlay.neighbours(node.name)
     if greeting.id not in neighbours:
-        raise ClosedError(
+        raise StreamClosedError(
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",
         )

@@ -49,7 +49,7 @@ class Connection(Protocol):
     async def write(self, data: bytes) -> None: ...
 
 
-class ClosedError(CoveyError):
+class StreamClosedError(CoveyError):
     """This side ends the connection on purpose; `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
@@ -57,7 +57,7 @@ class ClosedError(CoveyError):
         self.status = status
 
 
-class PeerClosedError(ClosedError):
+class PeerClosedError(StreamClosedError):
     """The peer ended the connection on purpose, and said so."""
 
 
@@ -108,10 +108,10 @@ class Pump:
             self._work.set()
 
     def close(self, status: str, reason: str) -> None:
-        """End `run` with a `ClosedError`."""
+        """End `run` with a `StreamClosedError`."""
         self._over = True
         if not self._closed.done():
-            self._closed.set_exception(ClosedError(status, reason))
+            self._closed.set_exception(StreamClosedError(status, reason))
 
     async def run(self) -> None:
         """Read and write until the stream ends; raises what ended it, or returns if nobody knows.
@@ -141,7 +141,7 @@ class Pump:
 
     async def _say_goodbye(self, reader: asyncio.Task[None], writer: asyncio.Task[None]) -> None:
         error = self._closed.exception()
-        assert isinstance(error, ClosedError)
+        assert isinstance(error, StreamClosedError)
         # First the write under way: one that is cut off would bar the goodbye, as would a read (gRPC's client
         # then cancels the call).
         self._work.set()
@@ -163,7 +163,9 @@ class Pump:
             if isinstance(packet, Goodbye):
                 raise PeerClosedError(packet.status, packet.reason)
             if isinstance(packet, Greeting):
-                raise ClosedError("INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame")
+                raise StreamClosedError(
+                    "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
+                )
             self._receive(packet)
 
     def _receive(self, frame: Frame[WireMessage]) -> None:
@@ -202,7 +204,7 @@ class Pump:
                 except grpc.RpcError:
                     raise  # it says why
                 except STREAM_ERRORS:
-                    raise ClosedError("UNAVAILABLE", "the connection broke") from None
+                    raise StreamClosedError("UNAVAILABLE", "the connection broke") from None
 
 
 async def say_goodbye(connection: Connection, status: str, reason: str) -> None:

@@ -230,8 +230,8 @@ class Brokers:
         """Until every link is open."""
         await until(
             lambda: all(
-                self.nodes[a].outlets[f"broker/{b}"].connected
-                and self.nodes[b].outlets[f"broker/{a}"].connected
+                self.nodes[a].queues[f"broker/{b}"].connected
+                and self.nodes[b].queues[f"broker/{a}"].connected
                 for a, b in self._links
             ),
             "links",
@@ -240,7 +240,7 @@ class Brokers:
     async def quiet(self) -> None:
         """Until nothing is under way between brokers, and every invariant holds."""
         await until(
-            lambda: all(o.link.idle for n in self.nodes.values() for o in n.outlets.values() if o.connected),
+            lambda: all(o.link.idle for n in self.nodes.values() for o in n.queues.values() if o.connected),
             "quiet",
         )
         for node in self.nodes.values():

@@ -111,9 +111,9 @@ async def test_what_came_over_a_former_link_is_no_credit_on_a_new_one() -> None:
         await overlay.start("b1")
         await until(lambda: me.connected)
         await me.settled()
-        outlet = overlay.nodes["b1"].outlets["client/me"]
+        queue = overlay.nodes["b1"].queues["client/me"]
         assert [(await anext(mine))["number"] for _ in range(10)] == [*range(10)]
         await me.publish("Note", number=10)
         assert (await anext(mine))["number"] == 10
-        await until(lambda: outlet.link.idle)
-        assert outlet.link._credit - outlet.link._sent_bytes <= window
+        await until(lambda: queue.link.idle)
+        assert queue.link._credit - queue.link._sent_bytes <= window

@@ -61,7 +61,7 @@ async def test_a_subscription_that_has_not_settled_in_time_is_taken_back_other_c
         proxy = overlay.proxies[link]
         proxy.refusing = True
         proxy.cut()
-        await until(lambda: not overlay.nodes["b2"].outlets["broker/b1"].connected)
+        await until(lambda: not overlay.nodes["b2"].queues["broker/b1"].connected)
         with pytest.raises(NotSettledError):
             await me.subscribe("Quote", "price > 100", timeout=0.1)
         with pytest.raises(NotSettledError):

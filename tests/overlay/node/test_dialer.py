@@ -10,8 +10,9 @@ import pytest
 from running import Brokers, on_a_loop
 
 from covey.overlay.node import dialer
-from covey.overlay.node.dialer import Backoff, keep_connected
+from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
+from covey.overlay.transport.backoff import Backoff
 
 
 class Broken:

@@ -52,7 +52,7 @@ async def test_events_follow_a_threshold_through_a_chain() -> None:
             assert (cheap.delivered, cheap.values) == (3, {"limit": 1.0})
         await until(lambda: not any(node.core.types for node in overlay.nodes.values()), "all is forgotten")
         await overlay.quiet()
-        assert [len(overlay.nodes[name].outlets) for name in ("b1", "b2", "b3")] == [1, 2, 1]
+        assert [len(overlay.nodes[name].queues) for name in ("b1", "b2", "b3")] == [1, 2, 1]
 
 
 @on_a_loop
@@ -62,7 +62,7 @@ async def test_calls_side_by_side_travel_as_one_batch_in_their_order() -> None:
         everything = await client.subscribe("Quote")
         await asyncio.gather(*(client.publish("Quote", volume=i) for i in range(10_000)))
         assert await take(everything, 10_000) == list(range(10_000))
-        assert overlay.nodes["b1"].outlets[f"client/{client.name}"].link.received < 20
+        assert overlay.nodes["b1"].queues[f"client/{client.name}"].link.received < 20
 
 
 @on_a_loop
@@ -93,7 +93,7 @@ async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(
                 assert got_near == list(range(total))
                 assert got_far == list(range(total))
                 assert cuts > 3
-                broken = overlay.nodes["b2"].outlets["broker/b1"] if where == "link" else None
+                broken = overlay.nodes["b2"].queues["broker/b1"] if where == "link" else None
                 if broken is not None:
                     assert broken.connections > 3
                 await far.update(low=5)
@@ -114,7 +114,7 @@ async def test_updates_are_awaited_across_a_broken_link_and_name_who_is_missing(
         other = await near.subscribe("Quote", "price < $limit", limit=0.5)
         proxy.refusing = True
         proxy.cut()
-        await until(lambda: not overlay.nodes["b2"].outlets["broker/b1"].connected)
+        await until(lambda: not overlay.nodes["b2"].queues["broker/b1"].connected)
         with pytest.raises(NotSettledError, match=r"within 0.3 s: a broker beyond b3 has not answered"):
             await mine.update(limit=5.0, timeout=0.3)
         with pytest.raises(NotSettledError, match=r"broker b1, next to b2, is out of reach"):
@@ -220,7 +220,7 @@ async def test_a_client_whose_lease_ran_out_says_everything_again() -> None:
             mine = await reader.subscribe("Quote", "price < $limit", limit=1.0)
             proxy.refusing = True
             proxy.cut()
-            await until(lambda: "client/reader" not in overlay.nodes["b2"].outlets)
+            await until(lambda: "client/reader" not in overlay.nodes["b2"].queues)
             await until(lambda: "slot" not in overlay.nodes["b2"].core.render())
             mine.update_nowait(limit=5.0)
             await feed.publish_batch("Quote", quotes(0, 10))
@@ -240,12 +240,12 @@ async def test_events_kept_for_an_absent_client_are_bounded_and_those_lost_are_c
             mine = await reader.subscribe("Quote")
             proxy.refusing = True
             proxy.cut()
-            outlet = overlay.nodes["b1"].outlets["client/reader"]
-            await until(lambda: not outlet.patient, "patience ends")
+            queue = overlay.nodes["b1"].queues["client/reader"]
+            await until(lambda: not queue.patient, "patience ends")
             for first in range(0, 1_000, 10):
                 await feed.publish_batch("Quote", quotes(first, 10))
-            assert outlet.link.backlog_events == 100
-            assert outlet.losses.events == {"out of reach, oldest dropped": 900}
+            assert queue.link.backlog_events == 100
+            assert queue.losses.events == {"out of reach, oldest dropped": 900}
             proxy.refusing = False
             assert await take(mine, 100) == list(range(900, 1_000))
 
@@ -269,7 +269,7 @@ async def test_a_name_that_is_taken_is_refused_and_one_whose_owner_is_mute_is_no
             await asyncio.sleep(0.3)
             assert second.connected
         await first.close()
-        await until(lambda: not overlay.nodes["b1"].outlets)
+        await until(lambda: not overlay.nodes["b1"].queues)
 
 
 # --- slow consumers -------------------------------------------------------------------------------
@@ -293,13 +293,13 @@ async def test_a_client_that_blocks_holds_back_publishers_and_loses_nothing() ->
             flooding = asyncio.create_task(flood(feed, total // 4_000, 4_000))
             done, _ = await asyncio.wait({flooding}, timeout=2.0)
             assert not done, "nothing held the publisher back"
-            assert overlay.nodes["b3"].outlets["client/slow"].full
-            held = sum(o.link.backlog_events for n in overlay.nodes.values() for o in n.outlets.values())
+            assert overlay.nodes["b3"].queues["client/slow"].full
+            held = sum(o.link.backlog_events for n in overlay.nodes.values() for o in n.queues.values())
             assert held < total
             await mine.update(low=-1)  # control still flows
             assert await take(mine, total) == list(range(total))
             await flooding
-            assert not overlay.nodes["b3"].outlets["client/slow"].losses.events
+            assert not overlay.nodes["b3"].queues["client/slow"].losses.events
 
 
 @on_a_loop
@@ -311,10 +311,10 @@ async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> No
             await feed.advertise(QUOTE)
             mine = await slow.subscribe("Quote")
             await asyncio.wait_for(flood(feed, 100), 20)
-            outlet = overlay.nodes["b1"].outlets["client/slow"]
-            lost = sum(outlet.losses.events.values())
+            queue = overlay.nodes["b1"].queues["client/slow"]
+            lost = sum(queue.losses.events.values())
             assert 40_000 < lost < 50_000
-            assert list(outlet.losses.events) == [f"queue full, {policy.removeprefix('drop_')} dropped"]
+            assert list(queue.losses.events) == [f"queue full, {policy.removeprefix('drop_')} dropped"]
             got = await take(mine, 50_000 - lost)
             assert len(got) == 50_000 - lost
             assert got == sorted(got)
@@ -333,7 +333,7 @@ async def test_a_client_that_publishes_what_it_makes_of_what_it_reads_does_not_w
             await busy.advertise(note)
             mine = await busy.subscribe("Quote")
             feeding = asyncio.create_task(flood(feed, 20))
-            await until(lambda: overlay.nodes["b1"].outlets["client/busy"].full, "the queue fills up")
+            await until(lambda: overlay.nodes["b1"].queues["client/busy"].full, "the queue fills up")
             for _ in range(100):
                 await busy.publish_batch("Note", [{"text": "x" * 60_000}])
             assert await take(mine, 10_000) == list(range(10_000))
@@ -351,7 +351,7 @@ async def test_a_client_may_ask_to_be_disconnected_when_it_does_not_keep_up() ->
             with pytest.raises(ConnectError, match="it does not keep up") as raised:
                 await take(mine, 10_000)
             assert raised.value.status == "RESOURCE_EXHAUSTED"
-            assert "client/slow" not in overlay.nodes["b1"].outlets
+            assert "client/slow" not in overlay.nodes["b1"].queues
             await feed.publish_batch("Quote", quotes(0, 10))
 
 

@@ -20,7 +20,7 @@ from covey.matcher import EventBatch
 from covey.overlay import Client
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
-from covey.overlay.node import outlets
+from covey.overlay.node import interface_queue
 from covey.overlay.transport.channel import CONNECT, DESCRIBE, open_channel
 from covey.overlay.transport.codec import (
     Goodbye,
@@ -160,7 +160,7 @@ async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
             await stranger.greet()
             await stranger.call.done_writing()
             await stranger.ended()
-        await until(lambda: not overlay.nodes["b1"].outlets["client/stranger"].connected)
+        await until(lambda: not overlay.nodes["b1"].queues["client/stranger"].connected)
         async with stranger_at(overlay) as stranger:
             await stranger.call.done_writing()
             assert await stranger.ended() == ("INVALID_ARGUMENT", "the stream ended without a hello")
@@ -169,7 +169,7 @@ async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
 @on_a_loop
 async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_its_lease() -> None:
     async with Brokers(sessions=SessionLimits(lease_s=0.2)) as overlay:
-        held = overlay.nodes["b1"].outlets
+        held = overlay.nodes["b1"].queues
         async with stranger_at(overlay) as stranger, stranger_at(overlay) as again:
             answer = await stranger.greet()
             hello = Hello(99, answer.hello.incarnation, received=50)
@@ -250,7 +250,7 @@ async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
 async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outlets, "SESSION_CONTROL", 500)
+    monkeypatch.setattr(interface_queue, "SESSION_CONTROL", 500)
     caplog.set_level("INFO", "covey.broker")
     async with Brokers() as overlay:
         async with stranger_at(overlay) as stranger:
@@ -259,7 +259,7 @@ async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
                 for number in range(1, 21):
                     wrong = tuple(Update(100 * number + i, 9, {}) for i in range(100))
                     await stranger.call.write(encode_frame(Frame(number, 0, 0, wrong)))
-            await until(lambda: "client/stranger" not in overlay.nodes["b1"].outlets)
+            await until(lambda: "client/stranger" not in overlay.nodes["b1"].queues)
         assert "client/stranger has left: it does not keep up" in caplog.text
         await still_works(overlay)
 

@@ -7,8 +7,9 @@ import numpy as np
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Publish, Unsubscribe
-from covey.overlay.node.outlets import Outlet, part, pieces
+from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.transport.limits import SlowConsumer
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
@@ -20,19 +21,19 @@ def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
     return Deliver(batch, np.arange(count + 1) * 2, np.arange(2 * count), 1)
 
 
-def outlet(policy: SlowConsumer, **options: int) -> tuple[Outlet, list[bool]]:
+def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bool]]:
     heard: list[bool] = []
-    return Outlet(
+    return InterfaceQueue(
         "client/c", Link(1), changed=lambda o: heard.append(o.full), policy=policy, **options
     ), heard
 
 
-def waiting(of: Outlet) -> list[int]:
+def waiting(of: InterfaceQueue) -> list[int]:
     return [s for m, _ in of.link._events for s in m.batch.sequences().tolist()]  # type: ignore[union-attr]
 
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
-    blocked, heard = outlet(SlowConsumer.BLOCK, max_events=10)
+    blocked, heard = queue(SlowConsumer.BLOCK, max_events=10)
     for first in (0, 5, 10):
         assert blocked.send(deliver(first, 5))
     assert (blocked.full, heard) == (True, [True])
@@ -45,7 +46,7 @@ def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
 
 
 def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
-    newest, heard = outlet(SlowConsumer.DROP_NEWEST, max_events=7)
+    newest, heard = queue(SlowConsumer.DROP_NEWEST, max_events=7)
     for first in (0, 5, 10):
         assert newest.send(deliver(first, 5))
     assert waiting(newest) == [0, 1, 2, 3, 4, 5, 6]
@@ -56,7 +57,7 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
 
 def test_dropping_the_newest_counts_bytes_as_well() -> None:
     one = size_of(deliver(0, 1, "x" * 1000))
-    newest, _ = outlet(SlowConsumer.DROP_NEWEST, max_events=1000, max_bytes=8 * one)
+    newest, _ = queue(SlowConsumer.DROP_NEWEST, max_events=1000, max_bytes=8 * one)
     for first in range(0, 20, 4):
         assert newest.send(deliver(first, 4, "x" * 1000))
     kept = waiting(newest)
@@ -68,7 +69,7 @@ def test_dropping_the_newest_counts_bytes_as_well() -> None:
 
 
 def test_dropping_the_oldest_keeps_the_newest() -> None:
-    oldest, _ = outlet(SlowConsumer.DROP_OLDEST, max_events=7)
+    oldest, _ = queue(SlowConsumer.DROP_OLDEST, max_events=7)
     for first in (0, 5, 10):
         assert oldest.send(deliver(first, 5))
     assert waiting(oldest) == [10, 11, 12, 13, 14]
@@ -76,13 +77,13 @@ def test_dropping_the_oldest_keeps_the_newest() -> None:
 
 
 def test_disconnecting_says_so() -> None:
-    ended, _ = outlet(SlowConsumer.DISCONNECT, max_events=7)
+    ended, _ = queue(SlowConsumer.DISCONNECT, max_events=7)
     assert ended.send(deliver(0, 5))
     assert not ended.send(deliver(5, 5))
 
 
 def test_one_that_is_away_for_long_holds_back_nobody() -> None:
-    away, heard = outlet(SlowConsumer.BLOCK, max_events=10)
+    away, heard = queue(SlowConsumer.BLOCK, max_events=10)
     for first in (0, 5, 10):
         away.send(deliver(first, 5))
     away.lose_patience()
@@ -96,7 +97,7 @@ def test_one_that_is_away_for_long_holds_back_nobody() -> None:
 
 def test_control_for_one_that_is_away_is_bounded() -> None:
     link = Link(1, max_control=5)
-    away = Outlet("broker/b2", link, changed=lambda _: None)
+    away = InterfaceQueue("broker/b2", link, changed=lambda _: None)
     for epoch in range(20):
         away.send(Unsubscribe(epoch, epoch))
     assert link.queued_control == 0
@@ -125,7 +126,7 @@ def test_large_messages_are_cut_up_without_losing_whom_they_are_for() -> None:
 
 def test_what_a_client_publishes_to_itself_while_its_queue_is_full_is_given_up() -> None:
     """To wait would be to wait for itself."""
-    blocked, _ = outlet(SlowConsumer.BLOCK, max_events=7)
+    blocked, _ = queue(SlowConsumer.BLOCK, max_events=7)
     assert blocked.send(deliver(0, 5), own=True)
     assert blocked.send(deliver(5, 5))
     assert blocked.full

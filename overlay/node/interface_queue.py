@@ -14,7 +14,8 @@ from typing import Any
 
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Deliver, Interface, Message, Publish
+from covey.overlay.core.link.splitting import part, pieces
+from covey.overlay.core.messages import Interface, Message
 from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.pump import Pump
 
@@ -39,7 +40,7 @@ class Losses:
             self.events[reason] = self.events.get(reason, 0) + events
 
 
-class Outlet:
+class InterfaceQueue:
     """One interface: its link, the pump of its connection if it has one, and the queue policy.
 
     `full` turns true when more than `max_events` or `max_bytes` wait and the policy is to wait as well; it
@@ -51,7 +52,7 @@ class Outlet:
         interface: Interface,
         link: Link,
         *,
-        changed: Callable[[Outlet], None],
+        changed: Callable[[InterfaceQueue], None],
         policy: SlowConsumer = SlowConsumer.BLOCK,
         max_events: int | None = None,
         max_bytes: int = LINK_BYTES,
@@ -203,23 +204,3 @@ class Outlet:
             "full": self.full,
             "dropped": dict(self.losses.events),
         }
-
-
-def part(message: Message, start: int, stop: int) -> Message:
-    """The message with only its events from `start` to `stop`."""
-    assert isinstance(message, Publish | Deliver)
-    batch = message.batch.slice(start, stop - start)
-    if isinstance(message, Publish):
-        return Publish(batch, message.replayed)
-    first, last = int(message.offsets[start]), int(message.offsets[stop])
-    offsets = message.offsets[start : stop + 1] - first
-    return Deliver(batch, offsets, message.ids[first:last], message.epoch, message.replayed)
-
-
-def pieces(message: Message, max_bytes: int) -> list[Message]:
-    """The message, cut up as far as needed for every piece to fit a frame."""
-    events = events_in(message)
-    if events < 2 or size_of(message) <= max_bytes:
-        return [message]
-    middle = events // 2
-    return [*pieces(part(message, 0, middle), max_bytes), *pieces(part(message, middle, events), max_bytes)]

@@ -1,0 +1,29 @@
+"""Splits a message with events into smaller ones; the inverse of `joining.py`.
+
+Invariant: the same events, in the same order, for the same subscriptions.
+"""
+
+from __future__ import annotations
+
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import Deliver, Message, Publish
+
+
+def part(message: Message, start: int, stop: int) -> Message:
+    """The message with only its events from `start` to `stop`."""
+    assert isinstance(message, Publish | Deliver)
+    batch = message.batch.slice(start, stop - start)
+    if isinstance(message, Publish):
+        return Publish(batch, message.replayed)
+    first, last = int(message.offsets[start]), int(message.offsets[stop])
+    offsets = message.offsets[start : stop + 1] - first
+    return Deliver(batch, offsets, message.ids[first:last], message.epoch, message.replayed)
+
+
+def pieces(message: Message, max_bytes: int) -> list[Message]:
+    """The message, halved until every piece fits into `max_bytes` or has one event."""
+    events = events_in(message)
+    if events < 2 or size_of(message) <= max_bytes:
+        return [message]
+    middle = events // 2
+    return [*pieces(part(message, 0, middle), max_bytes), *pieces(part(message, middle, events), max_bytes)]

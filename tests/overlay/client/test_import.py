@@ -1,0 +1,32 @@
+"""`from covey.overlay import Client` loads the client library and nothing of a broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+NOT_LOADED = (
+    "covey.cli",
+    "covey.overlay.core.routing",
+    "covey.overlay.node",
+    "covey.sim",
+    "grpc_health.v1",
+    "grpc_reflection.v1alpha",
+    "llvmlite",
+    "numba",
+    "pandas",
+    "pydantic",
+    "rich",
+    "typer",
+    "yaml",
+)
+
+
+def test_importing_the_client_loads_no_broker_and_no_compiler() -> None:
+    program = "import json, sys; from covey.overlay import Client; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded: list[str] = json.loads(done.stdout)
+    assert "covey.overlay.client.client" in loaded
+    assert not [name for name in loaded if name.startswith(tuple(each + "." for each in NOT_LOADED))]
+    assert not set(NOT_LOADED) & set(loaded)
