@@ -50,10 +50,7 @@ def chain(length: int) -> tuple[tuple[str, str], ...]:
 
 
 class LocalOverlay:
-    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
-
-    Delays are those that the brokers add, by link and for clients.
-    """
+    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen."""
 
     def __init__(
         self,
@@ -62,12 +59,9 @@ class LocalOverlay:
         routing: str = "parametric",
         event_types: Sequence[EventType] = (),
         limits: Mapping[str, int] | None = None,
-        delays_ms: Mapping[tuple[str, str], float] | None = None,
-        client_delay_ms: float = 0.0,
         engine: str = "cluster",
         poset: str = "forest",
     ) -> None:
-        delays = delays_ms or {}
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
         self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
@@ -76,8 +70,7 @@ class LocalOverlay:
             "routing": routing,
             "event_types": {t.name: {a: str(k) for a, k in t.attributes.items()} for t in event_types},
             "brokers": {broker: {"address": address} for broker, address in self.addresses.items()},
-            "links": [{"ends": list(link), "delay_ms": delays.get(link, 0.0)} for link in links],
-            "client_delay_ms": client_delay_ms,
+            "links": [list(link) for link in links],
             "engine": engine,
             "poset": poset,
         }
@@ -90,7 +83,6 @@ class LocalOverlay:
     async def __aenter__(self) -> Self:
         compile_kernels()
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
-        (self._folder / "overlay.yaml").write_text(yaml.safe_dump(self._configuration, sort_keys=False))
         try:
             for broker in self.brokers:
                 await self._spawn(broker)
@@ -140,10 +132,16 @@ class LocalOverlay:
     def process_ids(self) -> dict[str, int]:
         return {broker: process.pid for broker, process in self._processes.items()}
 
+    def configuration(self, broker: str) -> dict[str, Any]:
+        """The overlay file of one broker, as plain values."""
+        return self._configuration
+
     async def _spawn(self, broker: str) -> None:
+        file = self._folder / f"{broker}.yaml"
+        file.write_text(yaml.safe_dump(self.configuration(broker), sort_keys=False))
         with (self._folder / f"{broker}.log").open("ab") as log:
             self._processes[broker] = await asyncio.create_subprocess_exec(
-                *broker_command(self._folder / "overlay.yaml", broker),
+                *broker_command(file, broker),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

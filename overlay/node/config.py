@@ -44,8 +44,8 @@ class Overlay:
     """All that an overlay file says. In a link, the second broker dials the first. `engine`, `poset`,
     `merging` and `merging_budget` are those of the brokers' cores.
 
-    `delays_ms` and `client_delay_ms` are delays, one way, that are added to links and to the connections of
-    clients: an overlay on one machine then behaves like a wide one. Each broker keeps the last
+    `delays_ms` and `client_delay_ms` are one-way delays of links and of clients' connections; only the
+    simulator uses them, brokers delay nothing. Each broker keeps the last
     `replay_events` events of each type for updates without gaps; 0 for none. `damping` is how many typical
     steps wider clients' bounds are announced, so that movement within costs no message; 0 for off. It and
     `merging` go with parametric routing alone.

@@ -9,14 +9,13 @@ from typing import Any
 import grpc.aio
 
 from covey.overlay.core.link.link import LinkError
-from covey.overlay.node.delay import delayed
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 from covey.overlay.node.service import check_neighbour
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
 from covey.overlay.transport.codec import Greeting, MalformedPacketError, decode_packet, encode_greeting
-from covey.overlay.transport.pump import STREAM_ERRORS, Connection, Pump, StreamClosedError
+from covey.overlay.transport.pump import STREAM_ERRORS, Pump, StreamClosedError
 
 log = logging.getLogger("covey.broker")
 
@@ -75,15 +74,13 @@ async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:
             node.resume(queue, greeting)
         finally:
             queue.greeting = False
-        sent_s, read_s = node.delays_s(queue)
-        async with delayed(call, sent_s=sent_s, read_s=read_s) as connection:
-            await _pump(node, queue, call, connection)
+        await _pump(node, queue, call)
 
 
-async def _pump(node: Node, queue: InterfaceQueue, call: Any, connection: Connection) -> None:
+async def _pump(node: Node, queue: InterfaceQueue, call: Any) -> None:
     pump = Pump(
         queue.link,
-        connection,
+        call,
         lambda messages: node.take(queue, messages),
         heard=queue.hear,
         schemas=True,  # a broker that starts does not know the type yet

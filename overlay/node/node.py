@@ -123,14 +123,6 @@ class Node:
             self._balance(queue)
         return queue
 
-    def delays_s(self, queue: InterfaceQueue) -> tuple[float, float]:
-        """How long to hold back what is sent to an interface, and what is read from it: a neighbour holds
-        back what it sends by itself.
-        """
-        if queue.is_broker:
-            return self.overlay.delay_ms(self.name, queue.interface.removeprefix("broker/")) / 1e3, 0.0
-        return self.overlay.client_delay_ms / 1e3, self.overlay.client_delay_ms / 1e3
-
     def resume(self, queue: InterfaceQueue, peer: Greeting) -> None:
         """Take up the link with an interface whose connection has opened, or start afresh. `LinkError` if its
         hello does not fit the link.

@@ -22,7 +22,6 @@ from grpc_reflection.v1alpha import reflection
 from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.config import BrokerAddress
-from covey.overlay.node.delay import delayed
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 from covey.overlay.transport.calls import (
@@ -149,10 +148,7 @@ class Service:
             node.lost(queue, str(error))
             await _abort(context, "INVALID_ARGUMENT", str(error))
             return
-        sent_s, read_s = node.delays_s(queue)
-        ended: StreamClosedError | None = None
-        async with delayed(context, sent_s=sent_s, read_s=read_s) as connection:
-            ended = await self._pump(queue, connection, answer)
+        ended = await self._pump(queue, context, answer)
         if ended is not None:
             await _abort(context, ended.status, str(ended))
 

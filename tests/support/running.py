@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
@@ -154,8 +154,6 @@ class Brokers:
         limits: Limits | None = None,
         sessions: SessionLimits | None = None,
         proxied: Sequence[tuple[str, str]] = (),
-        delays_ms: Mapping[tuple[str, str], float] | None = None,
-        client_delay_ms: float = 0.0,
     ) -> None:
         self._names = sorted({name for link in links for name in link}) or list(names)
         self.ports = dict(zip(self._names, free_ports(len(self._names)), strict=True))
@@ -164,7 +162,6 @@ class Brokers:
         self._limits = limits or Limits()
         self._sessions = sessions or SessionLimits()
         self._proxied = proxied
-        self._delays = (delays_ms or {}, client_delay_ms)
         self.proxies: dict[tuple[str, str], Proxy] = {}
         self.nodes: dict[str, Node] = {}
         self._servers: dict[str, Server] = {}
@@ -206,9 +203,7 @@ class Brokers:
             proxy = self.proxies.get((other, name))
             address = proxy.address if proxy is not None else self.address(other)
             brokers[other] = BrokerAddress(other, address, self.address(other))
-        return Overlay(
-            "test", self._routing, (), brokers, self._links, self._limits, self._sessions, *self._delays
-        )
+        return Overlay("test", self._routing, (), brokers, self._links, self._limits, self._sessions)
 
     async def start(self, name: str) -> None:
         overlay = self.overlay(name)

@@ -1,7 +1,7 @@
 """Plays a scenario over real brokers and clients: the history, the judge and the trace are the simulator's.
 
-Brokers are processes on this machine that add the scenario's delays to their links (`LocalOverlay`); all
-clients live in this process, so that what they do and see has one order and one clock. What is measured is
+Brokers are processes on this machine, with the scenario's delays on their links (`delays.py`); all clients
+live in this process, so that what they do and see has one order and one clock. What is measured is
 therefore the overlay and this process together, on as many cores as there are.
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.client import Client
-from covey.overlay.local_overlay import LocalOverlay
 from covey.sim.checkers import Findings, Judge
+from covey.sim.experiments.bench.delays import DelayedOverlay
 from covey.sim.experiments.bench.under_way import UnderWay
 from covey.sim.experiments.bench.watched import WatchedSession
 from covey.sim.experiments.driver import Report, Say, busiest_share, load_of, topology_of
@@ -85,7 +85,7 @@ class RealRun:
         scenario, links = self.scenario, self.topology.links
         say("starting brokers", 0.0)
         async with (
-            LocalOverlay(
+            DelayedOverlay(
                 [(link.a, link.b) for link in links],
                 routing=scenario.routing,
                 engine=scenario.engine,
@@ -131,7 +131,7 @@ class RealRun:
         session = WatchedSession(
             f"client/{name}", f"broker/{broker}", scenario.routing, scenario.resubscribe, self._watchers
         )
-        address = self._overlay.addresses[broker]
+        address = self._overlay.client_addresses[broker]
         return await stack.enter_async_context(Client(address, name, session=session, connect_timeout=30.0))
 
     async def _publishers(self, stack: AsyncExitStack) -> list[tuple[Client, dict[str, EventType]]]:
