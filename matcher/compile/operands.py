@@ -33,6 +33,8 @@ Values: TypeAlias = Scalar | Numbers | StringColumn
 
 _EARLIEST = microseconds(datetime.min)
 _LATEST = microseconds(datetime.max)
+_MOST_TEXT = 1 << 31
+"""Bytes of text that the offsets of one Arrow string array reach."""
 
 
 def check_columns(
@@ -127,7 +129,7 @@ def _column(given: Column, sample: Values) -> Values | None:
 
 def _strings(given: Column) -> StringColumn | None:
     try:
-        strings = pa.array(given, type=pa.string())
+        strings = _text_array(given)
     except (pa.ArrowException, ValueError, TypeError):
         return None
     plain = isinstance(given, np.ndarray) and given.dtype.kind in "UT"
@@ -135,9 +137,20 @@ def _strings(given: Column) -> StringColumn | None:
     return strings if plain and strings.null_count == 0 else None
 
 
+def _text_array(texts: Column | list[Scalar]) -> pa.StringArray:
+    """One array: Arrow makes several chunks of a NumPy column with much text. `VariableError` over 2 GiB."""
+    strings = pa.array(texts, type=pa.string())
+    if isinstance(strings, pa.ChunkedArray):
+        size = strings.nbytes
+        strings = strings.combine_chunks() if size < _MOST_TEXT else strings
+        if isinstance(strings, pa.ChunkedArray):
+            raise VariableError(f"a column of {size:,} bytes of text: expected less than 2 GiB in one call")
+    return strings
+
+
 def _from_checked(each: list[Scalar]) -> Values:
     if isinstance(each[0], str):
-        return pa.array(each, type=pa.string())
+        return _text_array(each)
     if isinstance(each[0], datetime):
         return np.array([microseconds(moment) for moment in each], dtype=np.int64)  # type: ignore[arg-type]
     if isinstance(each[0], bool):

@@ -25,8 +25,6 @@ from covey.matcher.engines.cluster.arrays import (
     BUCKET_ZONES,
     CODE_COUNT,
     GONE,
-    LARGEST_BLOCK,
-    LARGEST_DIRECTORY,
     NARROW_COLUMNS,
     NEVER,
     NONE,
@@ -52,7 +50,6 @@ from covey.matcher.engines.cluster.arrays import (
     TEST_COLUMN,
     TEST_FIELDS,
     TEST_SHAPE,
-    UNIT_TOP,
     WAITING,
     WANTED,
 )
@@ -83,6 +80,7 @@ from covey.matcher.engines.cluster.slot_kernels import (
     last_zone,
     leave_slot,
     low_at,
+    pool_has_room,
     row_at,
     tests_of,
     zone_block,
@@ -301,7 +299,7 @@ def order_code(store, table, scratch):  # type: ignore[no-untyped-def]
 def has_room(store):  # type: ignore[no-untyped-def]
     state = store.state
     return (
-        state[UNIT_TOP] + 2 * LARGEST_BLOCK + 2 * state[LARGEST_DIRECTORY] <= store.longs.size
+        pool_has_room(store)
         and state[BLOCK_TOP] < store.blocks.shape[0]
         and state[BUCKET_TOP] < store.buckets.shape[0]
         and 2 * state[PLACES_USED] < store.places.size
@@ -490,14 +488,19 @@ def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     return rows.size
 
 
-@kernel(STORE, frozen(int64))
-def remove_rows(store, rows):  # type: ignore[no-untyped-def]
-    """Take rows out of their buckets, or off those that wait."""
-    for i in range(rows.size):
+@kernel(STORE, frozen(int64), int64)
+def remove_rows(store, rows, start):  # type: ignore[no-untyped-def]
+    """Take rows[start:] out of their buckets, or off those that wait; returns the first that needs room in the
+    pool: a block or a directory that becomes smaller moves.
+    """
+    for i in range(start, rows.size):
         if store.where[rows[i], PLACE] >= 0:
+            if not pool_has_room(store):
+                store.state[WANTED] = NONE
+                return i
             take_out(store, rows[i])
         store.where[rows[i], PLACE] = ABSENT
-    return 0
+    return rows.size
 
 
 @kernel(STORE)

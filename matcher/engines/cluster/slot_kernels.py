@@ -27,6 +27,7 @@ from covey.matcher.engines.cluster.arrays import (
     DIRECTORIES,
     FULL_ZONE,
     HALF_ZONE,
+    LARGEST_BLOCK,
     LARGEST_DIRECTORY,
     NONE,
     PLACE,
@@ -110,6 +111,15 @@ def take_units(store, size, units):  # type: ignore[no-untyped-def]
     else:
         store.free[size] = store.longs[start]
     return start
+
+
+@inlined
+def pool_has_room(store):  # type: ignore[no-untyped-def]
+    """Whether the pool has room for all that placing, moving or removing one row may take. Kernels ask before
+    each row, since `take_units` itself does not look.
+    """
+    state = store.state
+    return state[UNIT_TOP] + 2 * LARGEST_BLOCK + 3 * state[LARGEST_DIRECTORY] <= store.longs.size
 
 
 @inlined

@@ -182,7 +182,9 @@ class ClusterStore(RowStore):
         self.turnover += len(rows)
 
     def _remove(self, rows: Numbers) -> None:
-        k.remove_rows(self.store, rows)
+        done = 0
+        while (done := k.remove_rows(self.store, rows, done)) < len(rows):
+            self._make_room()
         self.count -= len(rows)
         self._removed += len(rows)
         self.turnover += len(rows)
@@ -326,7 +328,7 @@ class ClusterStore(RowStore):
         if leaves < len(s.leaves.lines):
             self.store = s = s._replace(leaves=with_room(s.leaves, leaves))
         units = int(state[a.UNIT_TOP]) * (SPARE + 1) // SPARE
-        units += 3 * a.LARGEST_BLOCK + 2 * int(state[a.LARGEST_DIRECTORY])
+        units += 3 * (a.LARGEST_BLOCK + int(state[a.LARGEST_DIRECTORY]))
         if units < len(s.longs):
             self.store = s._replace(**_pool(units, s.bytes))
 
@@ -379,7 +381,7 @@ class ClusterStore(RowStore):
             self._make_table(int(state[a.WANTED]))
             state[a.WANTED] = a.NONE
             return
-        units, margin = len(s.longs), 2 * (a.LARGEST_BLOCK + int(state[a.LARGEST_DIRECTORY]))
+        units, margin = len(s.longs), 2 * a.LARGEST_BLOCK + 3 * int(state[a.LARGEST_DIRECTORY])
         if state[a.UNIT_TOP] + margin > units:
             self.store = s = s._replace(**_pool(max(units * 9 // 8, units + margin), s.bytes))
         if state[a.BLOCK_TOP] >= len(s.blocks):
@@ -554,9 +556,13 @@ class ClusterStore(RowStore):
 
 
 def ladder(widest: int) -> Keys:
-    """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place."""
+    """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place. The
+    last two, one even and one odd, reach across all codes, so that every range has a class.
+    """
     middle = 1 << k.CLASS_BITS - 1
-    return np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
+    reaches = np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
+    reaches[-2:] = np.maximum(reaches[-2:], a.NEVER)
+    return reaches
 
 
 def _some(count: int, thing: str, things: str = "") -> str:

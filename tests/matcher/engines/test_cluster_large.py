@@ -1,0 +1,81 @@
+"""The cluster engine at sizes where rows fill large buckets, directories and columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from covey.matcher import EventBatch, EventType, create_engine, parse
+
+QUOTE = EventType("Quote", {"key": "int64", "symbol": "string", "price": "float64"})
+SYMBOLS = [f"s{number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_removing_most_rows_between_two_matches_stays_within_the_pool(together: bool) -> None:
+    count = 50_000
+    rng = np.random.default_rng(1)
+    engine = create_engine("cluster", QUOTE)
+    ids = np.arange(count)
+    engine.add_many(ids, parse("key == $k", QUOTE), {"k": ids // 40})
+    symbols, limits = rng.integers(0, len(SYMBOLS), count), rng.random(count) * 100
+    values = {"s": [SYMBOLS[number] for number in symbols], "p": limits}
+    engine.add_many(count + ids, parse("symbol == $s and price <= $p", QUOTE), values)
+    batch = EventBatch.from_pylist(QUOTE, [{"key": 3, "symbol": "s1", "price": 50.0}])
+
+    def expected(live: np.ndarray) -> list[int]:
+        chosen = np.concatenate([ids[ids // 40 == 3], count + ids[(symbols == 1) & (limits >= 50.0)]])
+        return sorted(chosen[live[chosen % count]].tolist())
+
+    live = np.ones(count, dtype=np.bool_)
+    assert engine.match(batch)[1].tolist() == expected(live)
+    removed = rng.permutation(count)[: count * 9 // 10]
+    live[removed] = False
+    if together:
+        engine.remove_many(removed)
+        engine.remove_many(count + removed)
+    else:
+        for number in removed.tolist():
+            engine.remove(number)
+            engine.remove(count + number)
+    assert engine.match(batch)[1].tolist() == expected(live)
+
+
+def test_a_wide_range_is_found_where_all_others_are_narrow() -> None:
+    count = 400_000
+    address = EventType("Packet", {"address": "int64"})
+    rng = np.random.default_rng(1)
+    engine = create_engine("cluster", address)
+    exact = np.sort(rng.choice(1 << 32, count, replace=False))
+    between = parse("address between $low and $high", address)
+    engine.add_many(np.arange(count), between, {"low": exact, "high": exact})
+    batch = EventBatch.from_pylist(address, [{"address": int(a)} for a in rng.integers(0, 1 << 32, 200)])
+    engine.match(batch)
+    engine.add(count, between, {"low": 0, "high": (1 << 32) - 1})
+    assert (engine.match(batch)[1] == count).sum() == 200
+
+
+def test_wide_filters_that_come_late_are_found_among_many_thresholds() -> None:
+    count = 400_000
+    rng = np.random.default_rng(1)
+    engine = create_engine("cluster", QUOTE)
+    values = {
+        "s": [SYMBOLS[number] for number in rng.integers(0, len(SYMBOLS), count)],
+        "p": rng.random(count) * 1000,
+    }
+    engine.add_many(np.arange(count), parse("symbol == $s and price <= $p", QUOTE), values)
+    prices = rng.random(200) * 900 + 20
+    batch = EventBatch.from_pylist(QUOTE, [{"symbol": "none", "price": float(price)} for price in prices])
+    engine.match(batch)
+    engine.add(count, parse("exists price", QUOTE), {})
+    engine.add(count + 1, parse("price between 11 and 999", QUOTE), {})
+    assert engine.match(batch)[1].tolist() == [count, count + 1] * 200
+
+
+def test_a_column_of_much_text_is_one_value_for_each_subscription() -> None:
+    count = 4_200_000  # Arrow makes several chunks of more than 16 MiB of a NumPy string column
+    engine = create_engine("cluster", QUOTE)
+    texts = np.char.mod("%04d", np.arange(10_000)).astype("U4")[np.arange(count) % 10_000]
+    engine.add_many(np.arange(count), parse("symbol == $s", QUOTE), {"s": texts})
+    batch = EventBatch.from_pylist(QUOTE, [{"symbol": "0007"}])
+    assert engine.match(batch)[1].tolist() == list(range(7, count, 10_000))
