@@ -113,7 +113,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 def _jitted(function: Callable[..., Any], **options: Any) -> Any:
     compiled = njit(**_OPTIONS, **options)(function)
     if not config.DISABLE_JIT and _writable(cache_directory()):  # type: ignore[attr-defined]
-        compiled._cache = _Cache(function)
+        compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return compiled
 
 
@@ -124,7 +124,9 @@ def cache_directory() -> Path:
     It has one folder for each state of a module's sources, `kernels/<hash>` (see `prune_cache`).
     """
     given: str = config.CACHE_DIR  # type: ignore[attr-defined]
-    return Path(given or AppDirs(appname="covey", appauthor=False).user_cache_dir) / "kernels"
+    if not given:
+        given = AppDirs(appname="covey", appauthor=False).user_cache_dir  # type: ignore[no-untyped-call]
+    return Path(given) / "kernels"
 
 
 @cache
@@ -176,11 +178,11 @@ class _SourceLocator(_CacheLocator):
         return cls(function)
 
 
-class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_SourceLocator,)
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes = [_SourceLocator]  # type: ignore[list-item]  # noqa: RUF012
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]
+class _Cache(FunctionCache):
     _impl_class = _CacheImpl
 
 

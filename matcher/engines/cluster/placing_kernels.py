@@ -490,8 +490,8 @@ def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
 
 @kernel(STORE, frozen(int64), int64)
 def remove_rows(store, rows, start):  # type: ignore[no-untyped-def]
-    """Take rows[start:] out of their buckets, or off those that wait; returns the first that needs room in the
-    pool: a block or a directory that becomes smaller moves.
+    """Take rows[start:] out of their buckets, or off those that wait; returns the first for which the pool
+    has no room: a block or a directory that becomes smaller moves.
     """
     for i in range(start, rows.size):
         if store.where[rows[i], PLACE] >= 0:
