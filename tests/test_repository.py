@@ -95,7 +95,7 @@ def test_the_picture_shows_the_folders() -> None:
 
 
 def test_imports_point_down_the_picture() -> None:
-    """A room imports from those below it, a package's `__init__` from all inside it, none of these from it."""
+    """A room imports from those below it, an `__init__` from all inside it, none of them from it."""
     wrong = []
     for module, path in MODULES.items():
         for other in sorted(imports_of(module)):
