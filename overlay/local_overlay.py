@@ -60,7 +60,6 @@ class LocalOverlay:
         event_types: Sequence[EventType] = (),
         limits: Mapping[str, int] | None = None,
         engine: str = "cluster",
-        poset: str = "forest",
     ) -> None:
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
@@ -72,7 +71,6 @@ class LocalOverlay:
             "brokers": {broker: {"address": address} for broker, address in self.addresses.items()},
             "links": [list(link) for link in links],
             "engine": engine,
-            "poset": poset,
         }
         if limits:
             self._configuration["limits"] = dict(limits)

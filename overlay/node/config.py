@@ -16,9 +16,7 @@ from typing import Any
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError, EventTypeError
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.baselines.poset_matching import POSET
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
-from covey.overlay.core.routing.tables import POSETS
 from covey.overlay.node.documents import read_document
 from covey.overlay.transport.limits import Limits, SessionLimits
 
@@ -41,8 +39,8 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """All that an overlay file says. In a link, the second broker dials the first. `engine`, `poset`,
-    `merging` and `merging_budget` are those of the brokers' cores.
+    """All that an overlay file says. In a link, the second broker dials the first. `engine`, `merging` and
+    `merging_budget` are those of the brokers' cores.
 
     `delays_ms` and `client_delay_ms` are one-way delays of links and of clients' connections; only the
     simulator uses them, brokers delay nothing. Each broker keeps the last
@@ -62,7 +60,6 @@ class Overlay:
     client_delay_ms: float = 0.0
     replay_events: int = REPLAY_EVENTS
     engine: str = "cluster"
-    poset: str = "forest"
     damping: float = 0.0
     merging: str = "off"
     merging_budget: int = MERGING_BUDGET
@@ -125,7 +122,7 @@ class _Reader:
 
     def overlay(self, document: object) -> Overlay:
         known = ["overlay", "routing", "event_types", "brokers", "links", "limits", "client_delay_ms"]
-        known += ["replay_events", "engine", "poset", "damping", "merging", "merging_budget"]
+        known += ["replay_events", "engine", "damping", "merging", "merging_budget"]
         top = self.mapping(document, "", known)
         for required in ("overlay", "brokers"):
             if required not in top:
@@ -144,15 +141,10 @@ class _Reader:
         replay = top.get("replay_events", REPLAY_EVENTS)
         if not isinstance(replay, int) or isinstance(replay, bool) or replay < 0:
             raise self.error("replay_events", f"is {replay!r}: expected a whole number from 0 up")
-        engine = self.choice(top.get("engine", "cluster"), "engine", (*engine_names(), POSET))
-        poset = self.choice(top.get("poset", "diagram" if engine == POSET else "forest"), "poset", POSETS)
-        if engine == POSET and poset != "diagram":
-            raise self.error("poset", f"is {poset!r}: expected diagram, which engine {POSET!r} walks")
+        engine = self.choice(top.get("engine", "cluster"), "engine", engine_names())
         damping = top.get("damping", 0.0)
         if not isinstance(damping, int | float) or isinstance(damping, bool) or not 0 <= damping <= 1e6:
             raise self.error("damping", f"is {damping!r}: expected a number of steps, from 0 for off to 1e6")
-        if damping and engine == POSET:
-            raise self.error("damping", f"is {damping!r}: expected 0 with engine {POSET!r}")
         if damping and routing == "static":
             raise self.error("damping", f"is {damping!r}: expected 0 with static routing")
         given = top.get("merging", "off")
@@ -174,7 +166,6 @@ class _Reader:
             client_delay_ms=client_ms,
             replay_events=replay,
             engine=engine,
-            poset=poset,
             damping=float(damping),
             merging=merging,
             merging_budget=budget,

@@ -65,7 +65,6 @@ class Node:
             name,
             routing=overlay.routing,
             engine=overlay.engine,
-            poset=overlay.poset,
             event_types=overlay.event_types,
             neighbours=overlay.neighbours(name),
             replay_events=overlay.replay_events,

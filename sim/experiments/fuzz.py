@@ -16,7 +16,7 @@ from functools import partial
 from covey.matcher import EventBatch, EventType, Filter, parse
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.baselines.poset_matching import POSET
+from covey.overlay.core.baselines.options import POSET_ENGINE
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.overlay.core.moving.motion import Motion, directions
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
@@ -95,7 +95,7 @@ class Options:
         for name, value, expected in (
             ("routing", self.routing, ("parametric", "static")),
             ("resubscribe", self.resubscribe, ("new_first", "old_first")),
-            ("engine", self.engine, (*engine_names(), POSET)),
+            ("engine", self.engine, (*engine_names(), POSET_ENGINE)),
             ("merging", self.merging, MERGINGS),
             ("defect", self.defect, (None, *DEFECTS)),
         ):

@@ -13,8 +13,7 @@ from typing import Any
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
-from covey.overlay.core.baselines.poset_matching import POSET
-from covey.overlay.core.routing.tables import POSETS
+from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
 from covey.overlay.node.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
@@ -80,8 +79,8 @@ class Scenario:
             ("routing", ("parametric", "static")),
             ("resubscribe", ("new_first", "old_first")),
             ("pace", ("timed", "orderly")),
-            ("poset", POSETS),
-            ("engine", (*engine_names(), POSET)),
+            ("poset", tuple(POSETS)),
+            ("engine", (*engine_names(), POSET_ENGINE)),
         ):
             if getattr(self, name) not in known:
                 raise ScenarioError(f"{name} is {getattr(self, name)!r}: expected one of {', '.join(known)}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.baselines.poset_matching import POSET
+from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
@@ -37,7 +37,7 @@ LEASE_NS = 30 * NS_PER_S
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
     holds options of `Link`, and `wire` is how wires are that no topology describes. The engine "poset", which
-    goes with the poset "diagram", is for brokers: clients have no poset."""
+    implies the poset "diagram", is for brokers: clients have no poset."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Simulation:
     ) -> None:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
-        self.poset = "diagram" if engine == POSET else poset
+        self._broker_options = broker_options(engine, poset)
         self.brokers: dict[str, BrokerProcess] = {}
         self.clients: dict[str, ClientProcess] = {}
         """The clients whose users are there."""
@@ -104,8 +104,7 @@ class Simulation:
             return Broker(
                 name.removeprefix("broker/"),
                 routing=self.routing,
-                engine=self.engine,
-                poset=self.poset,
+                **self._broker_options,
                 event_types=types,
                 neighbours=beside,
                 replay_events=self._replay_events,
@@ -137,7 +136,7 @@ class Simulation:
             name.removeprefix("client/"),
             routing=self.routing,
             resubscribe=self.resubscribe,
-            engine="naive" if self.engine == POSET else self.engine,
+            engine="naive" if self.engine == POSET_ENGINE else self.engine,
         )
         client = ClientProcess(name, broker, session, self._client_link(name), self.clock, self.watchers)
         self.clients[name] = self._connected[name] = client

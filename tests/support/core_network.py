@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter
+from covey.overlay.core.baselines.options import broker_options
 from covey.overlay.core.client.session import (
     ClientAction,
     ClientSession,
@@ -75,8 +76,7 @@ class Network:
         made = Broker(
             name.partition("/")[2],
             routing=self.routing,
-            engine=self.engine,
-            poset=self.poset,
+            **broker_options(self.engine, self.poset),
             merging=self.merging,
             merging_budget=3,
             event_types=event_types,

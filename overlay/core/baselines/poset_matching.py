@@ -12,31 +12,28 @@ Invariant: what it answers is what the posets of the groups hold at that moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.baselines.diagram import Diagram, Place
+from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.matching.event_points import EventPoints
 
 if TYPE_CHECKING:
-    from covey.overlay.core.matching.matching import Matched
-
-POSET = "poset"
-"""The name of this matcher, where that of an engine is expected."""
+    from covey.matcher.events.event_type import EventType
+    from covey.overlay.core.covering.poset import Poset
+    from covey.overlay.core.matching.interest_matching import Matched
 
 
 class PosetMatching:
-    """Answers what `Matching` answers, for links or for sessions; `posets` are those of the groups by name.
-
-    `sessions` is the name of the group of all clients if it is to answer for sessions; else it answers for
-    the other groups, the links.
+    """An `InterestMatching` over the posets of the groups, by name, which have to be diagrams: over that of
+    all clients for `sessions`, else over those of the neighbours.
     """
 
-    def __init__(self, posets: Mapping[str, Any], clients: str, sessions: bool) -> None:
-        self._posets = posets
-        self._clients = clients
+    def __init__(self, event_type: EventType, posets: Mapping[str, Poset], sessions: bool) -> None:
+        self._posets = cast("Mapping[str, Diagram]", posets)
         self._sessions = sessions
         self._numbers: dict[int, int] = {}
 
@@ -67,7 +64,7 @@ class PosetMatching:
 
     def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As `Engine.match`: offsets, and the uids of the matching subscriptions of each event, ascending."""
-        found: list[list[int]] = [[] for _ in events.rows]
+        matching_uids: list[list[int]] = [[] for _ in events.rows]
         for poset in self._mine():
             seen: set[Place] = set(poset.tops())
             pending = [(place, events.rows) for place in poset.tops()]
@@ -77,35 +74,35 @@ class PosetMatching:
                 if not rows:
                     continue
                 for row in rows:
-                    found[row] += place.members
+                    matching_uids[row] += place.members
                 for below in place.below:
                     if below not in seen:
                         seen.add(below)
                         pending.append((below, rows))
         offsets = np.zeros(len(events) + 1, np.int64)
-        np.cumsum([len(uids) for uids in found], out=offsets[1:])
-        return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
+        np.cumsum([len(uids) for uids in matching_uids], out=offsets[1:])
+        return offsets, np.array([uid for uids in matching_uids for uid in sorted(uids)], np.int64)
 
-    def match_interfaces(self, events: EventPoints, but: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`, except that nothing need be said of the interface `but`.
+    def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined.
 
-        What stands below a root asks for nothing that the root does not.
+        Only roots are tested: a root accepts whatever the filters below it accept.
         """
         words = max(self._numbers.values(), default=0) // 64 + 1
         bits = np.zeros((len(events), words), np.uint64)
         for poset in self._mine():
-            left, number = events.rows, 0
+            unmatched, number = events.rows, 0
             for place in poset.tops():
                 number = self._numbers[place.first.uid]
-                if number == but:
+                if number == exclude:
                     break
-                hit = set(events.inside(place.region, left))
-                left = [row for row in left if row not in hit]
-                if not left:
+                hit = set(events.inside(place.region, unmatched))
+                unmatched = [row for row in unmatched if row not in hit]
+                if not unmatched:
                     break
-            reached = sorted(set(events.rows).difference(left))
+            reached = sorted(set(events.rows).difference(unmatched))
             bits[reached, number // 64] |= np.uint64(1 << number % 64)
         return bits
 
     def _mine(self) -> Iterable[Diagram]:
-        return [poset for group, poset in self._posets.items() if (group == self._clients) == self._sessions]
+        return [poset for group, poset in self._posets.items() if (group == CLIENTS) == self._sessions]

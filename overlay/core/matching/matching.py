@@ -16,9 +16,8 @@ uids, with the values they had at the flush; a match answers for these, by the e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,26 +25,13 @@ import numpy.typing as npt
 from covey.matcher.engine import create_engine
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
+from covey.overlay.core.matching.interest_matching import Matched
 
 if TYPE_CHECKING:
     from covey.matcher.covering.covering import Region
     from covey.matcher.engine import Engine
     from covey.matcher.events.event_type import EventType
-    from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
-
-
-class Matched(Protocol):
-    """What is put into an engine: a filter with values, under an id."""
-
-    @property
-    def uid(self) -> int: ...
-
-    @property
-    def filter(self) -> Filter: ...
-
-    @property
-    def values(self) -> Mapping[str, Scalar]: ...
 
 
 _WALKING = "cluster"
@@ -113,30 +99,31 @@ class Matching:
         np.cumsum([len(uids) for uids in found], out=offsets[1:])
         return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
 
-    def match_interfaces(self, events: EventPoints, but: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`, one bit set of interfaces per event, except that nothing need be said
-        of the interface `but`."""
+    def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
         if not self._cheap_to_walk(len(events)):
             return self.flush().match_interfaces(events.batch)
-        left: dict[int, list[int]] = {but: []}  # what no filter of an interface has accepted, by its number
-        for _, number, rows in self._accepting(events, left):
-            left[number] = [row for row in left.get(number, events.rows) if row not in rows]
-        del left[but]
-        bits = np.zeros((len(events), max(left, default=0) // 64 + 1), np.uint64)
-        for number, rows in left.items():
+        unmatched: dict[int, list[int]] = {
+            exclude: []
+        }  # rows that no filter of an interface accepts, by number
+        for _, number, rows in self._accepting(events, unmatched):
+            unmatched[number] = [row for row in unmatched.get(number, events.rows) if row not in rows]
+        del unmatched[exclude]
+        bits = np.zeros((len(events), max(unmatched, default=0) // 64 + 1), np.uint64)
+        for number, rows in unmatched.items():
             reached = sorted(set(events.rows).difference(rows))
             bits[reached, number // 64] |= np.uint64(1 << number % 64)
         return bits
 
     def _accepting(
-        self, events: EventPoints, left: Mapping[int, Rows] = MappingProxyType({})
+        self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})
     ) -> Iterator[tuple[Matched, int, Rows]]:
         """The interests that accept some of the events, with the number of their interface and these events.
-        Of an interface that stands in `left` only the events there are of interest."""
+        Of an interface that is in `unmatched` only those events are tested."""
         every = events.rows
         alone = events.alone() if len(every) == 1 else None
         for uid, (interest, number) in self._wanted.items():
-            rows = left.get(number, every)
+            rows = unmatched.get(number, every)
             if not rows:
                 continue
             walked = self._walkable.get(uid)
@@ -221,65 +208,3 @@ def _uids(interests: Sequence[Matched]) -> npt.NDArray[np.int64]:
 
 def _columns(filter: Filter, interests: Sequence[Matched]) -> dict[str, list[object]]:
     return {name: [interest.values[name] for interest in interests] for name in filter.variables}
-
-
-def split_by_link(
-    bits: npt.NDArray[np.uint64], numbers: list[int]
-) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
-    """Which of these interfaces match, and which events: None where all do, else one bool per event.
-
-    `bits` is uint64[n_events, words], as `Engine.match_interfaces` gives it; n_events is at least 1.
-    """
-    if len(bits) == 1:
-        words = bits[0].tolist()
-        return [(n, None) for n in numbers if n >> 6 < len(words) and words[n >> 6] >> (n & 63) & 1]
-    some = np.bitwise_or.reduce(bits, axis=0)
-    every = np.bitwise_and.reduce(bits, axis=0)
-    found: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
-    for number in numbers:
-        word, bit = divmod(number, 64)
-        if word >= len(some) or not int(some[word]) >> bit & 1:
-            continue
-        if int(every[word]) >> bit & 1:
-            found.append((number, None))
-        else:
-            found.append((number, (bits[:, word] >> np.uint64(bit) & np.uint64(1)).astype(np.bool_)))
-    return found
-
-
-Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
-def split_by_session(
-    offsets: npt.NDArray[np.int64],
-    uids: npt.NDArray[np.int64],
-    owner: npt.NDArray[np.int64],
-    subscription: npt.NDArray[np.int64],
-) -> list[Share]:
-    """The result of a match, split by session: (number, rows, offsets, subscription ids), in order of number.
-
-    `rows` are the positions of the session's events in the batch, None where it gets all of them; offsets and
-    ids are as in `Deliver`. Cost: one sort of the matches by session, none where there is one session.
-    """
-    if not len(uids):
-        return []
-    count = len(offsets) - 1
-    owners = owner[uids]
-    ids = subscription[uids]
-    if count == 1 and len(set(owners.tolist())) == 1:
-        return [(int(owners[0]), None, offsets, ids)]
-    events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
-    if (owners[1:] != owners[:-1]).any():
-        order = np.argsort(owners, kind="stable")
-        owners, events, ids = owners[order], events[order], ids[order]
-    # A session's ids for one event are a run; runs are looked at together, and sessions cut out of them.
-    new_session = owners[1:] != owners[:-1]
-    starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
-    rows, ends = events[starts], np.concatenate((starts, [len(ids)]))
-    edges = np.searchsorted(starts, np.flatnonzero(new_session) + 1).tolist()
-    shares: list[Share] = []
-    for first, last in pairwise([0, *edges, len(starts)]):
-        low, high = ends[first], ends[last]
-        mine = None if last - first == count else rows[first:last]
-        shares.append((int(owners[low]), mine, ends[first : last + 1] - low, ids[low:high]))
-    return shares

@@ -22,7 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from covey.overlay.core.covering.poset import Forest, Poset
 from covey.overlay.core.introspection import invariants, views
+from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -55,14 +57,14 @@ if TYPE_CHECKING:
 class Broker(Syncing, Publishing):
     """One broker. Give it an id, feed `handle`, and do what it says, in order.
 
-    `routing` is "parametric" or "static" (the paper's baseline), `engine` names a matching engine, `poset` is
-    "forest", "naive" or "diagram" (Siena's, which the engine "poset" matches on); `event_types` are known
-    from the start. `neighbours` are the ids of the brokers that it will be linked to: one that knows them
-    acknowledges, after a restart, only what has taken effect beyond them as well. `replay_events` of each
-    type are kept for updates without gaps. `damping` is how many typical steps wider a client's bounds are
-    announced to neighbours (`announcing.py`). `merging` is "off", "perfect" or "budget", with at most
-    `merging_budget` slots per neighbour and type. Raises `ValueError` for another routing, poset or merging,
-    or for damping with the engine "poset", which cannot tell the two apart.
+    `routing` is "parametric" or "static" (the paper's baseline). `engine` names a matching engine, or is a
+    factory of what replaces it; `poset` creates posets (`baselines/options.py` has those of the measuring
+    baselines). `event_types` are never removed. `neighbours` are the ids of the brokers that it will be
+    linked to: after a restart the broker acknowledges only what has taken effect in them as well.
+    `replay_events` recent events of each type are stored for updates without gaps. `damping` is how many
+    typical steps wider a client's bounds are announced to neighbours (`announcing.py`). `merging` is "off",
+    "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. Raises `ValueError` for
+    another routing or merging, and for damping with a factory as engine, which may match what is announced.
     """
 
     def __init__(
@@ -70,9 +72,9 @@ class Broker(Syncing, Publishing):
         broker_id: str,
         *,
         routing: str = "parametric",
-        engine: str = "cluster",
+        engine: str | MatchingFactory = "cluster",
         event_types: Iterable[EventType] = (),
-        poset: str = "forest",
+        poset: Callable[[], Poset] = Forest,
         neighbours: Iterable[str] = (),
         replay_events: int = 0,
         damping: float = 0.0,

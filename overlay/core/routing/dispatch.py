@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import Share, split_by_link, split_by_session
+from covey.overlay.core.matching.splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState

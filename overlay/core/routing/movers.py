@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
     from covey.overlay.core.covering.interest import Interest
-    from covey.overlay.core.matching.matching import Matched
+    from covey.overlay.core.matching.interest_matching import Matched
 
 PERIOD_NS = SECOND_NS
 SHORT_NS = 3 * SECOND_NS

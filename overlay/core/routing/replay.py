@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import Share, split_by_link
+from covey.overlay.core.matching.splitting import Share, split_by_link
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch

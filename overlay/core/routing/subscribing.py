@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from covey.matcher.errors import EventTypeError, FilterError, VariableError
-from covey.overlay.core.baselines.poset_matching import POSET
 from covey.overlay.core.covering.interest import Interest, group_of
 from covey.overlay.core.messages import (
     Interface,
@@ -79,7 +78,7 @@ class Subscribing(Tables):
         except VariableError:
             if not moves(values):
                 raise
-        if peer.is_broker or self.routing == "static" or self.engine == POSET:
+        if peer.is_broker or self.routing == "static" or self.replaced_engine:
             raise VariableError(
                 f"a variable that moves by itself: expected a number, from {peer.name} and under routing "
                 f"{self.routing} with engine {self.engine}"

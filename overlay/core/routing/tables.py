@@ -8,14 +8,13 @@ is all of them, and its `handle` is the only way in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.baselines.diagram import Diagram
-from covey.overlay.core.baselines.naive_poset import NaivePoset
-from covey.overlay.core.baselines.poset_matching import POSET
 from covey.overlay.core.covering.interest import Registry
-from covey.overlay.core.covering.poset import Forest, Poset
+from covey.overlay.core.covering.poset import Poset
+from covey.overlay.core.matching.interest_matching import InterestMatching, MatchingFactory
+from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.merging.mergers import merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from covey.matcher import EventType
 
 
-_POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset, "diagram": Diagram}
-POSETS = tuple(_POSETS)
 _ROUTINGS = ("parametric", "static")
 
 
@@ -51,8 +48,8 @@ class Tables:
         broker_id: str,
         *,
         routing: str,
-        engine: str,
-        poset: str,
+        engine: str | MatchingFactory,
+        poset: Callable[[], Poset],
         neighbours: Iterable[str],
         replay_events: int,
         damping: float,
@@ -61,15 +58,14 @@ class Tables:
     ) -> None:
         if routing not in _ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(_ROUTINGS)}")
-        if poset not in _POSETS:
-            raise ValueError(f"poset {poset!r}: expected one of {', '.join(_POSETS)}")
-        if engine == POSET and poset != "diagram":
-            raise ValueError(f"poset {poset!r}: expected diagram, which engine {POSET!r} walks")
-        if damping and engine == POSET:
-            raise ValueError('damping with engine "poset": expected another engine')
+        self.replaced_engine = not isinstance(engine, str)
+        """Whether a factory replaces the engine: it may match what is announced, so nothing may be wider."""
+        if damping and self.replaced_engine:
+            raise ValueError(f"damping {damping!r}: expected 0 where a factory replaces the engine")
         self.broker_id = broker_id
         self.routing = routing
-        self.engine = engine
+        self.engine = engine if isinstance(engine, str) else getattr(engine, "__name__", "factory")
+        self._new_matching = _engine_factory(engine) if isinstance(engine, str) else engine
         self.peers = Peers()
         self.registry = Registry()
         self.acks = Acks()
@@ -79,7 +75,7 @@ class Tables:
         self._movers = Movers()
         self._quench = Quench()
         self._now_ns = 0
-        self._poset = _POSETS[poset]
+        self._poset = poset
         self._new_merger = merger_factory(merging, merging_budget, routing)
         self._maybe_idle: dict[str, None] = {}
         self._unheard: dict[Interface, None] = dict.fromkeys(BROKER + name for name in neighbours)
@@ -137,7 +133,9 @@ class Tables:
     def _type(self, event_type: EventType) -> TypeState:
         state = self.types.get(event_type.name)
         if state is None:
-            state = TypeState(event_type, engine=self.engine, poset=self._poset, merger=self._new_merger)
+            state = TypeState(
+                event_type, matching=self._new_matching, poset=self._poset, merger=self._new_merger
+            )
             if self.replay_events:
                 state.ring = Ring(self.replay_events)
             self.types[event_type.name] = state
@@ -148,3 +146,10 @@ class Tables:
             if name in self.types and self.types[name].idle:
                 del self.types[name]
         self._maybe_idle.clear()
+
+
+def _engine_factory(engine: str) -> MatchingFactory:
+    def create(event_type: EventType, groups: Mapping[str, Poset], sessions: bool) -> InterestMatching:
+        return Matching(engine, event_type)
+
+    return create

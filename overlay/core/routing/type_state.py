@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-from covey.overlay.core.baselines.poset_matching import POSET, PosetMatching
-from covey.overlay.core.covering.interest import CLIENTS, Interest
+from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.joint_roots import JointRoots
 from covey.overlay.core.covering.poset import Forest, Heir, Poset, RootChange
-from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.advertising import Promise, scoped, union
@@ -61,7 +60,7 @@ class TypeState:
         self,
         event_type: EventType,
         *,
-        engine: str,
+        matching: MatchingFactory,
         poset: Callable[[], Poset],
         merger: Callable[[], Merger | None],
     ) -> None:
@@ -76,14 +75,8 @@ class TypeState:
         """Those among them from which a refusal came: they are told again when somebody else advertises."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
-        self.links: Matching | PosetMatching
-        self.sessions: Matching | PosetMatching
-        if engine == POSET:
-            self.links = PosetMatching(self.groups, CLIENTS, sessions=False)
-            self.sessions = PosetMatching(self.groups, CLIENTS, sessions=True)
-        else:
-            self.links = Matching(engine, event_type)
-            self.sessions = Matching(engine, event_type)
+        self.links = matching(event_type, self.groups, False)
+        self.sessions = matching(event_type, self.groups, True)
         self.promises: dict[Interface, Promise] = {}
         """What publishers advertise, where that is not everything."""
         self.promised: dict[Interface, Filter | None] = {}

@@ -24,6 +24,7 @@ import numpy as np
 
 from covey.matcher import EventBatch, EventType, create_engine
 from covey.overlay import Client, Subscription
+from covey.overlay.core.baselines.options import POSETS
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -37,7 +38,6 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
-from covey.overlay.core.routing.tables import POSETS
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.plans import PlanError, check_known
 from covey.sim.workload import Workload
@@ -66,7 +66,7 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_known(self, posets=POSETS, mergings=MERGINGS)
+        check_known(self, posets=tuple(POSETS), mergings=MERGINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Edge:
     """A broker at the edge: one client, and one neighbour that publishes and answers at once."""
 
     def __init__(self, event_type: EventType, poset: str, merging: str, budget: int) -> None:
-        self._broker = Broker("edge", poset=poset, merging=merging, merging_budget=budget)
+        self._broker = Broker("edge", poset=POSETS[poset], merging=merging, merging_budget=budget)
         self._type = event_type
         self.sent = 0
         for name in (CLIENT, PUBLISHING):

@@ -19,6 +19,7 @@ from typing import Any
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.client import Client
+from covey.overlay.core.baselines.options import POSET_ENGINE
 from covey.sim.checkers import Findings, Judge
 from covey.sim.experiments.bench.delays import DelayedOverlay
 from covey.sim.experiments.bench.under_way import UnderWay
@@ -42,7 +43,7 @@ _SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "parts")
 class RealRun:
     """One run of a scenario over gRPC; `play` does it all.
 
-    `ScenarioError` for what can only be simulated: jitter, loss, crashes and parted links.
+    `ScenarioError` for what can only be simulated: jitter, loss, crashes, parted links and baselines.
     """
 
     def __init__(self, scenario: Scenario, *, topology: Topology | None = None) -> None:
@@ -51,6 +52,12 @@ class RealRun:
                 raise ScenarioError(f"{name} is {getattr(scenario, name)!r}: expected 0 over real brokers")
         if scenario.brokers < 2:
             raise ScenarioError(f"brokers is {scenario.brokers}: expected at least 2 over real brokers")
+        for name, value, baselines in (
+            ("engine", scenario.engine, (POSET_ENGINE,)),
+            ("poset", scenario.poset, ("naive", "diagram")),
+        ):
+            if value in baselines:
+                raise ScenarioError(f"{name} is {value!r}: a baseline that can only be simulated")
         self.scenario = scenario
         self.topology = topology or topology_of(scenario)
         self.load = load_of(scenario, self.topology, random.Random(f"load {scenario.seed}"))
@@ -89,7 +96,6 @@ class RealRun:
                 [(link.a, link.b) for link in links],
                 routing=scenario.routing,
                 engine=scenario.engine,
-                poset="diagram" if scenario.engine == "poset" else scenario.poset,
                 delays_ms={(link.a, link.b): link.delay_ms for link in links},
                 client_delay_ms=scenario.delay_ms,
             ) as overlay,

@@ -58,7 +58,7 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("load", "system"), [("highway", "covey-parametric"), ("trading", "siena-unsubscribe-first")]
+    ("load", "system"), [("highway", "covey-parametric"), ("trading", "covey-unsubscribe-first")]
 )
 def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, tmp_path: Path) -> None:
     scenario = find_system(system).applied_to(TINY.having(load=load))
@@ -98,5 +98,7 @@ def test_what_a_broker_has_received_since_is_all_of_it_where_the_session_is_anot
 
 
 def test_what_only_the_simulator_can_do_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="engine is 'poset': a baseline that can only be simulated"):
+        RealRun(find_system("siena-parametric").applied_to(TINY))
     with pytest.raises(ScenarioError, match=r"loss is 0\.1: expected 0 over real brokers"):
         RealRun(Scenario(loss=0.1))

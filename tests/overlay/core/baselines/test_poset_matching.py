@@ -49,8 +49,8 @@ def test_the_walk_answers_as_the_oracle_does(seed: int) -> None:
     registry = Registry()
     groups = {"broker/a": Diagram(), "broker/b": Diagram(), "clients": Diagram()}
     numbers = {"broker/a": 3, "broker/b": 70, "clients": 5}
-    links = PosetMatching(groups, "clients", sessions=False)
-    sessions = PosetMatching(groups, "clients", sessions=True)
+    links = PosetMatching(MIXED, groups, False)
+    sessions = PosetMatching(MIXED, groups, True)
     link_oracle, session_oracle = create_engine("naive", MIXED), create_engine("naive", MIXED)
     live = []
     for step in range(60):

@@ -11,7 +11,8 @@ import pytest
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import Matching, split_by_session
+from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.splitting import split_by_session
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
 FILTERS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from core_driven import Driven, sent
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import VariableError
+from covey.overlay.core.baselines.options import broker_options
 from covey.overlay.core.client.session import ClientSession, DeliverTo
 from covey.overlay.core.messages import (
     Advertise,
@@ -142,8 +144,8 @@ def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
     assert interest.concrete() == "x < 120.0", "the edge matches without the slack"
 
 
-@pytest.mark.parametrize("options", [{"routing": "static"}, {"engine": "poset", "poset": "diagram"}])
-def test_motion_is_refused_where_it_cannot_be(options: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [{"routing": "static"}, broker_options("poset")])
+def test_motion_is_refused_where_it_cannot_be(options: dict[str, Any]) -> None:
     x = Driven("client/s", **options)
     done = x("client/s", Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}))  # type: ignore[dict-item]
     refusals = [refusal for _, refusal in sent(done, Refuse)]
@@ -171,6 +173,6 @@ def test_a_client_judges_each_event_by_the_time_of_its_entry() -> None:
     assert deliver(6, 110, 2.0, 4.0) == [(one, [2.0], 1)]
 
 
-def test_damping_needs_an_engine_that_can_tell_the_two_apart() -> None:
-    with pytest.raises(ValueError, match="expected another engine"):
-        Broker("b", engine="poset", poset="diagram", damping=1.0)
+def test_damping_is_refused_where_a_factory_replaces_the_engine() -> None:
+    with pytest.raises(ValueError, match=r"damping 1\.0: expected 0"):
+        Broker("b", **broker_options("poset"), damping=1.0)

@@ -518,10 +518,6 @@ def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:
 # --- options ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_routing_or_poset_is_an_error() -> None:
+def test_an_unknown_routing_is_an_error() -> None:
     with pytest.raises(ValueError, match="routing 'fast': expected one of parametric, static"):
         Broker("x", routing="fast")
-    with pytest.raises(ValueError, match="poset 'heap': expected one of forest, naive"):
-        Broker("x", poset="heap")
-    with pytest.raises(ValueError, match="poset 'forest': expected diagram, which engine 'poset' walks"):
-        Broker("x", engine="poset")

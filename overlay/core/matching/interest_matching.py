@@ -1,0 +1,66 @@
+"""What a broker requires of whatever matches events against the interest in one event type.
+
+`Matching` implements it with an engine. A `MatchingFactory` passed to the broker replaces that, as the
+measuring baseline `baselines/poset_matching.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+    from covey.overlay.core.covering.poset import Poset
+    from covey.overlay.core.matching.event_points import EventPoints
+
+
+class Matched(Protocol):
+    """A filter with values, under an id."""
+
+    @property
+    def uid(self) -> int: ...
+
+    @property
+    def filter(self) -> Filter: ...
+
+    @property
+    def values(self) -> Mapping[str, Scalar]: ...
+
+
+class InterestMatching(Protocol):
+    """Matches events of one type against the interests of links, or against those of sessions."""
+
+    def put(self, interest: Matched, number: int) -> None:
+        """Insert an interest of the interface with this number, or take its new values."""
+
+    def discard(self, interest: Matched) -> None:
+        """Remove an interest."""
+
+    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
+
+    def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
+        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
+
+    def flush(self) -> Any:
+        """Apply pending changes."""
+
+    def installed(self) -> dict[int, int]:
+        """The uids as of the last flush, and the numbers of their interfaces."""
+
+    def wanted(self) -> dict[int, int]:
+        """The uids after the next flush, and the numbers of their interfaces."""
+
+    def __len__(self) -> int: ...
+
+
+MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool], InterestMatching]
+"""Creates the matching of one event type from the posets of its groups, by name; the flag is true for the
+interest of sessions, false for that of links.
+"""
