@@ -8,8 +8,6 @@ it arrived in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
+from covey.matcher.events.arrow_columns import check_timestamps, conform, one_batch
+from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.python_rows import records_of_rows, rows_of
 
 _MAX_OFFSET = 2**32 - 1
 _MALFORMED = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, IndexError, TypeError)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_FIRST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 _FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.STRING: 4, Kind.BOOL: 1}
 
 
@@ -85,15 +82,12 @@ class EventBatch:
         Timestamps are datetimes (UTC where they name no zone) or ISO 8601 strings. Raises `EventError`
         naming the event (counted from 0), the attribute and the value.
         """
-        rows = rows if isinstance(rows, list) else list(rows)
-        _check_keys(event_type, rows)
-        arrays = [
-            _array([row.get(name) for row in rows], event_type, name, kind)
-            for name, kind in event_type.attributes.items()
-        ]
-        records = pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
         return cls(
-            event_type, records, publisher=publisher, first_sequence=first_sequence, ingress_ns=ingress_ns
+            event_type,
+            records_of_rows(event_type, rows),
+            publisher=publisher,
+            first_sequence=first_sequence,
+            ingress_ns=ingress_ns,
         )
 
     @classmethod
@@ -113,18 +107,18 @@ class EventBatch:
         that is unknown, of another kind, or holds a value that its attribute cannot hold exactly.
         """
         if isinstance(records, pa.Table):
-            records = _one_batch(records)
+            records = one_batch(records)
         if not isinstance(records, pa.RecordBatch):
             raise EventError(
                 f"{event_type.name}: expected an Arrow record batch or table, got {type(records).__name__}"
             )
         if not records.schema.equals(event_type.arrow_schema):
-            records = _conform(event_type, records)
+            records = conform(event_type, records)
         try:
             records.validate(full=True)
         except pa.ArrowInvalid as error:
             raise EventError(f"{event_type.name}: invalid Arrow data: {error}") from None
-        _check_timestamps(event_type, records)
+        check_timestamps(event_type, records)
         _check_offsets(sequence_offsets, records.num_rows)
         return cls(
             event_type,
@@ -132,6 +126,30 @@ class EventBatch:
             publisher=publisher,
             first_sequence=first_sequence,
             sequence_offsets=sequence_offsets,
+            ingress_ns=ingress_ns,
+        )
+
+    @classmethod
+    def from_pandas(
+        cls,
+        event_type: EventType,
+        frame: Any,
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        ingress_ns: int = 0,
+    ) -> EventBatch:
+        """A batch from a pandas DataFrame with one column per attribute, in any order; its index is ignored.
+
+        None, NaN, NaT and a missing column mean absent. A float64 column is accepted for an int64 attribute
+        where its values are integers, since pandas stores integers so where some are missing. Raises
+        `EventError` as `from_pylist` and `from_arrow` do.
+        """
+        return cls.from_arrow(
+            event_type,
+            records_of_frame(event_type, frame),
+            publisher=publisher,
+            first_sequence=first_sequence,
             ingress_ns=ingress_ns,
         )
 
@@ -165,7 +183,7 @@ class EventBatch:
         except _MALFORMED as error:
             raise EventError(f"{event_type.name}: malformed record batch: {error}") from None
         if not checked:
-            _check_timestamps(event_type, records)
+            check_timestamps(event_type, records)
         _check_offsets(sequence_offsets, records.num_rows)
         serialized = buffer if isinstance(buffer, bytes) else None
         return cls(
@@ -195,7 +213,7 @@ class EventBatch:
                     f"concat of {first.event_type.name} from {first.publisher!r} and {other.event_type.name} "
                     f"from {other.publisher!r}: expected one type and one publisher"
                 )
-        records = _one_batch(pa.Table.from_batches([b.record_batch for b in batches]))
+        records = one_batch(pa.Table.from_batches([b.record_batch for b in batches]))
         sequences = np.concatenate([b.sequences() for b in batches])
         start = int(sequences.min()) if len(sequences) else first.first_sequence
         offsets: npt.NDArray[np.uint32] | None = None
@@ -288,14 +306,15 @@ class EventBatch:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The events as dicts with every attribute; absent ones are None, timestamps are datetimes in UTC."""
-        columns = [
-            [None if v is None else _datetime(v) for v in column.cast(pa.int64()).to_pylist()]
-            if kind is Kind.TIMESTAMP
-            else column.to_pylist()
-            for column, kind in zip(self.record_batch.columns, self.event_type.kinds, strict=True)
-        ]
-        names = self.event_type.names
-        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        return rows_of(self.event_type, self.record_batch)
+
+    def to_pandas(self) -> Any:
+        """The events as a pandas DataFrame: `Int64` and `boolean` (nullable), float64, strings and
+        `datetime64[us, UTC]`. An absent float64 is NaN there.
+
+        Raises `CoveyError` where pandas is not installed.
+        """
+        return data_frame_of(self.record_batch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.to_pylist())
@@ -339,194 +358,6 @@ class EventBatch:
             f"EventBatch({self.event_type.name}, {len(self)} events from {self.publisher!r}, "
             f"first sequence {self.first_sequence})"
         )
-
-
-# --- from Python values ---------------------------------------------------------------------------
-
-_ACCEPTED: dict[Kind, tuple[type, ...]] = {
-    Kind.INT64: (int, np.integer),
-    Kind.FLOAT64: (float, int, np.floating, np.integer),
-    Kind.STRING: (str,),
-    Kind.BOOL: (bool, np.bool_),
-    Kind.TIMESTAMP: (datetime, str, np.datetime64),
-}
-_EXPECTED = {
-    Kind.INT64: "an integer of 64 bits",
-    Kind.FLOAT64: "a number that a float64 holds exactly",
-    Kind.STRING: "a string of valid Unicode",
-    Kind.BOOL: "true or false",
-    Kind.TIMESTAMP: "a datetime or an ISO 8601 string, in the years 1 to 9999",
-}
-
-
-def _check_keys(event_type: EventType, rows: list[Mapping[str, object]]) -> None:
-    try:
-        keys = set(chain.from_iterable(rows))
-    except TypeError:
-        keys = {""}
-    if keys <= event_type.attributes.keys() and all(issubclass(t, Mapping) for t in set(map(type, rows))):
-        return
-    for position, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise EventError(
-                f"event {position} of {event_type.name}: expected a mapping from attribute to value, "
-                f"got {type(row).__name__}"
-            )
-        for key in row:
-            if key not in event_type.attributes:
-                raise EventError(
-                    f"event {position} of {event_type.name}: unknown attribute {key!r} (value {row[key]!r}), "
-                    f"expected one of {', '.join(event_type.names)}"
-                )
-
-
-def _array(values: list[object], event_type: EventType, name: str, kind: Kind) -> pa.Array:
-    kinds_met = set(map(type, values))
-    kinds_met.discard(type(None))
-    accepted = _ACCEPTED[kind]
-    plain = all(issubclass(t, accepted) for t in kinds_met)
-    if kind is not Kind.BOOL:
-        plain = plain and bool not in kinds_met
-    if kind is Kind.TIMESTAMP and plain and kinds_met - {datetime}:
-        values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
-    if plain:
-        try:
-            return pa.array(values, type=kind.arrow, from_pandas=False)
-        except (pa.ArrowException, OverflowError, ValueError, TypeError):
-            pass
-    for position, value in enumerate(values):
-        _check_value(value, event_type, name, kind, position)
-    return pa.array(values, type=kind.arrow, from_pandas=False)
-
-
-def _check_value(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> None:
-    if value is None:
-        return
-    if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)):
-        try:
-            pa.array([value], type=kind.arrow, from_pandas=False)
-        except (pa.ArrowException, OverflowError, ValueError, TypeError):
-            pass
-        else:
-            return
-    raise _value_error(value, event_type, name, kind, position)
-
-
-def _value_error(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> EventError:
-    shown = repr(value)
-    if len(shown) > 80:
-        shown = shown[:77] + "..."
-    return EventError(
-        f"event {position} of {event_type.name}: attribute {name} is {kind}, got {shown} "
-        f"({type(value).__name__}); expected {_EXPECTED[kind]}"
-    )
-
-
-def _timestamp_us(value: object, event_type: EventType, name: str, position: int) -> int | None:
-    if value is None:
-        return None
-    try:
-        if isinstance(value, np.datetime64):
-            exact = value.astype("datetime64[us]")
-            if exact != value or np.isnat(exact):
-                raise ValueError("finer than a microsecond")
-            microseconds = int(exact.astype(np.int64))
-            if not _FIRST_US <= microseconds <= _LAST_US:
-                raise ValueError("out of range")
-            return microseconds
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-        assert isinstance(moment, datetime)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        return (moment - _EPOCH) // _MICROSECOND
-    except (ValueError, OverflowError):
-        raise _value_error(value, event_type, name, Kind.TIMESTAMP, position) from None
-
-
-def _datetime(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-# --- from Arrow -----------------------------------------------------------------------------------
-
-
-def _lossless(found: pa.DataType, kind: Kind) -> bool:
-    """Whether every value of an Arrow type has one of this kind, range aside (the cast checks that)."""
-    is_ = pa.types
-    if is_.is_null(found):
-        return True
-    if is_.is_dictionary(found):
-        return _lossless(found.value_type, kind)
-    if kind is Kind.INT64:
-        return bool(is_.is_integer(found))
-    if kind is Kind.FLOAT64:
-        return bool(is_.is_floating(found) or is_.is_integer(found))
-    if kind is Kind.STRING:
-        return bool(is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found))
-    if kind is Kind.BOOL:
-        return bool(is_.is_boolean(found))
-    return bool(is_.is_timestamp(found) or is_.is_date(found))
-
-
-def _conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:
-    names = records.schema.names
-    for column in names:
-        if column not in event_type.attributes:
-            raise EventError(
-                f"{event_type.name}: unknown column {column!r}, expected only {', '.join(event_type.names)}"
-            )
-        if names.count(column) > 1:
-            raise EventError(
-                f"{event_type.name}: column {column!r} appears {names.count(column)} times, expected once"
-            )
-    arrays = []
-    for name, kind in event_type.attributes.items():
-        if name not in names:
-            arrays.append(pa.nulls(records.num_rows, type=kind.arrow))
-            continue
-        array = records.column(name)
-        if array.type != kind.arrow:
-            if not _lossless(array.type, kind):
-                raise EventError(
-                    f"{event_type.name}: column {name!r} has Arrow type {array.type}, expected {kind.arrow} "
-                    "or a type that widens to it without loss"
-                )
-            try:
-                if kind is Kind.TIMESTAMP and pa.types.is_date(array.type):
-                    array = array.cast(pa.timestamp("us"))
-                array = array.cast(kind.arrow)
-            except pa.ArrowException as error:
-                raise EventError(f"{event_type.name}: column {name!r} does not fit {kind}: {error}") from None
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return pa.RecordBatch.from_pylist([], schema=table.schema)
-    raise EventError(
-        f"a table of {table.num_rows} rows does not fit one batch: expected fewer events at a time"
-    )
-
-
-def _check_timestamps(event_type: EventType, records: pa.RecordBatch) -> None:
-    """Every timestamp must be a datetime; int64 microseconds reach 290,000 years further."""
-    for name, kind in event_type.attributes.items():
-        if kind is not Kind.TIMESTAMP or records.num_rows == 0:
-            continue
-        column = records.column(name)
-        raw = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column)]
-        if raw.min() >= _FIRST_US and raw.max() <= _LAST_US:
-            continue
-        extremes = pc.min_max(column.cast(pa.int64()))  # again, without what stands under nulls
-        low, high = extremes["min"].as_py(), extremes["max"].as_py()
-        if low is not None and (low < _FIRST_US or high > _LAST_US):
-            raise EventError(
-                f"{event_type.name}: column {name!r} holds {low if low < _FIRST_US else high} microseconds "
-                "since 1970, expected a timestamp in the years 1 to 9999"
-            )
 
 
 def _check_offsets(offsets: npt.NDArray[np.uint32] | None, count: int) -> None:

@@ -1,0 +1,91 @@
+"""Arrow columns of other types, widened to the schema of an event type, and the checks of their values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from covey.matcher.errors import EventError
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.times import FIRST_US, LAST_US
+
+
+def _lossless(found: pa.DataType, kind: Kind) -> bool:
+    """Whether every value of an Arrow type has one of this kind, range aside (the cast checks that)."""
+    is_ = pa.types
+    if is_.is_null(found):
+        return True
+    if is_.is_dictionary(found):
+        return _lossless(found.value_type, kind)
+    if kind is Kind.INT64:
+        return bool(is_.is_integer(found))
+    if kind is Kind.FLOAT64:
+        return bool(is_.is_floating(found) or is_.is_integer(found))
+    if kind is Kind.STRING:
+        return bool(is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found))
+    if kind is Kind.BOOL:
+        return bool(is_.is_boolean(found))
+    return bool(is_.is_timestamp(found) or is_.is_date(found))
+
+
+def conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:
+    names = records.schema.names
+    for column in names:
+        if column not in event_type.attributes:
+            raise EventError(
+                f"{event_type.name}: unknown column {column!r}, expected only {', '.join(event_type.names)}"
+            )
+        if names.count(column) > 1:
+            raise EventError(
+                f"{event_type.name}: column {column!r} appears {names.count(column)} times, expected once"
+            )
+    arrays = []
+    for name, kind in event_type.attributes.items():
+        if name not in names:
+            arrays.append(pa.nulls(records.num_rows, type=kind.arrow))
+            continue
+        array = records.column(name)
+        if array.type != kind.arrow:
+            if not _lossless(array.type, kind):
+                raise EventError(
+                    f"{event_type.name}: column {name!r} has Arrow type {array.type}, expected {kind.arrow} "
+                    "or a type that widens to it without loss"
+                )
+            try:
+                if kind is Kind.TIMESTAMP and pa.types.is_date(array.type):
+                    array = array.cast(pa.timestamp("us"))
+                array = array.cast(kind.arrow)
+            except pa.ArrowException as error:
+                raise EventError(f"{event_type.name}: column {name!r} does not fit {kind}: {error}") from None
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    raise EventError(
+        f"a table of {table.num_rows} rows does not fit one batch: expected fewer events at a time"
+    )
+
+
+def check_timestamps(event_type: EventType, records: pa.RecordBatch) -> None:
+    """Every timestamp must be a datetime; int64 microseconds reach 290,000 years further."""
+    for name, kind in event_type.attributes.items():
+        if kind is not Kind.TIMESTAMP or records.num_rows == 0:
+            continue
+        column = records.column(name)
+        raw = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column)]
+        if raw.min() >= FIRST_US and raw.max() <= LAST_US:
+            continue
+        extremes = pc.min_max(column.cast(pa.int64()))  # again, without what stands under nulls
+        low, high = extremes["min"].as_py(), extremes["max"].as_py()
+        if low is not None and (low < FIRST_US or high > LAST_US):
+            raise EventError(
+                f"{event_type.name}: column {name!r} holds {low if low < FIRST_US else high} microseconds "
+                "since 1970, expected a timestamp in the years 1 to 9999"
+            )

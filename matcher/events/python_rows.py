@@ -1,0 +1,135 @@
+"""Events as Python mappings, to and from the Arrow columns of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from covey.matcher.errors import EventError
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
+
+_ACCEPTED: dict[Kind, tuple[type, ...]] = {
+    Kind.INT64: (int, np.integer),
+    Kind.FLOAT64: (float, int, np.floating, np.integer),
+    Kind.STRING: (str,),
+    Kind.BOOL: (bool, np.bool_),
+    Kind.TIMESTAMP: (datetime, str, np.datetime64),
+}
+_EXPECTED = {
+    Kind.INT64: "an integer of 64 bits",
+    Kind.FLOAT64: "a number that a float64 holds exactly",
+    Kind.STRING: "a string of valid Unicode",
+    Kind.BOOL: "true or false",
+    Kind.TIMESTAMP: "a datetime or an ISO 8601 string, in the years 1 to 9999",
+}
+
+
+def records_of_rows(event_type: EventType, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
+    """The record batch of events given as mappings; a missing key means None."""
+    rows = rows if isinstance(rows, list) else list(rows)
+    _check_keys(event_type, rows)
+    arrays = [
+        column_of([row.get(name) for row in rows], event_type, name, kind)
+        for name, kind in event_type.attributes.items()
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+
+
+def rows_of(event_type: EventType, records: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The events of a record batch as dicts with every attribute."""
+    columns = [
+        [None if v is None else moment_of(v) for v in column.cast(pa.int64()).to_pylist()]
+        if kind is Kind.TIMESTAMP
+        else column.to_pylist()
+        for column, kind in zip(records.columns, event_type.kinds, strict=True)
+    ]
+    return [dict(zip(event_type.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _check_keys(event_type: EventType, rows: list[Mapping[str, object]]) -> None:
+    try:
+        keys = set(chain.from_iterable(rows))
+    except TypeError:
+        keys = {""}
+    if keys <= event_type.attributes.keys() and all(issubclass(t, Mapping) for t in set(map(type, rows))):
+        return
+    for position, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise EventError(
+                f"event {position} of {event_type.name}: expected a mapping from attribute to value, "
+                f"got {type(row).__name__}"
+            )
+        for key in row:
+            if key not in event_type.attributes:
+                raise EventError(
+                    f"event {position} of {event_type.name}: unknown attribute {key!r} (value {row[key]!r}), "
+                    f"expected one of {', '.join(event_type.names)}"
+                )
+
+
+def column_of(values: list[object], event_type: EventType, name: str, kind: Kind) -> pa.Array:
+    """One attribute's values as an Arrow column; `EventError` names the event and the value."""
+    types = set(map(type, values))
+    types.discard(type(None))
+    accepted = _ACCEPTED[kind]
+    plain = all(issubclass(t, accepted) for t in types)
+    if kind is not Kind.BOOL:
+        plain = plain and bool not in types
+    if kind is Kind.TIMESTAMP and plain and types - {datetime}:
+        values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
+    if plain:
+        try:
+            return pa.array(values, type=kind.arrow, from_pandas=False)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            pass
+    for position, value in enumerate(values):
+        _check_value(value, event_type, name, kind, position)
+    return pa.array(values, type=kind.arrow, from_pandas=False)
+
+
+def _check_value(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)):
+        try:
+            pa.array([value], type=kind.arrow, from_pandas=False)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            pass
+        else:
+            return
+    raise _value_error(value, event_type, name, kind, position)
+
+
+def _value_error(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> EventError:
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return EventError(
+        f"event {position} of {event_type.name}: attribute {name} is {kind}, got {shown} "
+        f"({type(value).__name__}); expected {_EXPECTED[kind]}"
+    )
+
+
+def _timestamp_us(value: object, event_type: EventType, name: str, position: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, np.datetime64):
+            exact = value.astype("datetime64[us]")
+            if exact != value or np.isnat(exact):
+                raise ValueError("finer than a microsecond")
+            count = int(exact.astype(np.int64))
+            if not FIRST_US <= count <= LAST_US:
+                raise ValueError("out of range")
+            return count
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        assert isinstance(moment, datetime)
+        return microseconds(moment)
+    except (ValueError, OverflowError):
+        raise _value_error(value, event_type, name, Kind.TIMESTAMP, position) from None
