@@ -21,8 +21,8 @@ BROKERS = ("b1", "b2", "b3", "b4", "b5")
 def demo(
     routing: Annotated[str, typer.Option(help="parametric, static, or both, one after the other.")] = "both",
     resubscribe: Annotated[
-        str, typer.Option(help="Under static routing, old-first: unsubscribe, then subscribe; or new-first.")
-    ] = "old-first",
+        str, typer.Option(help="Under static routing: subscribe-first or unsubscribe-first.")
+    ] = "unsubscribe-first",
     rate: Annotated[
         float | None, typer.Option(help="Quotes per second; as fast as the overlay takes them if not given.")
     ] = None,
@@ -48,9 +48,9 @@ def demo(
     """
     if routing not in ("both", "parametric", "static"):
         raise typer.BadParameter(f"{routing!r}: expected both, parametric or static", param_hint="--routing")
-    if resubscribe not in ("old-first", "new-first"):
+    if resubscribe not in ("unsubscribe-first", "subscribe-first"):
         raise typer.BadParameter(
-            f"{resubscribe!r}: expected old-first or new-first", param_hint="--resubscribe"
+            f"{resubscribe!r}: expected unsubscribe-first or subscribe-first", param_hint="--resubscribe"
         )
     if rate is not None and not rate > 0:
         raise typer.BadParameter(
@@ -77,7 +77,7 @@ def demo(
     for each in ("parametric", "static") if routing == "both" else (routing,):
         console.print(f"{each} routing: starting five brokers", highlight=False)
         demonstration = Demonstration(
-            quotes, routing=each, resubscribe=resubscribe.replace("-", "_"), rate=rate, restart=restart
+            quotes, routing=each, resubscribe=resubscribe, rate=rate, restart=restart
         )
         outcomes.append(asyncio.run(_watched(demonstration, console)))
     if json_output:

@@ -74,7 +74,7 @@ def run(
     parts: Annotated[int | None, typer.Option(help="How many links part, for 0.5 s each.")] = None,
     routing: Annotated[str | None, typer.Option(help="parametric or static.")] = None,
     resubscribe: Annotated[
-        str | None, typer.Option(help="Under static routing: new-first or old-first.")
+        str | None, typer.Option(help="Under static routing: subscribe-first or unsubscribe-first.")
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="The matching engine of brokers and clients; poset to walk the poset.")
@@ -133,8 +133,6 @@ def run(
         chosen = find_system(system).applied_to(chosen)
     options = {name: context.params.get(name) for name in Scenario.__dataclass_fields__}
     changes = {name: value for name, value in options.items() if value is not None}
-    if resubscribe is not None:
-        changes["resubscribe"] = resubscribe.replace("-", "_")
     chosen = chosen.having(**changes)
     if brokers is not None and chosen.load == "detectors" and not chosen.topology:
         raise typer.BadParameter(
@@ -202,8 +200,8 @@ def fuzz_command(
     ] = None,
     routing: Annotated[str, typer.Option(help="parametric or static.")] = "parametric",
     resubscribe: Annotated[
-        str, typer.Option(help="Under static routing: new-first or old-first.")
-    ] = "new-first",
+        str, typer.Option(help="Under static routing: subscribe-first or unsubscribe-first.")
+    ] = "subscribe-first",
     engine: Annotated[str, typer.Option(help="The matching engine of brokers and clients.")] = "naive",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a history.")] = 60,
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
@@ -244,7 +242,7 @@ def fuzz_command(
         raise typer.BadParameter("static routing has no merging", param_hint="--merging")
     options = Options(
         routing=routing,
-        resubscribe=resubscribe.replace("-", "_"),
+        resubscribe=resubscribe,
         engine=engine,
         steps=steps,
         crashes=crashes,

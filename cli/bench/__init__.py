@@ -111,7 +111,8 @@ def match(
     workload: Annotated[
         str,
         typer.Option(
-            help="Which: W0, W2, AT, AT-sel, HTM, BOX, fabret; several with commas, or all of the first six."
+            help="Which: W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX, fabret; several with commas, or all "
+            "of the first six."
         ),
     ] = "all",
     subscriptions: Annotated[str, typer.Option(help="How many; several with commas.")] = "100000",
@@ -148,7 +149,7 @@ def match(
     """Measure matching engines side by side over the same subscriptions and events, and compare their
     answers.
 
-    Example: covey bench match --workload W0,AT --subscriptions 100000,1000000 --engines cluster,scan,counting
+    Example: covey bench match --workload W0,BOX --subscriptions 1000,100000 --engines cluster,scan,counting
     """
     from covey.cli.bench.match import run
     from covey.sim.experiments.bench.match_report import draw, markdown
@@ -213,8 +214,8 @@ def drift(
 @bench.command("change")
 def change(
     modes: Annotated[
-        str, typer.Option(help="Which: parametric, static, static-old-first; several with commas.")
-    ] = "parametric,static,static-old-first",
+        str, typer.Option(help="Which: parametric, subscribe-first, unsubscribe-first; several with commas.")
+    ] = "parametric,subscribe-first,unsubscribe-first",
     filters: Annotated[
         str, typer.Option(help="Which: both, disjoint; several with commas.")
     ] = "both,disjoint",
@@ -227,8 +228,9 @@ def change(
     stale.
 
     With the filter "both" every event matches before and after each change; with "disjoint" it is one or the
-    other. Old-first unsubscribes before it subscribes. An event is owed if it matches from the last change
-    that has taken effect, at the moment it is published, up to its delivery.
+    other. subscribe-first and unsubscribe-first are the orders of a re-subscription under static routing. An
+    event is owed if it matches from the last change that has taken effect, at the moment it is published, up
+    to its delivery.
 
     Example: covey bench change --modes parametric --changes 100,1000 --json
     """
@@ -239,7 +241,9 @@ def change(
 
 @bench.command("routing")
 def routing(
-    workload: Annotated[str, typer.Option(help="Which: AT, HTM and others; several with commas.")] = "AT,HTM",
+    workload: Annotated[
+        str, typer.Option(help="Which: SYMBOLS, VEHICLES and others; several with commas.")
+    ] = "SYMBOLS,VEHICLES",
     filters: Annotated[str, typer.Option(help="Subscriptions; several with commas.")] = "1000,10000,100000",
     posets: Annotated[
         str, typer.Option(help="Which: forest, naive, diagram; several with commas.")
@@ -262,7 +266,7 @@ def routing(
     A broker core in process, with subscriptions of a workload that move as it says, and one neighbour that
     publishes. The poset "naive" compares each filter with every other.
 
-    Example: covey bench routing --workload HTM --filters 1000,100000 --grpc --json
+    Example: covey bench routing --workload VEHICLES --filters 1000,100000 --grpc --json
     """
     from covey.cli.bench.routing import run
     from covey.sim.experiments.bench.routing import GrpcPlan, Plan

@@ -65,10 +65,10 @@ class Client:
     `name` is the client's in the overlay, unique among those connected (one is made up if it is None). When
     it falls behind, its broker does as `slow_consumer` says: "block" (publishers wait), "drop_oldest",
     "drop_newest" or "disconnect". `window_bytes` bounds the events that wait in this process. `routing`
-    "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("new_first" or
-    "old_first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in
-    seconds; a lost one is opened again without a bound, and `on_state(connected, reason)` hears of both.
-    `session` is a state machine of the protocol to use, in place of one of its own, for who wants to watch.
+    "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or
+    "unsubscribe-first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first
+    connection, in seconds; a lost one is opened again without a bound, and `on_state(connected, reason)`
+    hears of both. `session` is a state machine of the protocol to use, in place of one of its own.
 
     Entering the context raises `ConnectError` if no broker answers or the broker will not have this client.
     """
@@ -81,7 +81,7 @@ class Client:
         slow_consumer: str = "block",
         window_bytes: int = _WINDOW_BYTES,
         routing: str = "parametric",
-        resubscribe: str = "new_first",
+        resubscribe: str = "subscribe-first",
         connect_timeout: float = 10.0,
         on_state: Callable[[bool, str], None] | None = None,
         session: ClientSession | None = None,

@@ -37,8 +37,8 @@ def message(cls: type[_M]) -> type[_M]:
 
     Otherwise nothing keeps a message from being changed. One that is frozen takes two to five times as long
     to make (an Update 0.9 µs in place of 0.2), and a broker makes five per update: some 6 % of the time that
-    an update takes (AT and HTM, 1,000 and 10,000 filters, both kinds taking turns within one run of what
-    `covey bench routing` times; 0 to 10 %).
+    an update takes (SYMBOLS and VEHICLES, 1,000 and 10,000 filters, both kinds taking turns within one run of
+    what `covey bench routing` times; 0 to 10 %).
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 

@@ -110,14 +110,13 @@ class Run:
             engine=scenario.engine,
             poset=scenario.poset,
             costs=self.costs,
-            link={"join_events": scenario.join},
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")
         drawn = random.Random(f"load {scenario.seed}")
         self.load = load_of(scenario, self.topology, drawn)
         clock = self.simulation.clock
-        lossy = scenario.routing == "static" and scenario.resubscribe == "old_first"
+        lossy = scenario.routing == "static" and scenario.resubscribe == "unsubscribe-first"
         self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=lossy)
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
         self.report = Report(scenario, len(self.topology.brokers))

@@ -78,7 +78,7 @@ class Options:
     """
 
     routing: str = "parametric"
-    resubscribe: str = "new_first"
+    resubscribe: str = "subscribe-first"
     engine: str = "naive"
     steps: int = 60
     crashes: bool = True
@@ -94,7 +94,7 @@ class Options:
     def __post_init__(self) -> None:
         for name, value, expected in (
             ("routing", self.routing, ("parametric", "static")),
-            ("resubscribe", self.resubscribe, ("new_first", "old_first")),
+            ("resubscribe", self.resubscribe, ("subscribe-first", "unsubscribe-first")),
             ("engine", self.engine, (*engine_names(), POSET_ENGINE)),
             ("merging", self.merging, MERGINGS),
             ("defect", self.defect, (None, *DEFECTS)),
@@ -176,7 +176,7 @@ class History:
             replay_events=10_000 if options.gapless else 0,
         )
         clock = self.simulation.clock
-        lossy = options.routing == "static" and options.resubscribe == "old_first"
+        lossy = options.routing == "static" and options.resubscribe == "unsubscribe-first"
         self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=lossy)
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
         self.simulation.watchers += [self.judge, self.traffic]

@@ -30,10 +30,9 @@ class Scenario:
     `pace` is "timed", or "orderly" to let each thing take effect everywhere before the next happens.
     `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
     are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
-    match by walking the poset, which then is Siena's "diagram" (`systems.py`). `join` is up to how many
-    events that wait for one link leave as one batch. `cpu` is "free", "measured" or a calibration file;
-    "measured" counts `cpu_scale` times, to stand for slower brokers at rates that can be simulated. `speeds`
-    and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
+    match by walking the poset, which then is Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or
+    a calibration file; "measured" counts `cpu_scale` times, to stand for slower brokers at rates that can be
+    simulated. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
     """
 
     name: str = "scenario"
@@ -55,12 +54,11 @@ class Scenario:
     crashes: int = 0
     parts: int = 0
     routing: str = "parametric"
-    resubscribe: str = "new_first"
+    resubscribe: str = "subscribe-first"
     engine: str = "naive"
     poset: str = "forest"
     cpu: str = "free"
     cpu_scale: float = 1.0
-    join: int = 1
     speeds: str = ""
     sensors: str = ""
 
@@ -71,13 +69,13 @@ class Scenario:
             if not isinstance(value, kinds) or isinstance(value, bool):
                 what = {str: "text", int: "a whole number", float: "a number"}[type(default)]
                 raise ScenarioError(f"{field.name} is {value!r}: expected {what}")
-            least = 1 if field.name in ("brokers", "publishers", "batch", "types", "join") else 0
+            least = 1 if field.name in ("brokers", "publishers", "batch", "types") else 0
             if not isinstance(value, str) and not least <= value < float("inf"):
                 raise ScenarioError(f"{field.name} is {value!r}: expected at least {least}")
         for name, known in (
             ("load", LOADS),
             ("routing", ("parametric", "static")),
-            ("resubscribe", ("new_first", "old_first")),
+            ("resubscribe", ("subscribe-first", "unsubscribe-first")),
             ("pace", ("timed", "orderly")),
             ("poset", tuple(POSETS)),
             ("engine", (*engine_names(), POSET_ENGINE)),

@@ -14,14 +14,13 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """`change` is "parametric", "subscribe-first" or "unsubscribe-first"; `join` is the scenario's."""
+    """`change` is "parametric", "subscribe-first" or "unsubscribe-first"."""
 
     name: str
     engine: str
     poset: str
     change: str
     description: str
-    join: int = 1
 
     def applied_to(self, scenario: Scenario) -> Scenario:
         """The scenario, run by this system."""
@@ -29,8 +28,7 @@ class System:
             engine=self.engine,
             poset=self.poset,
             routing="parametric" if self.change == "parametric" else "static",
-            resubscribe="old_first" if self.change == "unsubscribe-first" else "new_first",
-            join=self.join,
+            resubscribe=scenario.resubscribe if self.change == "parametric" else self.change,
         )
 
 
@@ -50,14 +48,6 @@ SYSTEMS: dict[str, System] = {
     for part, (engine, poset, text) in _PARTS.items()
     for change in _CHANGES
 }
-SYSTEMS["covey-best"] = System(
-    "covey-best",
-    "cluster",
-    "forest",
-    "parametric",
-    "Covey as it runs over gRPC: as covey-parametric, and events that wait for one link leave as one batch",
-    join=4096,
-)
 """By name. `siena-parametric` is the paper's UPDSiena, `rete-subscribe-first` its EventJava (resub), and
 `rete-parametric` its EventJava."""
 

@@ -44,7 +44,7 @@ class Simulation:
         seed: int = 0,
         *,
         routing: str = "parametric",
-        resubscribe: str = "new_first",
+        resubscribe: str = "subscribe-first",
         engine: str = "cluster",
         poset: str = "forest",
         costs: Costs | None = None,

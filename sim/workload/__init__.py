@@ -1,15 +1,15 @@
-"""Workloads for benchmarks and the simulator: Fabret's generator, algorithmic trading, highway traffic,
-ranges, filters with alternations.
+"""Workloads for benchmarks of engines and routing: Fabret's generator, symbols with price thresholds, boxes
+around vehicles, ranges, filters with alternations.
 """
 
 from covey.sim.workload.boolean import Boolean, Shape
 from covey.sim.workload.fabret import W0, W2, Domain, Fabret
-from covey.sim.workload.highway import HTM, Highway
 from covey.sim.workload.ranges import BOX, Ranges
-from covey.sim.workload.trading import AT, AT_SEL, Trading
+from covey.sim.workload.symbols import SYMBOLS, SYMBOLS_TAIL, Symbols
+from covey.sim.workload.vehicles import VEHICLES, Vehicles
 from covey.sim.workload.workload import SubscriptionGroup, Workload
 
-WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, AT, AT_SEL, HTM, BOX)}
+WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}
 """The workloads that engines are compared over, by name."""
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "Boolean",
     "Domain",
     "Fabret",
-    "Highway",
     "Ranges",
     "Shape",
     "SubscriptionGroup",
-    "Trading",
+    "Symbols",
+    "Vehicles",
     "Workload",
 ]

@@ -96,7 +96,7 @@ class History:
         seed: int,
         *,
         routing: str = "parametric",
-        resubscribe: str = "new_first",
+        resubscribe: str = "subscribe-first",
         poset: str = "forest",
         engine: str = "naive",
         steps: int = 60,
@@ -267,7 +267,7 @@ class History:
                 if wanted is None:
                     continue
                 versions = wanted.versions[since:]
-                if self.resubscribe == "old_first" and self.routing == "static" and len(versions) > 1:
+                if self.resubscribe == "unsubscribe-first" and self.routing == "static" and len(versions) > 1:
                     continue  # that order is known to lose events; it exists to be measured
                 if all(wanted.filter.matches(published.rows[row], v.values) for v in versions):
                     sequence = int(published.batch.sequences()[row])

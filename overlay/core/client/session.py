@@ -131,8 +131,8 @@ ClientAction = DeliverTo | Settled | Refused | Listening | Transmit
 class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state.
 
-    `routing` and `resubscribe` ("new_first" or "old_first") say how updates travel; `engine` names the engine
-    that evaluates filters again. Raises `ValueError` for another routing or order.
+    `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") say how updates travel; `engine`
+    names the engine that evaluates filters again. Raises `ValueError` for another routing or order.
     """
 
     def __init__(
@@ -140,13 +140,13 @@ class ClientSession:
         publisher: str,
         *,
         routing: str = "parametric",
-        resubscribe: str = "new_first",
+        resubscribe: str = "subscribe-first",
         engine: str = "cluster",
     ) -> None:
         if routing not in ("parametric", "static"):
             raise ValueError(f"routing {routing!r}: expected parametric or static")
-        if resubscribe not in ("new_first", "old_first"):
-            raise ValueError(f"resubscribe {resubscribe!r}: expected new_first or old_first")
+        if resubscribe not in ("subscribe-first", "unsubscribe-first"):
+            raise ValueError(f"resubscribe {resubscribe!r}: expected subscribe-first or unsubscribe-first")
         self.publisher = publisher
         self.routing = routing
         self.resubscribe = resubscribe
@@ -299,11 +299,11 @@ class ClientSession:
         self._by_wire[subscription.wire_id] = subscription.uid
         self._publics = None
         messages: list[Message] = []
-        if self.resubscribe == "new_first":
+        if self.resubscribe == "subscribe-first":
             messages.append(self._subscribe_message(subscription))
         messages.append(Unsubscribe(self._next_epoch(), old))
         self._retired[old] = self.epoch
-        if self.resubscribe == "old_first":
+        if self.resubscribe == "unsubscribe-first":
             messages.append(self._subscribe_message(subscription))
         return messages
 

@@ -30,9 +30,9 @@ LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"
 FILTERS = {"both": "level < $value", "disjoint": "side == $value"}
 VALUES = {"both": (10, 20), "disjoint": (0, 1)}
 MODES = {
-    "parametric": ("parametric", "new_first"),
-    "static": ("static", "new_first"),
-    "static-old-first": ("static", "old_first"),
+    "parametric": ("parametric", "subscribe-first"),
+    "subscribe-first": ("static", "subscribe-first"),
+    "unsubscribe-first": ("static", "unsubscribe-first"),
 }
 """The name of each mode, its routing and the order of its re-subscriptions."""
 

@@ -63,7 +63,7 @@ class RealRun:
         self.load = load_of(scenario, self.topology, random.Random(f"load {scenario.seed}"))
         self.findings = Findings()
         self._origin_ns = time.monotonic_ns()
-        lossy = scenario.routing == "static" and scenario.resubscribe == "old_first"
+        lossy = scenario.routing == "static" and scenario.resubscribe == "unsubscribe-first"
         self.judge = Judge(self.findings, self._now, lossy=lossy)
         self.report = Report(scenario, len(self.topology.brokers))
         self._watchers: list[Any] = [self.judge]

@@ -93,9 +93,9 @@ class Outcome:
 class Demonstration:
     """A run that can be watched through `replay` while `run` is under way.
 
-    `resubscribe` ("old_first" as in Jayaram et al., Fig. 2, or "new_first") is the order in which clients
-    change a subscription under static routing. `rate` is in quotes per second; None is as fast as the overlay
-    takes them. `restart` names a broker to kill and start again half-way.
+    `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is the order in
+    which clients change a subscription under static routing. `rate` is in quotes per second; None is as
+    fast as the overlay takes them. `restart` names a broker to kill and start again half-way.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Demonstration:
         quotes: pa.RecordBatch,
         *,
         routing: str,
-        resubscribe: str = "old_first",
+        resubscribe: str = "unsubscribe-first",
         rate: float | None = None,
         restart: str | None = None,
     ) -> None:

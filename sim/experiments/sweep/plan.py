@@ -3,7 +3,7 @@
     scenario: {load: trading, brokers: 12}   # or a scenario file, beside the sweep's
     vary:
       system:                                # fields that vary together: a name for each choice
-        resubscription: {routing: static, resubscribe: old_first}
+        resubscription: {routing: static, resubscribe: unsubscribe-first}
         parametric: {routing: parametric}
       update_rate: [1, 10, 100]
     seeds: 3                                 # each combination with the seeds 0, 1, 2

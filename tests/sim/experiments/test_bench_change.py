@@ -54,5 +54,5 @@ def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_s
 
 
 def test_an_unknown_mode_is_named() -> None:
-    with pytest.raises(ValueError, match="modes: 'paramtric', expected one of parametric, static"):
+    with pytest.raises(ValueError, match="modes: 'paramtric', expected one of parametric, subscribe-first"):
         Plan(modes=("paramtric",))

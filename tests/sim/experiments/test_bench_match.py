@@ -67,15 +67,15 @@ def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None
 
     def sometimes(text: str, *others: object) -> object:
         if text == "forgetful":
-            return Forgetful(WORKLOADS["AT"].event_type)
+            return Forgetful(WORKLOADS["SYMBOLS"].event_type)
         return genuine(text, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(bench, "make_engine", sometimes)
     plan = Plan(("scan", "forgetful"), events=30, repetitions=1, repetition_s=0.005, sample=30)
     with pytest.raises(
-        DisagreementError, match="of AT at 2,000: forgetful gives other subscriptions than scan"
+        DisagreementError, match="of SYMBOLS at 2,000: forgetful gives other subscriptions than scan"
     ):
-        measure(WORKLOADS["AT"], 2000, plan, quietly)
+        measure(WORKLOADS["SYMBOLS"], 2000, plan, quietly)
 
 
 class Recording(NaiveEngine):
@@ -111,7 +111,7 @@ def test_subscriptions_and_events_come_in_the_batches_of_the_generator(
 def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_CHUNK", 100)
     plan = Plan(("scan",), events=10, repetitions=1, repetition_s=0.005, load_limit_s=0.0)
-    result = measure(WORKLOADS["HTM"], 1000, plan, quietly)[0]
+    result = measure(WORKLOADS["VEHICLES"], 1000, plan, quietly)[0]
     assert (result.loaded, result.complete) == (100, False)
     found: Mapping[str, object] = result.as_json()
     assert list(found) == KEYS
@@ -129,7 +129,7 @@ def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPat
 )
 def test_engines_that_there_are_not(engine: str, told: str) -> None:
     with pytest.raises(CoveyError, match=told):
-        make_engine(engine, WORKLOADS["AT"], 1)
+        make_engine(engine, WORKLOADS["SYMBOLS"], 1)
 
 
 def bench_match(*words: str) -> int | str | None:
@@ -140,11 +140,19 @@ QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
 
 
 def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--workload", "AT,HTM", "--subscriptions", "200,300", "--engines", "scan,counting", "--json")
+    words = (
+        "--workload",
+        "SYMBOLS,VEHICLES",
+        "--subscriptions",
+        "200,300",
+        "--engines",
+        "scan,counting",
+        "--json",
+    )
     assert bench_match(*words, *QUICKLY) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(r["workload"], r["subscriptions"], r["engine"]) for r in found] == [
-        (w, n, e) for w in ("AT", "HTM") for n in (200, 300) for e in ("scan", "counting")
+        (w, n, e) for w in ("SYMBOLS", "VEHICLES") for n in (200, 300) for e in ("scan", "counting")
     ]
     assert all(list(result) == KEYS for result in found)
 
@@ -161,13 +169,13 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "curves.svg"
-    words = ("--workload", "AT,HTM", "--subscriptions", "100,200", "--engines", "scan,rete")
+    words = ("--workload", "SYMBOLS,VEHICLES", "--subscriptions", "100,200", "--engines", "scan,rete")
     assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Events per second (median), 100 subscriptions:"
-    assert lines[2] == "| engine | AT | HTM |"
+    assert lines[2] == "| engine | SYMBOLS | VEHICLES |"
     assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
-    assert "HTM, 200 subscriptions:" in lines
+    assert "VEHICLES, 200 subscriptions:" in lines
     assert drawing.read_text().lstrip().startswith("<?xml")
     assert bench_match(*words, *QUICKLY, "--draw", str(tmp_path / "curves.cat")) == 1
 
@@ -178,7 +186,7 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
         (("--workload", "W9"), "covey: workload 'W9': expected one of W0, W2"),
         (("--subscriptions", "many"), "covey: subscriptions 'many': expected numbers from 1 up"),
         (("--engines", "siena"), "covey: engine 'siena': expected one of"),
-        (("--workload", "AT", "--set", "domain=1..2"), "covey: workload AT: it has no parameters"),
+        (("--workload", "SYMBOLS", "--set", "domain=1..2"), "covey: workload SYMBOLS: it has no parameters"),
     ],
 )
 def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:

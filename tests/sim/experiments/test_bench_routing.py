@@ -12,7 +12,7 @@ from covey.sim.experiments.bench.routing import GrpcPlan, Plan, measure, measure
 from covey.sim.workload import WORKLOADS
 
 
-@pytest.mark.parametrize("name", ["AT", "HTM"])
+@pytest.mark.parametrize("name", ["SYMBOLS", "VEHICLES"])
 def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name: str) -> None:
     plan = Plan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
     found = {(result.poset, result.filters): result for result in measure(WORKLOADS[name], plan)}
@@ -29,7 +29,7 @@ def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name:
 
 def test_merging_asks_for_more_in_fewer_slots() -> None:
     plan = Plan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
-    off, perfect, budget = measure(WORKLOADS["AT"], plan)
+    off, perfect, budget = measure(WORKLOADS["SYMBOLS"], plan)
     assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
     assert (off.excess, perfect.excess) == (0.0, 0.0)
     assert (budget.slots or 0) <= 4
@@ -44,7 +44,7 @@ def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--workload", "HTM", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
+    words = ["--workload", "VEHICLES", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
     assert run("bench", "routing", *words, "--json") == 0
     cases = json.loads(capsys.readouterr().out)["routing"]
     assert [case["filters"] for case in cases] == [50, 50, 100, 100]

@@ -93,7 +93,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         Options(damping=1.0, gapless=True, engine="cluster", steps=250),
         Options(gapless=True, engine="cluster", steps=250),
         Options(gapless=True, routing="static"),
-        Options(routing="static", resubscribe="old_first"),
+        Options(routing="static", resubscribe="unsubscribe-first"),
         Options(routing="static", operators=True),
         Options(steps=250),
         Options(merging="perfect"),
@@ -114,7 +114,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         "damping-gapless",
         "gapless-long",
         "gapless-static",
-        "old-first",
+        "unsubscribe-first",
         "static-operators",
         "long",
         "perfect",
@@ -147,7 +147,7 @@ def test_an_unknown_option_is_named() -> None:
 def test_the_command_that_replays_a_history_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (
         Options(engine="search_tree", steps=2),
-        Options(routing="static", resubscribe="old_first", steps=2, crashes=False),
+        Options(routing="static", resubscribe="unsubscribe-first", steps=2, crashes=False),
         Options(merging="budget", merging_budget=2, steps=2, damping=1.5, defect="drop-update"),
     ):
         words = options.command(3).split()

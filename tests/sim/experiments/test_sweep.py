@@ -46,10 +46,10 @@ def test_fields_may_vary_together_under_a_name(tmp_path: Path) -> None:
     runs = sweep_of(
         tmp_path,
         "vary:\n  system:\n"
-        "    old: {routing: static, resubscribe: old_first}\n    new: {routing: parametric}\n",
+        "    old: {routing: static, resubscribe: unsubscribe-first}\n    new: {routing: parametric}\n",
     )
     assert runs == {
-        "old_seed-0": Scenario(routing="static", resubscribe="old_first"),
+        "old_seed-0": Scenario(routing="static", resubscribe="unsubscribe-first"),
         "new_seed-0": Scenario(),
     }
 

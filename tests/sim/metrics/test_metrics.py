@@ -31,7 +31,9 @@ from covey.sim.trace.trace import SCHEMA, parts_of
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
     "at": SMALL.having(update_rate=4.0, batch=2),
-    "static": SMALL.having(update_rate=20.0, routing="static", resubscribe="old_first", event_rate=80.0),
+    "static": SMALL.having(
+        update_rate=20.0, routing="static", resubscribe="unsubscribe-first", event_rate=80.0
+    ),
     "faults": SMALL.having(crashes=1, parts=2, loss=0.02, jitter_ms=5.0, seed=3),
     "htm": SMALL.having(load="highway", publishers=16, update_rate=6.0),
     "nobody": SMALL.having(subscribers=0, update_rate=0.0),

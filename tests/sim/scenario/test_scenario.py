@@ -29,7 +29,7 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
     [
         SMALL,
         SMALL.having(routing="static"),
-        SMALL.having(routing="static", resubscribe="old_first"),
+        SMALL.having(routing="static", resubscribe="unsubscribe-first"),
         SMALL.having(engine="cluster", batch=4),
         SMALL.having(crashes=2, parts=2, loss=0.02, jitter_ms=5.0),
         SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
@@ -41,7 +41,7 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
     ids=[
         "at",
         "static",
-        "old-first",
+        "unsubscribe-first",
         "cluster",
         "faults",
         "htm",
@@ -152,7 +152,7 @@ def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
 
 def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
-    lossy = SMALL.having(routing="static", resubscribe="old_first", event_rate=80.0, jitter_ms=30.0)
+    lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
     run = Run(lossy)
     run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
     report = run.play(trace)
@@ -339,7 +339,7 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
             "--types: load is highway, which has none: expected load trading or",
         ),
         (("--speeds", "a.csv"), "--speeds: load is trading, which has none: expected load detectors"),
-        (("--resubscribe", "old-first"), "--resubscribe: routing is parametric, which has none"),
+        (("--resubscribe", "unsubscribe-first"), "--resubscribe: routing is parametric, which has none"),
         (("--seed", 9, "--brokers", 3, "fuzz"), "--brokers, --seed: expected behind fuzz, which has options"),
         (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected behind fuzz"),
         (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),

@@ -80,7 +80,7 @@ def test_w2_has_an_inequality_on_the_third_and_two_random_operators() -> None:
 
 def test_trading_has_the_papers_shares() -> None:
     shares = {"<=": 0, ">=": 0, "==": 0, "volume": 0}
-    for group in WORKLOADS["AT"].subscriptions(50_000):
+    for group in WORKLOADS["SYMBOLS"].subscriptions(50_000):
         text = str(group.filter)
         operator = text.split("price ")[1].split()[0]
         shares[operator] += len(group)
@@ -90,16 +90,18 @@ def test_trading_has_the_papers_shares() -> None:
 
 
 def test_selective_thresholds_match_about_one_in_a_hundred_of_a_symbol() -> None:
-    popularity = np.diff(np.concatenate([[0.0], WORKLOADS["AT"]._popularity]))  # type: ignore[attr-defined]
+    popularity = np.diff(np.concatenate([[0.0], WORKLOADS["SYMBOLS"]._popularity]))  # type: ignore[attr-defined]
     of_a_symbol = 20_000 * float((popularity**2).sum())
-    assert matches_per_event(WORKLOADS["AT-sel"], 20_000, 5000) / of_a_symbol == pytest.approx(
+    assert matches_per_event(WORKLOADS["SYMBOLS-tail"], 20_000, 5000) / of_a_symbol == pytest.approx(
         0.01, abs=0.004
     )
-    assert matches_per_event(WORKLOADS["AT"], 20_000) / of_a_symbol == pytest.approx(0.29, abs=0.05)
+    assert matches_per_event(WORKLOADS["SYMBOLS"], 20_000) / of_a_symbol == pytest.approx(0.29, abs=0.05)
 
 
 def test_a_highway_box_is_a_ten_thousandth_of_the_city() -> None:
-    assert matches_per_event(WORKLOADS["HTM"], 20_000) == pytest.approx(1.0, abs=0.2)  # half of it by density
+    assert matches_per_event(WORKLOADS["VEHICLES"], 20_000) == pytest.approx(
+        1.0, abs=0.2
+    )  # half of it by density
 
 
 def test_boxes_are_three_to_five_ranges() -> None:
@@ -193,13 +195,13 @@ class TestByName:
         assert (found.predicates, found.operators, found.event_attributes) == (4, ("==", ">"), 10)
         assert (found.domain, found.domains) == (Domain(1, 9, 0.5), {0: Domain(2, 3)})
         assert found.event_domain == Domain(1, 9, 1.0)
-        assert find_workload("AT", WORKLOADS) is WORKLOADS["AT"]
+        assert find_workload("SYMBOLS", WORKLOADS) is WORKLOADS["SYMBOLS"]
 
     @pytest.mark.parametrize(
         ("name", "setting", "told"),
         [
-            ("W9", "", "workload 'W9': expected one of W0, W2, AT"),
-            ("AT", "predicates=3", "workload AT: it has no parameters"),
+            ("W9", "", "workload 'W9': expected one of W0, W2, SYMBOLS"),
+            ("SYMBOLS", "predicates=3", "workload SYMBOLS: it has no parameters"),
             ("W0", "predicates", "parameter 'predicates': expected parameter=value"),
             ("W0", "predicates=x", "parameter predicates: value 'x', expected a whole number"),
             ("W0", "domain=1..y", r"parameter domain: value '1\.\.y', expected a whole number"),

@@ -81,8 +81,8 @@ def test_subscribe_update_unsubscribe(session: ClientSession) -> None:
 @pytest.mark.parametrize(
     ("order", "messages"),
     [
-        ("new_first", [Subscribe(2, 2, parse("price < 9", QUOTE), {}), Unsubscribe(3, 1)]),
-        ("old_first", [Unsubscribe(2, 1), Subscribe(3, 2, parse("price < 9", QUOTE), {})]),
+        ("subscribe-first", [Subscribe(2, 2, parse("price < 9", QUOTE), {}), Unsubscribe(3, 1)]),
+        ("unsubscribe-first", [Unsubscribe(2, 1), Subscribe(3, 2, parse("price < 9", QUOTE), {})]),
     ],
 )
 def test_static_an_update_is_another_subscription(order: str, messages: list[object]) -> None:

@@ -265,7 +265,7 @@ def test_two_clients_may_hold_the_same_filter(x: Driven) -> None:
     assert sent(x(D, Unsubscribe(2, 1)), Unsubscribe) == [(A, Unsubscribe(3, 1))]
 
 
-def test_new_first_narrowing_leaves_the_new_one_alive(x: Driven) -> None:
+def test_subscribe_first_narrowing_leaves_the_new_one_alive(x: Driven) -> None:
     """Subscribe < 600, subscribe < 500, unsubscribe < 600: < 500 is what the neighbour is asked for."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(600), {}), Subscribe(2, 2, below(500), {}))

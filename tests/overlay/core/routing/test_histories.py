@@ -22,7 +22,7 @@ VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
     "parametric-cluster-engine": (2, {"engine": "cluster"}),
     "static": (4, {"routing": "static"}),
     "static-dense": (3, {"routing": "static", "dense": True, "steps": 80}),
-    "static-old-first": (2, {"routing": "static", "resubscribe": "old_first", "dense": True}),
+    "unsubscribe-first": (2, {"routing": "static", "resubscribe": "unsubscribe-first", "dense": True}),
     "static-naive-poset": (1, {"routing": "static", "poset": "naive"}),
 }
 

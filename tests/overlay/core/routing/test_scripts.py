@@ -4,7 +4,7 @@ A script in `scripts/` is a list of steps. A step is one or more command lines, 
 expected: every message that arrives, in order, until nothing is on the way. `pytest tests/overlay/core
 --rewrite` writes what comes out as what is expected; read the difference before you commit it.
 
-    brokers b1 b2 ... [static]            link b1 b2                 client c1 b1 [static|old_first]
+    brokers b1 b2 ... [static]            link b1 b2                 client c1 b1 [static|unsubscribe-first]
     type Quote firm:string price:float64  show acks
     ad c1 Quote                           unad c1 Quote
     sub c1 NAME Quote: FILTER [with x=1 y="s"]
@@ -144,7 +144,7 @@ class Script:
         session = ClientSession(
             name,
             routing="static" if mode else "parametric",
-            resubscribe="old_first" if mode == "old_first" else "new_first",
+            resubscribe="unsubscribe-first" if mode == "unsubscribe-first" else "subscribe-first",
             engine="naive",
         )
         self.network.client(f"client/{name}", f"broker/{broker}", session)

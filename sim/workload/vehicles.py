@@ -1,8 +1,9 @@
-"""Highway traffic management (Jayaram et al. 2010, section 5.4): vehicles ask for the traffic around them.
+"""Boxes around vehicles, after the highway traffic management (HTM) of Jayaram et al. 2010, section 5.4.
 
-A box of 10 x 10 around the vehicle in a city of 1000 x 1000, and a density at or above what the driver minds;
-no equality anywhere. The box hangs on the vehicle's position alone, so that one update of two variables moves
-it.
+The load `highway` (`sim/scenario/highway.py`) is HTM with its roads, operators and brokers; here one engine
+holds all boxes, and nothing but ranges is tested. A box of 10 x 10 around the vehicle in a city of 1000 x
+1000, and a density at or above a threshold. The box depends on the vehicle's position alone, so that one
+update of two variables moves it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.sim.workload.workload import Column, SubscriptionGroup, Workload
 
 
-class Highway(Workload):
-    """HTM: `side` is the edge of the box and `extent` that of the city; densities are 0..100."""
+class Vehicles(Workload):
+    """`side` is the edge of the box and `extent` that of the city; densities are 0..100."""
 
-    def __init__(self, name: str = "HTM", *, extent: float = 1000.0, side: float = 10.0) -> None:
+    def __init__(self, name: str = "VEHICLES", *, extent: float = 1000.0, side: float = 10.0) -> None:
         self.name = name
         self.description = (
             f"a {side:g} x {side:g} box in {extent:g} x {extent:g} and density >= d; no equality"
@@ -50,4 +51,4 @@ class Highway(Workload):
         return {name: column.clip(0.0, self._extent) for name, column in steps.items()}
 
 
-HTM = Highway()
+VEHICLES = Vehicles()

@@ -1,10 +1,13 @@
-"""Algorithmic trading (Jayaram et al. 2010, section 5.5): thresholds on the prices of named symbols.
+"""Thresholds on prices of symbols, after the algorithmic trading (AT) of Jayaram et al. 2010, section 5.5.
+
+The load `trading` (`sim/scenario/trading.py`) is AT with its 200 event types and uniform draws; here one
+engine holds all symbols in one event type, with skewed popularity and realistic prices.
 
 200 symbols whose popularity, with subscribers and publishers alike, follows Zipf's law; 35 % of the
 subscriptions want a price at or below a threshold, 33 % at or above it, 32 % exactly it; 30 % also want a
 volume. Prices are in cents, normal around the symbol's own level with a standard deviation of 10 % of it.
-Thresholds are drawn by their quantile in that distribution: anywhere (AT), or in the outer tails (AT-sel) so
-that about 1 % of a symbol's match.
+Thresholds are drawn by their quantile in that distribution: anywhere (SYMBOLS), or in the outer tails
+(SYMBOLS-tail) so that about 1 % of a symbol's match.
 """
 
 from __future__ import annotations
@@ -33,13 +36,13 @@ _VOLUME_MEAN = 1_000
 _DEVIATION = 0.10
 
 
-class Trading(Workload):
-    """AT; with `tail` (a fraction of the price distribution, 0.5 for all of it) the thresholds stay in the
+class Symbols(Workload):
+    """With `tail` (a fraction of the price distribution, 0.5 for all of it) the thresholds stay in the
     tails.
     """
 
     def __init__(
-        self, name: str = "AT", *, symbols: int = 200, exponent: float = 1.0, tail: float | None = None
+        self, name: str = "SYMBOLS", *, symbols: int = 200, exponent: float = 1.0, tail: float | None = None
     ) -> None:
         self.name = name
         self.description = f"{symbols} symbols (Zipf), price thresholds " + (
@@ -109,5 +112,5 @@ class Trading(Workload):
         return {"limit": self._thresholds(symbols, np.full(len(symbols), operator), rng)}
 
 
-AT = Trading("AT")
-AT_SEL = Trading("AT-sel", tail=0.03)
+SYMBOLS = Symbols("SYMBOLS")
+SYMBOLS_TAIL = Symbols("SYMBOLS-tail", tail=0.03)
