@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from covey.cli.support.options import Json
+from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from covey.sim.experiments.demo.run import Demonstration, Outcome
+    from covey.sim.experiments.demo.run import Demonstration, DemoOutcome
 
 BROKERS = ("b1", "b2", "b3", "b4", "b5")
 
@@ -81,13 +81,13 @@ def demo(
         )
         outcomes.append(asyncio.run(_watched(demonstration, console)))
     if json_output:
-        print(json.dumps(report.as_json(outcomes), indent=2))
+        print_json(report.as_json(outcomes))
     else:
         console.print(report.summary(outcomes))
     raise typer.Exit(1 if report.failed(outcomes) else 0)
 
 
-async def _watched(demonstration: Demonstration, console: Console) -> Outcome:
+async def _watched(demonstration: Demonstration, console: Console) -> DemoOutcome:
     from covey.sim.experiments.demo import report
 
     viewer = asyncio.create_task(report.show(demonstration.replay, console))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli.support.options import Json
+from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
     from covey.sim.metrics import Group
 
 _SHOWN = 40
-_SIDE_BY_SIDE = 4
+_TRANSPOSED = 4
 
 
 def metrics(
@@ -42,11 +40,11 @@ def metrics(
 
     Example: covey metrics sweep/ --html report.html
     """
-    broken = show(runs, master, csv=csv, html=html, plots=plots, json_output=json_output)
+    broken = print_metrics(runs, master, csv=csv, html=html, plots=plots, json_output=json_output)
     raise typer.Exit(1 if broken else 0)
 
 
-def show(
+def print_metrics(
     paths: Sequence[str],
     master: str,
     *,
@@ -71,23 +69,22 @@ def show(
     if csv is not None:
         write_csv(csv, summaries)
     if html is not None:
-        from covey.sim.metrics.report import report_of
+        from covey.sim.metrics.run_report import report_of
         from covey.sim.reports import write_report
 
         write_report(html, report_of(summaries, groups, found.broken))
     if plots is not None:
         _write_plots(plots, groups)
     if json_output:
-        print(json.dumps(summaries, indent=2))
+        print_json(summaries)
     else:
-        narrow = Console()  # a file or a pipe is as wide as it has to be
-        _say(summaries, groups, narrow if narrow.is_terminal else Console(width=200))
+        _print(summaries, groups)
     return bool(found.broken)
 
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
     from covey.matcher.errors import CoveyError
-    from covey.sim.metrics.plots import plots
+    from covey.sim.metrics.run_plots import plots
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,41 +94,25 @@ def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
         raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
 
-def _say(summaries: Sequence[dict[str, Any]], groups: Sequence[Group], console: Any) -> None:
-    from covey.sim.metrics.report import group_rows, run_rows
+def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None:
+    from covey.sim.metrics.run_report import group_rows, run_rows
 
     if 1 < len(groups) < len(summaries):
-        console.print(_table("Settings: means over their runs", *group_rows(groups)))
+        _print_table("Settings: means over their runs", *group_rows(groups))
     columns, rows = run_rows(summaries)
-    console.print(_table("Runs", columns, rows[:_SHOWN]))
+    _print_table("Runs", columns, rows[:_SHOWN])
     if len(rows) > _SHOWN:
-        console.print(f"and {len(rows) - _SHOWN} more; --csv and --json have all of them")
+        print(f"and {len(rows) - _SHOWN} more; --csv and --json have all of them")
     for summary in summaries:
         if summary["clock_steps"]:
-            console.print(
-                f"{summary['run']}: the clock was put back {summary['clock_steps']} times; "
-                "durations across that are too short"
+            print(
+                f"{summary['run']}: the clock was set back {summary['clock_steps']} times; "
+                "durations across a step are too short"
             )
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    from rich.table import Table
-
-    from covey.sim.reports import number
-
-    shown = [[number(value) for value in row] for row in rows]
-    if len(rows) <= _SIDE_BY_SIDE:  # the metrics of a few runs below each other are easier to read
-        table = Table(title=title, show_header=False)
-        table.add_column()
-        for _ in rows:
-            table.add_column(justify="right", overflow="fold")
-        for column, *values in zip(columns, *shown, strict=True):
-            table.add_row(column, *values)
-        return table
-    table = Table(title=title)
-    for place, column in enumerate(columns):
-        numbers = any(isinstance(row[place], int | float) for row in rows)
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in shown:
-        table.add_row(*row)
-    return table
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table of few rows is transposed: a column per row."""
+    if len(rows) <= _TRANSPOSED:
+        columns, *rows = zip(columns, *rows, strict=True)
+    print_table(title, columns, rows)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.support.options import Json, Seed
+from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from covey.sim.experiments.papers import Finding, Report
+    from covey.sim.experiments.papers import PaperFinding, PaperReport
 
 
 def reproduce(
@@ -36,7 +37,7 @@ def reproduce(
     from rich.console import Console
 
     from covey.cli.support.progress import compile_once, progress
-    from covey.sim.experiments.papers import PAPERS, Plan
+    from covey.sim.experiments.papers import PAPERS, PaperPlan
     from covey.sim.experiments.papers import reproduce as run
     from covey.sim.extras import need
 
@@ -45,43 +46,29 @@ def reproduce(
         make(out)
     if paper in PAPERS:
         compile_once()
-    with progress() as say:
-        report = run(paper, Plan("quick" if quick else "full", seed), say)
+    with progress() as on_progress:
+        report = run(paper, PaperPlan("quick" if quick else "full", seed), on_progress)
     if json_output:
-        print(json.dumps(report.as_json(), indent=2))
+        print_json(report.as_json())
     else:
-        show(report, Console())
+        print_report(report, Console())
     if out is not None:
         write(report, out)
 
 
-def show(report: Report, console: Console) -> None:
+def print_report(report: PaperReport, console: Console) -> None:
     """Print a report for people: a table for each finding, the claim above it and the verdict below."""
     console.print(f"[bold]{report.citation}[/bold] ({report.size})", highlight=False)
     for finding in report.findings:
         console.print(f"\n[bold]{finding.figure}[/bold]  {finding.title}", highlight=False)
         console.print(f"paper: {finding.claim}", highlight=False)
         if finding.rows:
-            console.print(_table(finding))
+            columns = list(finding.rows[0])
+            print_table("", columns, [list(row.values()) for row in finding.rows])
         mark = {True: "[green]holds[/green]", False: "[red]differs[/red]", None: "not measured"}
         console.print(f"here:  {mark[finding.holds]}: {finding.verdict}", highlight=False)
     for note in report.notes:
         console.print(f"\nnote: {note}", highlight=False)
-
-
-def _table(finding: Finding) -> object:
-    from rich import box
-    from rich.table import Table
-
-    from covey.sim.reports import number
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for key in finding.rows[0]:
-        words = any(isinstance(row[key], str) for row in finding.rows)
-        table.add_column(key, justify="left" if words else "right")
-    for row in finding.rows:
-        table.add_row(*[number(cell) for cell in row.values()])
-    return table
 
 
 def make(folder: Path) -> None:
@@ -94,7 +81,7 @@ def make(folder: Path) -> None:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
 
 
-def write(report: Report, folder: Path) -> None:
+def write(report: PaperReport, folder: Path) -> None:
     """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure, into a folder.
 
     Raises `CoveyError` where it cannot be written.
@@ -114,7 +101,7 @@ def write(report: Report, folder: Path) -> None:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
 
 
-def picture_name(report: Report, finding: Finding) -> str:
+def picture_name(report: PaperReport, finding: PaperFinding) -> str:
     """The file of a finding's plot: `fabret-fig-3a.png`."""
     slug = re.sub(r"[^a-z0-9]+", "-", finding.figure.lower().replace("(", "")).strip("-")
     return f"{report.paper}-{slug}.png"

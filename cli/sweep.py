@@ -26,13 +26,13 @@ def sweep(
 
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
-    from covey.cli.metrics import show
+    from covey.cli.metrics import print_metrics
     from covey.cli.support.progress import progress
     from covey.sim.experiments.sweep import load_sweep, run_sweep
 
     wanted = load_sweep(file)
-    with progress() as say:
-        outcomes = run_sweep(wanted, out, master, lambda done, of: say(f"{done} of {of} runs", done / of))
+    with progress() as on_progress:
+        outcomes = run_sweep(wanted, out, master, on_progress)
     for outcome in outcomes:
         if outcome.error:
             print(f"covey: run {outcome.run} failed: {outcome.error}", file=sys.stderr)
@@ -45,7 +45,9 @@ def sweep(
     traces = [outcome.trace for outcome in outcomes if not outcome.error]
     broken = False
     if traces:
-        broken = show(traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output)
+        broken = print_metrics(
+            traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output
+        )
         if not json_output:
             print(f"report: {out / 'report.html'}")
     elif json_output:

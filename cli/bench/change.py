@@ -1,56 +1,59 @@
-"""`covey bench change` for people: a progress bar on stderr, one table."""
+"""`covey bench change`: events around the change of a subscription."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from typing import Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from covey.cli.support.options import counts, words
-from covey.cli.support.progress import progress
-from covey.sim.experiments.bench.change import Plan, Result, measure
+from covey.cli.support.options import Json, counts, words
 
 
-def run(modes: str, filters: str, events: str, changes: str, seconds: float, as_json: bool) -> None:
-    """Measure, and print the results."""
-    plan = Plan(words(modes), words(filters), counts("events", events), counts("changes", changes), seconds)
-    with progress() as say:
-        say("starting three brokers in a row", 0.0)
-        results = asyncio.run(measure(plan, say))
-    if as_json:
-        print(json.dumps([result.as_json() for result in results], indent=2))
-    else:
-        Console().print(table(results))
+def change(
+    modes: Annotated[
+        str, typer.Option(help="parametric, subscribe-first, unsubscribe-first; several separated by commas.")
+    ] = "parametric,subscribe-first,unsubscribe-first",
+    filters: Annotated[
+        str, typer.Option(help="both, disjoint; several separated by commas.")
+    ] = "both,disjoint",
+    events: Annotated[str, typer.Option(help="Events per second; several separated by commas.")] = "200,2000",
+    changes: Annotated[
+        str, typer.Option(help="Changes per second; several separated by commas.")
+    ] = "10,100,1000",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each case.")] = 3.0,
+    json_output: Json = False,
+) -> None:
+    """Change a subscription while events flow; count missed, duplicate and stale events.
 
+    Events pass through three brokers. With the filter "both" every event matches before and after each
+    change; with "disjoint" it matches only before or only after. subscribe-first and unsubscribe-first are
+    the orders of a re-subscription under static routing. An event is owed if, from when it is published until
+    it is delivered, it matches the last change in effect and every later one.
 
-def table(results: list[Result]) -> Table:
-    """One line per case."""
-    made = Table(title="changing a subscription while events flow")
-    made.add_column("mode")
-    made.add_column("filters")
-    for name in ("events/s", "changes/s", "published", "owed", "missed", "duplicate", "stale", "spurious"):
-        made.add_column(name, justify="right")
-    made.add_column("change to first new event, p50 / p99 ms", justify="right")
-    for result in results:
-        times = "-"
-        if result.first_new_p50_ms is not None:
-            times = f"{result.first_new_p50_ms:.1f} / {result.first_new_p99_ms:.1f}"
-        numbers = (
-            result.published,
-            result.owed,
-            result.missed,
-            result.duplicate,
-            result.stale,
-            result.spurious,
-        )
-        made.add_row(
-            result.mode,
-            result.filter,
-            f"{result.events_per_s:,.0f}",
-            f"{result.changes_per_s:,.0f}",
-            *(f"{number:,}" for number in numbers),
-            times,
-        )
-    return made
+    Example: covey bench change --modes parametric --changes 100,1000 --json
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import progress
+    from covey.sim.experiments.bench.change import ChangePlan, measure_changes
+
+    plan = ChangePlan(
+        words(modes), words(filters), counts("events", events), counts("changes", changes), seconds
+    )
+    with progress() as on_progress:
+        on_progress("starting three brokers in a row", 0.0)
+        results = asyncio.run(measure_changes(plan, on_progress))
+    if json_output:
+        print_json([result.as_json() for result in results])
+        return
+    columns = {
+        "mode": "mode",
+        "filters": "filter",
+        "events/s": "events_per_s",
+        "changes/s": "changes_per_s",
+        **{name: name for name in ("published", "owed", "missed", "duplicate", "stale", "spurious")},
+        "first new event p50 ms": "first_new_p50_ms",
+        "p99 ms": "first_new_p99_ms",
+    }
+    rows = [[getattr(result, name) for name in columns.values()] for result in results]
+    print_table("Changing a subscription while events flow", list(columns), rows)

@@ -1,54 +1,61 @@
-"""`covey bench control` for people: a progress bar on stderr, one table."""
+"""`covey bench control`: the control messages of moving subscriptions."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from covey.cli.support.options import words
-from covey.cli.support.progress import progress
-
-if TYPE_CHECKING:
-    from covey.sim.experiments.bench.control import Result
+from covey.cli.support.options import Json, Seed, words
 
 
-def run(loads: str, modes: str, as_json: bool, **options: Any) -> None:
-    """Measure, and print the results."""
-    from covey.sim.experiments.bench.control import Plan, measure
+def control(
+    loads: Annotated[
+        str, typer.Option(help="trading, highway, oscillating, cruising; several separated by commas.")
+    ] = "trading,highway,oscillating,cruising",
+    modes: Annotated[
+        str, typer.Option(help="static, parametric, damping, motion; several separated by commas.")
+    ] = "static,parametric,damping,motion",
+    brokers: Annotated[int, typer.Option(min=2, help="Brokers of the overlay.")] = 7,
+    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers; each changes once a second.")] = 40,
+    seconds: Annotated[int, typer.Option(min=1, help="Virtual seconds.")] = 120,
+    damping: Annotated[float, typer.Option(min=0.0, help="Typical steps of slack, for mode damping.")] = 8.0,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Count the control messages that moving subscriptions cost, in virtual time.
 
-    plan = Plan(words(loads), words(modes), **options)
-    with progress() as say:
-        results = measure(plan, say)
-    if as_json:
-        print(json.dumps([result.as_json() for result in results], indent=2))
-    else:
-        Console().print(table(results))
+    Example: covey bench control --loads oscillating --modes parametric,damping
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import progress
+    from covey.sim.experiments.bench.control import ControlPlan, measure_control
 
-
-def table(results: list[Result]) -> Table:
-    """One line per load and mode, with how many times fewer messages than under parametric routing."""
-    made = Table(title="control messages of moving subscriptions")
-    made.add_column("load")
-    made.add_column("mode")
-    names = ("changes", "link messages", "per change and link", "parametric / this", "client messages")
-    for name in (*names, "events over links", "delivered", "spurious"):
-        made.add_column(name, justify="right")
-    parametric = {r.load: r.link_messages for r in results if r.mode == "parametric"}
-    for result in results:
-        fewer = parametric.get(result.load, 0) / result.link_messages if result.link_messages else 0.0
-        made.add_row(
-            result.load,
-            result.mode,
-            f"{result.changes:,}",
-            f"{result.link_messages:,}",
-            f"{result.per_change_and_link:.4f}",
-            f"{fewer:.2f}" if fewer else "-",
-            f"{result.client_messages:,}",
-            f"{result.events_over_links:,}",
-            f"{result.delivered:,}",
-            f"{result.spurious:,}",
-        )
-    return made
+    plan = ControlPlan(words(loads), words(modes), brokers, subscribers, seconds, damping, seed)
+    with progress() as on_progress:
+        results = measure_control(plan, on_progress)
+    if json_output:
+        print_json([result.as_json() for result in results])
+        return
+    columns = {
+        "load": "load",
+        "mode": "mode",
+        "changes": "changes",
+        "link messages": "link_messages",
+        "per change and link": "per_change_and_link",
+        "client messages": "client_messages",
+        "events over links": "events_over_links",
+        "delivered": "delivered",
+        "spurious": "spurious",
+    }
+    parametric = {result.load: result.link_messages for result in results if result.mode == "parametric"}
+    rows = [
+        [
+            *(getattr(result, name) for name in columns.values()),
+            parametric[result.load] / result.link_messages
+            if result.link_messages and result.load in parametric
+            else None,
+        ]
+        for result in results
+    ]
+    print_table("Control messages of moving subscriptions", [*columns, "parametric / this"], rows)

@@ -1,38 +1,57 @@
-"""`covey bench drift` for people: which drifts, a progress bar on stderr, a table for each."""
+"""`covey bench drift`: adaptation to subscriptions and events that change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
-from covey.cli.support.progress import compile_once, named, progress
-from covey.matcher import compile_kernels
-from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.drift import DRIFTS, Plan, Result, measure
+import typer
+
+from covey.cli.support.options import Json, Seed, words
 
 
-def run(names: Sequence[str], quiet: bool, **options: Any) -> list[Result]:
-    """All results; prints a table for each, unless `quiet`. `CoveyError` for an unknown drift."""
-    for name in names:
-        if name not in DRIFTS:
-            raise CoveyError(f"drift {name!r}: expected one of {', '.join(DRIFTS)}")
-    compile_once()
-    compile_kernels()  # loaded before anything is measured
-    results: list[Result] = []
-    for name in names:
-        with progress() as say:
-            results.append(measure(Plan(name, **options), named(say, name)))
-        if not quiet:
-            print(_table(results[-1]), flush=True)
-    return results
+def drift(
+    drifts: Annotated[
+        str, typer.Option(help="attributes, skew; several separated by commas.")
+    ] = "attributes,skew",
+    subscriptions: Annotated[int, typer.Option(min=100, help="Subscriptions at any time.")] = 100_000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps in which all are replaced.")] = 8,
+    events: Annotated[int, typer.Option(min=1_000, help="Events matched per measurement.")] = 20_000,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")] = 5,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Measure how the cluster engine adapts to subscriptions and events that change.
 
+    Compares its dynamic configuration with one that never changes and with the best one for the final state.
 
-def _table(result: Result) -> str:
-    lines = [
-        f"{result.drift}, {result.subscriptions:,} subscriptions, events/s at the start and after each step:"
+    Example: covey bench drift --drifts skew --subscriptions 100000
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import load_kernels, progress
+    from covey.sim.experiments.bench.drift import DriftPlan, measure_drift
+    from covey.sim.experiments.progress import labelled
+
+    plans = [
+        DriftPlan(
+            name, subscriptions=subscriptions, steps=steps, events=events, repetitions=repetitions, seed=seed
+        )
+        for name in words(drifts)
     ]
-    for name, rates in result.rates.items():
-        lines.append(f"  {name:15} {' '.join(f'{rate:>10,.0f}' for rate in rates)}")
-    share = result.rates["dynamic"][-1] / result.optimum
-    lines.append(f"  {'static optimum':15} {result.optimum:>10,.0f}; dynamic reaches {share:.0%} of it")
-    return "\n".join(lines)
+    load_kernels()
+    results = []
+    for plan in plans:
+        with progress() as on_progress:
+            result = measure_drift(plan, labelled(on_progress, plan.drift))
+        results.append(result)
+        if not json_output:
+            print_table(
+                f"{plan.drift}, {subscriptions:,} subscriptions: events/s",
+                ("configuration", "start", *(f"step {step}" for step in range(1, steps + 1)), "again"),
+                [(name, *rates, *[None] * (steps + 2 - len(rates))) for name, rates in result.rates.items()],
+            )
+            print(
+                f"best static configuration for the final state: {result.optimum:,.0f} events/s; "
+                f"dynamic reaches {result.rates['dynamic'][-1] / result.optimum:.0%} of it"
+            )
+    if json_output:
+        print_json([result.as_json() for result in results])

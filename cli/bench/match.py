@@ -1,61 +1,97 @@
-"""`covey bench match` for people: what is to be run, a progress bar on stderr, a table per workload."""
+"""`covey bench match`: matching engines side by side."""
 
 from __future__ import annotations
 
-from statistics import median
-from typing import Any
+from pathlib import Path
+from typing import Annotated
 
-from covey.cli.support.options import counts, words
-from covey.cli.support.progress import compile_once, named, progress
-from covey.matcher import compile_kernels
-from covey.sim.experiments.bench.match import Plan, Result, make_engine, measure
-from covey.sim.workload import WORKLOADS, Fabret, Workload
-from covey.sim.workload.options import find_workload
+import typer
+
+from covey.cli.support.options import Json, Seed, counts, words
 
 
-def run(
-    names: str, settings: list[str], sizes: str, engines: str, quiet: bool, **options: Any
-) -> list[Result]:
-    """All results; prints a table for each workload and size as it is done, unless `quiet`."""
-    known: dict[str, Workload] = {**WORKLOADS, "fabret": Fabret()}
-    wanted = WORKLOADS if names == "all" else words(names)
-    workloads = [find_workload(name, known, settings) for name in wanted]
-    numbers = counts("subscriptions", sizes)
-    plan = Plan(engines=words(engines, ";" if ";" in engines else ","), **options)
-    compile_once()
-    compile_kernels()  # loaded before anything is measured
+def match(
+    workload: Annotated[
+        str,
+        typer.Option(
+            help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX, fabret; several separated by commas. "
+            "all: the first six."
+        ),
+    ] = "all",
+    subscriptions: Annotated[str, typer.Option(help="Numbers, separated by commas.")] = "100000",
+    engines: Annotated[
+        str,
+        typer.Option(
+            help="Engines, separated by commas, with options after a colon: search_tree:factoring=0. "
+            "Separate engines by ; to give one several options."
+        ),
+    ] = "cluster,scan",
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A parameter of Fabret's generator, such as predicates=7 or domain=1..100."
+        ),
+    ] = None,
+    events: Annotated[int, typer.Option(min=1, help="Events to match.")] = 10_000,
+    batch: Annotated[int, typer.Option(min=1, help="Events per batch, unless event_batch is set.")] = 1_000,
+    repetitions: Annotated[int, typer.Option(min=1, help="Measurements; the median counts.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Duration of one measurement.")] = 0.5,
+    load_limit: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which loading an engine is abandoned.")
+    ] = 120.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads, for engines that support several.")] = 1,
+    seed: Seed = 0,
+    json_output: Json = False,
+    markdown_output: Annotated[
+        bool, typer.Option("--markdown", help="Print the results as Markdown tables.")
+    ] = False,
+    drawing: Annotated[
+        Path | None, typer.Option("--draw", help="Plot events/s over subscriptions to this file (.svg).")
+    ] = None,
+) -> None:
+    """Measure matching engines over the same subscriptions and events, and compare their answers.
+
+    Example: covey bench match --workload W0,BOX --subscriptions 1000,100000 --engines cluster,scan,counting
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import load_kernels, progress
+    from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
+    from covey.sim.experiments.bench.match_report import draw, markdown, table
+    from covey.sim.experiments.progress import labelled
+    from covey.sim.extras import need
+    from covey.sim.workload import WORKLOADS, Fabret
+    from covey.sim.workload.options import find_workload
+
+    if drawing is not None:
+        need("--draw", "matplotlib")
+    names = WORKLOADS if workload == "all" else words(workload)
+    known = {**WORKLOADS, "fabret": Fabret()}
+    workloads = [find_workload(name, known, parameters or []) for name in names]
+    sizes = counts("subscriptions", subscriptions)
+    plan = MatchPlan(
+        words(engines, ";" if ";" in engines else ","),
+        events=events,
+        batch=batch,
+        repetitions=repetitions,
+        repetition_s=seconds,
+        load_limit_s=load_limit,
+        threads=threads,
+        seed=seed,
+    )
+    load_kernels()
     for engine in plan.engines:
         make_engine(engine, workloads[0], plan.threads)  # compiled, or refused, before anything is measured
-    results: list[Result] = []
-    for workload in workloads:
-        for count in numbers:
-            with progress() as say:
-                found = measure(workload, count, plan, named(say, f"{workload.name} {count:,}"))
-            results += found
-            if not quiet:
-                print(_table(workload, count, found), flush=True)
-    return results
-
-
-def _table(workload: Workload, count: int, results: list[Result]) -> str:
-    headings = "events/s", "min", "max", "matches/event", "load s", "bytes each", "update us", "of many us"
-    width = max(len("engine"), *(len(result.engine) for result in results))
-    lines = [
-        f"{workload.name}, {count:,} subscriptions: {workload.description}",
-        f"  {'engine':{width}} {' '.join(f'{heading:>13}' for heading in headings)}",
-    ]
-    for result in results:
-        if not result.complete:
-            lines.append(f"  {result.engine:{width}} gave up loading after {result.loaded:,} subscriptions")
-            continue
-        rates = result.rates
-        cells = [
-            *[f"{rate:,.0f}" for rate in (median(rates), min(rates), max(rates))],
-            f"{result.matches_per_event:,.2f}",
-            f"{result.load_s:,.2f}",
-            f"{result.bytes_per_subscription:,.0f}",
-            f"{result.update_us:,.1f}",
-            f"{result.update_many_us:,.2f}",
-        ]
-        lines.append(f"  {result.engine:{width}} {' '.join(f'{cell:>13}' for cell in cells)}")
-    return "\n".join(lines)
+    results: list[MatchResult] = []
+    for each in workloads:
+        for size in sizes:
+            with progress() as on_progress:
+                latest = compare_engines(each, size, plan, labelled(on_progress, f"{each.name} {size:,}"))
+            results += latest
+            if not json_output and not markdown_output:
+                print_table(f"{each.name}, {size:,} subscriptions: {each.description}", *table(latest))
+    if json_output:
+        print_json([result.as_json() for result in results])
+    if markdown_output:
+        print(markdown(results))
+    if drawing is not None:
+        draw(results, drawing)

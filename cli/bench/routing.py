@@ -1,82 +1,100 @@
-"""`covey bench routing` for people: what is to be run, a progress bar on stderr, a table per workload."""
+"""`covey bench routing`: the cost of control messages at one broker."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from typing import Annotated, Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from covey.cli.support.options import words
-from covey.cli.support.progress import compile_once, progress
-from covey.matcher import compile_kernels
-from covey.sim.experiments.bench.routing import GrpcPlan, Plan, Result, measure, measure_grpc
-from covey.sim.workload import WORKLOADS
-from covey.sim.workload.options import find_workload
+from covey.cli.support.options import Json, Seed, counts, words
 
-_HEADINGS = (
-    "filters",
-    "poset",
-    "merging",
-    "SUB",
-    "UPD",
-    "median",
-    "USUB",
-    "sent",
-    "slots",
-    "excess",
-)
+_COLUMNS = {
+    "filters": "filters",
+    "poset": "poset",
+    "merging": "merging",
+    "SUB µs": "sub_us",
+    "UPD µs": "upd_us",
+    "UPD median µs": "upd_median_us",
+    "USUB µs": "usub_us",
+    "sent per UPD": "sent",
+    "slots": "slots",
+    "excess events": "excess",
+}
 
 
-def run(names: str, plan: Plan, grpc: GrpcPlan | None, json_output: bool) -> None:
-    """Measure, and print tables or JSON."""
-    workloads = [find_workload(name, WORKLOADS, []) for name in words(names)]
-    compile_once()
-    compile_kernels()  # loaded before anything is measured
-    results: list[Result] = []
-    for workload in workloads:
-        with progress() as say:
-            found = measure(workload, plan, say)
-        results += found
+def routing(
+    workload: Annotated[
+        str, typer.Option(help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX; several separated by commas.")
+    ] = "SYMBOLS,VEHICLES",
+    filters: Annotated[
+        str, typer.Option(help="Subscriptions; several separated by commas.")
+    ] = "1000,10000,100000",
+    posets: Annotated[
+        str, typer.Option(help="forest, naive, diagram; several separated by commas.")
+    ] = "forest,naive",
+    updates: Annotated[int, typer.Option(min=1, help="Updates per case.")] = 5_000,
+    scan_limit: Annotated[
+        int, typer.Option(min=0, help="Skip posets that compare all filters above this number of them.")
+    ] = 1_000,
+    merging: Annotated[str, typer.Option(help="off, perfect, budget; several separated by commas.")] = "off",
+    merging_budget: Annotated[int, typer.Option(min=1, help="Slots, for merging within a budget.")] = 64,
+    grpc: Annotated[
+        bool, typer.Option("--grpc", help="Also measure awaited updates through three broker processes.")
+    ] = False,
+    concurrent: Annotated[int, typer.Option(min=1, help="Concurrent updates over gRPC.")] = 512,
+    seed: Seed = 0,
+    json_output: Json = False,
+) -> None:
+    """Measure the cost of SUB, UPD and USUB at an edge broker with many subscriptions.
+
+    Runs a broker core in process, with the subscriptions and updates of a workload and one neighbour that
+    publishes. The poset "naive" compares each filter with every other.
+
+    Example: covey bench routing --workload VEHICLES --filters 1000,100000 --grpc --json
+    """
+    from covey.cli.support.output import print_json, print_table
+    from covey.cli.support.progress import load_kernels, progress
+    from covey.sim.experiments.bench.routing import (
+        GrpcPlan,
+        RoutingPlan,
+        RoutingResult,
+        measure_grpc,
+        measure_routing,
+    )
+    from covey.sim.workload import WORKLOADS
+    from covey.sim.workload.options import find_workload
+
+    plan = RoutingPlan(
+        words(posets),
+        counts("filters", filters),
+        updates,
+        mergings=words(merging),
+        merging_budget=merging_budget,
+        scan_limit=scan_limit,
+        seed=seed,
+    )
+    grpc_plan = GrpcPlan(concurrent=concurrent) if grpc else None
+    workloads = [find_workload(name, WORKLOADS) for name in words(workload)]
+    load_kernels()
+    results: list[RoutingResult] = []
+    for each in workloads:
+        with progress() as on_progress:
+            latest = measure_routing(each, plan, on_progress)
+        results += latest
         if not json_output:
-            Console().print(_table(workload.name, found, plan))
-    with progress() as say:
-        over_grpc = None if grpc is None else asyncio.run(measure_grpc(grpc, say))
+            rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in latest]
+            print_table(f"{each.name}: µs of one core per message", list(_COLUMNS), rows)
+    document: dict[str, Any] = {"routing": [result.as_json() for result in results]}
+    if grpc_plan is not None:
+        with progress() as on_progress:
+            over_grpc = asyncio.run(measure_grpc(grpc_plan, on_progress))
+        document["grpc"] = over_grpc.as_json()
+        if not json_output:
+            runs = ", ".join(f"{rate:,.0f}" for rate in over_grpc.runs)
+            print(
+                f"over gRPC: {over_grpc.updates_per_s:,.0f} awaited updates/s through three brokers "
+                f"(median of {runs}); one takes {over_grpc.upd_ms:g} ms"
+            )
     if json_output:
-        document = {"routing": [result.as_json() for result in results]}
-        if over_grpc is not None:
-            document["grpc"] = over_grpc.as_json()  # type: ignore[assignment]
-        print(json.dumps(document, indent=2))
-    elif over_grpc is not None:
-        runs = ", ".join(f"{rate:,.0f}" for rate in over_grpc.runs)
-        print(
-            f"over gRPC  {over_grpc.updates_per_s:,.0f} awaited updates/s through three brokers "
-            f"(median of {runs}); one takes {over_grpc.upd_ms:g} ms among them"
-        )
-
-
-def _table(name: str, results: list[Result], plan: Plan) -> Table:
-    title = f"{name}: µs of a core per message; messages sent per UPD; slots, and events drawn in excess"
-    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading in ("poset", "merging") else "right")
-    for result in results:
-        if result.upd_us is None:
-            note = f"left out: beyond {plan.scan_limit:,}"
-            table.add_row(f"{result.filters:,}", result.poset, result.merging, note)
-            continue
-        table.add_row(
-            f"{result.filters:,}",
-            result.poset,
-            result.merging,
-            f"{result.sub_us:,.1f}",
-            f"{result.upd_us:,.1f}",
-            f"{result.upd_median_us:,.1f}",
-            f"{result.usub_us:,.1f}",
-            f"{result.sent:g}",
-            f"{result.slots:,}",
-            f"{result.excess:.1%}",
-        )
-    return table
+        print_json(document)

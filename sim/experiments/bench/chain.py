@@ -24,7 +24,6 @@ import asyncio
 import json
 import statistics
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -32,10 +31,11 @@ from typing import Any, Self
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.progress import Progress, part, silent
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChainPlan:
     """What is measured: sizes, counts and rates; latency at `rate` and at `low_rate`, events per second."""
 
     runs: int = 5
@@ -60,7 +60,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ChainFigures:
     """Of one chain; `runs` are the events per second of each run, in order."""
 
     runs: tuple[float, ...]
@@ -81,12 +81,12 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ChainResult:
     """Of Covey and, if asked for, of bare relays; `matches_per_event` is how many of the crowd's
     subscriptions at each broker matched."""
 
-    covey: Figures
-    bare: Figures | None
+    covey: ChainFigures
+    bare: ChainFigures | None
     matches_per_event: float
 
     def as_json(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        self.ready = await self.answer()
+        self.ready = await self.response()
         return self
 
     async def __aexit__(
@@ -135,14 +135,14 @@ class Worker:
             self._process.kill()
             await self._process.wait()
 
-    async def tell(self, command: str, **arguments: Any) -> None:
+    async def send(self, command: str, **arguments: Any) -> None:
         """Sends a command without waiting for its end."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def answer(self, patience_s: float = 120.0) -> dict[str, Any]:
+    async def response(self, patience_s: float = 120.0) -> dict[str, Any]:
         """What it has to say at the end of a command. `CoveyError` when it ended instead."""
         assert self._process is not None
         assert self._process.stdout is not None
@@ -155,71 +155,72 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    async def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        await self.tell(command, **arguments)
-        return await self.answer()
+    async def request(self, command: str, **arguments: Any) -> dict[str, Any]:
+        await self.send(command, **arguments)
+        return await self.response()
 
 
-async def measure(plan: Plan, say: Callable[[str], None]) -> Result:
-    """Sets everything up, measures, and takes it down; `say` is told what is going on."""
-    covey, matches_per_event = await _covey(plan, say)
-    return Result(covey, await _bare(plan, say) if plan.bare else None, matches_per_event)
+async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainResult:
+    """Start the processes, measure, and stop them."""
+    covey, matches_per_event = await _covey(plan, part(progress, 0.0, 0.6 if plan.bare else 1.0))
+    bare = await _bare(plan, part(progress, 0.6, 1.0)) if plan.bare else None
+    return ChainResult(covey, bare, matches_per_event)
 
 
-async def _covey(plan: Plan, say: Callable[[str], None]) -> tuple[Figures, float]:
+async def _covey(plan: ChainPlan, progress: Progress) -> tuple[ChainFigures, float]:
     async with AsyncExitStack() as stack:
-        say("starting three brokers in a row")
+        progress("starting three brokers", 0.0)
         overlay = await stack.enter_async_context(LocalOverlay(chain(3)))
         addresses = [overlay.addresses[broker] for broker in overlay.brokers]
         publisher = await stack.enter_async_context(Worker("publisher", address=addresses[0]))
         subscriber = await stack.enter_async_context(Worker("subscriber", address=addresses[-1]))
-        say(f"a crowd subscribes, {plan.subscriptions:,} times at each broker")
+        progress(f"adding {plan.subscriptions:,} subscriptions at each broker", 0.05)
         crowd = await stack.enter_async_context(
             Worker("crowd", addresses=addresses, subscriptions=plan.subscriptions)
         )
-        runs = await _throughput(plan, publisher, subscriber, say)
-        held = await crowd.ask("count")
-        figures = Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+        runs = await _throughput(plan, publisher, subscriber, progress)
+        held = await crowd.request("count")
+        figures = ChainFigures(runs, *await _latencies(plan, publisher, subscriber, progress))
     return figures, held["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
 
 
-async def _bare(plan: Plan, say: Callable[[str], None]) -> Figures:
+async def _bare(plan: ChainPlan, progress: Progress) -> ChainFigures:
     async with AsyncExitStack() as stack:
-        say("three bare relays in a row")
+        progress("starting three bare relays", 0.0)
         subscriber = await stack.enter_async_context(Worker("sink", module="bare_worker"))
         address = subscriber.ready["address"]
         for _ in range(3):
             relay = await stack.enter_async_context(Worker("relay", module="bare_worker", onward=address))
             address = relay.ready["address"]
         publisher = await stack.enter_async_context(Worker("source", module="bare_worker", address=address))
-        runs = await _throughput(plan, publisher, subscriber, say)
-        return Figures(runs, *await _latencies(plan, publisher, subscriber, say))
+        runs = await _throughput(plan, publisher, subscriber, progress)
+        return ChainFigures(runs, *await _latencies(plan, publisher, subscriber, progress))
 
 
 async def _throughput(
-    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+    plan: ChainPlan, publisher: Worker, subscriber: Worker, progress: Progress
 ) -> tuple[float, ...]:
     runs = []
     for run in range(plan.runs + 1):
-        await subscriber.tell("receive", events=plan.events)
-        sent = await publisher.ask("publish", events=plan.events, batch=plan.batch)
-        received = await subscriber.answer()
+        await subscriber.send("receive", events=plan.events)
+        sent = await publisher.request("publish", events=plan.events, batch=plan.batch)
+        received = await subscriber.response()
         rate = plan.events / ((received["last_ns"] - sent["first_ns"]) / 1e9)
-        say(f"run {run} of {plan.runs}: {rate:,.0f} events/s" + ("" if run else " (does not count)"))
+        progress(f"run {run} of {plan.runs}: {rate:,.0f} events/s", 0.1 + 0.5 * run / plan.runs)
         runs.append(rate)
         await asyncio.sleep(0.5)
     return tuple(runs[1:])
 
 
 async def _latencies(
-    plan: Plan, publisher: Worker, subscriber: Worker, say: Callable[[str], None]
+    plan: ChainPlan, publisher: Worker, subscriber: Worker, progress: Progress
 ) -> list[Latency]:
-    latencies = []
+    latencies: list[Latency] = []
     for rate in (plan.rate, plan.low_rate):
         events = max(1, int(rate * plan.latency_s))
-        say(f"{rate:,} single events per second for {plan.latency_s:g} s")
-        await subscriber.tell("receive", events=events)
-        await publisher.ask("trickle", events=events, rate=rate)
-        took = await subscriber.answer()
+        progress(f"{rate:,} single events per second for {plan.latency_s:g} s", 0.6 + 0.2 * len(latencies))
+        await subscriber.send("receive", events=events)
+        await publisher.request("trickle", events=events, rate=rate)
+        took = await subscriber.response()
         latencies.append(Latency(took["p50_ms"], took["p99_ms"]))
     return latencies

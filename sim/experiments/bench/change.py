@@ -25,6 +25,7 @@ from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.ledger import Ledger
 from covey.sim.experiments.bench.plans import check_known
 from covey.sim.experiments.bench.under_way import UnderWay
+from covey.sim.experiments.progress import Progress, silent
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
 FILTERS = {"both": "level < $value", "disjoint": "side == $value"}
@@ -37,11 +38,10 @@ MODES = {
 """The name of each mode, its routing and the order of its re-subscriptions."""
 
 _QUIET_S = 1.0
-Say = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChangePlan:
     """What is measured: every mode, kind of filter, event rate and change rate with each other."""
 
     modes: tuple[str, ...] = tuple(MODES)
@@ -62,7 +62,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ChangeResult:
     """What one case gave. Rates are those achieved; `spurious` events came to the client and were not handed
     out; times are from a change to the first event that only the new filter matches.
     """
@@ -85,16 +85,16 @@ class Result:
         return asdict(self)
 
 
-async def measure(plan: Plan, say: Say = lambda words, share: None) -> list[Result]:
+async def measure_changes(plan: ChangePlan, progress: Progress = silent) -> list[ChangeResult]:
     """Everything that is planned, one overlay per routing; `say` is told what is going on and how far."""
-    results: list[Result] = []
+    results: list[ChangeResult] = []
     cases = list(plan.cases())
     for routing in dict.fromkeys(MODES[mode][0] for mode in plan.modes):
         async with LocalOverlay(chain(3), routing=routing) as overlay:
             for case in cases:
                 if MODES[case[0]][0] == routing:
                     mode, filter, events, changes = case
-                    say(
+                    progress(
                         f"{mode}, {filter}, {events:,} events/s, {changes:,} changes/s",
                         len(results) / len(cases),
                     )
@@ -104,7 +104,7 @@ async def measure(plan: Plan, say: Say = lambda words, share: None) -> list[Resu
 
 async def _case(
     overlay: LocalOverlay, seconds: float, mode: str, filter: str, events: int, changes: int
-) -> Result:
+) -> ChangeResult:
     routing, resubscribe = MODES[mode]
     first, last = overlay.addresses["b1"], overlay.addresses["b3"]
     async with AsyncExitStack() as stack:
@@ -122,7 +122,7 @@ async def _case(
         await reader
     books = run.ledger
     times = sorted(books.first_new_ns)
-    return Result(
+    return ChangeResult(
         mode,
         filter,
         round(books.published / took, 1),

@@ -26,6 +26,7 @@ from covey.overlay.core.client.session import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.experiments.bench.plans import check_known
+from covey.sim.experiments.progress import Progress, silent
 from covey.sim.scenario.load import HighwayLoad, Load, TradingLoad, Wish
 from covey.sim.simulator import Simulation, Watcher
 from covey.sim.simulator.client import ClientProcess
@@ -38,7 +39,7 @@ _TURN_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ControlPlan:
     """What is measured. `damping` is that of the mode, in typical steps."""
 
     loads: tuple[str, ...] = LOADS
@@ -60,7 +61,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ControlResult:
     """What one load cost in one mode."""
 
     load: str
@@ -162,12 +163,12 @@ class _Cruising(Load):
         return True
 
 
-def measure(plan: Plan, say: Callable[[str, float], None] = lambda words, share: None) -> list[Result]:
+def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[ControlResult]:
     """Everything that is planned; `say` is told what is going on and how far."""
     cases = list(plan.cases())
-    results: list[Result] = []
+    results: list[ControlResult] = []
     for load, mode in cases:
-        say(f"{load}, {mode}", len(results) / len(cases))
+        progress(f"{load}, {mode}", len(results) / len(cases))
         results.append(_Case(plan, load, mode).run())
     return results
 
@@ -175,7 +176,7 @@ def measure(plan: Plan, say: Callable[[str, float], None] = lambda words, share:
 class _Case:
     """One load in one mode."""
 
-    def __init__(self, plan: Plan, load: str, mode: str) -> None:
+    def __init__(self, plan: ControlPlan, load: str, mode: str) -> None:
         self._plan, self._name, self._mode = plan, load, mode
         kind = {"trading": "trading", "oscillating": "trading", "highway": "highway"}.get(load, "line")
         self._topology = make_topology(kind, plan.brokers, seed=plan.seed)
@@ -197,7 +198,7 @@ class _Case:
         )
         self._publishers = publishers
 
-    def run(self) -> Result:
+    def run(self) -> ControlResult:
         simulation, load = self._simulation, self._load
         clock = simulation.clock
         simulation.build(self._topology)
@@ -226,7 +227,7 @@ class _Case:
             simulation.run(begin_ns + (second + 1) * NS_PER_S)
         simulation.run(clock.now_ns + NS_PER_S)
         counter = self._counter
-        return Result(
+        return ControlResult(
             self._name,
             self._mode,
             2 * len(simulation.links),

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from covey.matcher import Engine, EventBatch, create_engine
+from covey.sim.experiments.bench.plans import PlanError
+from covey.sim.experiments.progress import Progress
 from covey.sim.workload import Domain, Fabret, SubscriptionGroup
-
-Progress = Callable[[str, float], None]
 
 _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
@@ -35,7 +35,7 @@ DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DriftPlan:
     """What is measured: `subscriptions` that are replaced in `steps`, and events in batches of `batch`."""
 
     drift: str
@@ -48,9 +48,13 @@ class Plan:
     clock: Callable[[], float] = perf_counter
     """Seconds of matching; `process_time` leaves out what other processes take."""
 
+    def __post_init__(self) -> None:
+        if self.drift not in DRIFTS:
+            raise PlanError(f"drift {self.drift!r}: expected one of {', '.join(DRIFTS)}")
+
 
 @dataclass(slots=True)
-class Result:
+class DriftResult:
     """Events per second of each strategy at the start and after each step, and of the optimum in the end."""
 
     drift: str
@@ -69,10 +73,10 @@ class Result:
         }
 
 
-def measure(plan: Plan, progress: Progress) -> Result:
+def measure_drift(plan: DriftPlan, progress: Progress) -> DriftResult:
     """Drift from one kind of subscriptions to another and measure on the way."""
     before, after = DRIFTS[plan.drift]
-    result = Result(plan.drift, plan.subscriptions, {"dynamic": [], "no change": []})
+    result = DriftResult(plan.drift, plan.subscriptions, {"dynamic": [], "no change": []})
     events = before.events(plan.events, seed=plan.seed)
     engines = {
         name: create_engine("cluster", before.event_type, configuration=kind)
@@ -114,7 +118,7 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
         engine.match(events)
 
 
-def _note(engines: dict[str, Engine], events: EventBatch, plan: Plan, result: Result) -> None:
+def _note(engines: dict[str, Engine], events: EventBatch, plan: DriftPlan, result: DriftResult) -> None:
     """Add the rate of each engine, after two passes in which it may adapt; repetitions take turns."""
     batches = [events.slice(start, plan.batch) for start in range(0, len(events), plan.batch)]
     rates: dict[str, list[float]] = {name: [] for name in engines}

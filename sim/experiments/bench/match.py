@@ -32,10 +32,8 @@ import numpy.typing as npt
 
 from covey.matcher import Engine, EventBatch, create_engine
 from covey.matcher.errors import CoveyError
+from covey.sim.experiments.progress import Progress
 from covey.sim.workload import SubscriptionGroup, Workload
-
-Progress = Callable[[str, float], None]
-"""Told what is being done, and how much of all is done, 0 to 1."""
 
 _CHUNK = 65_536
 _ONE_BY_ONE = 2_000
@@ -47,7 +45,7 @@ class DisagreementError(CoveyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MatchPlan:
     """What is measured."""
 
     engines: tuple[str, ...]
@@ -67,7 +65,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Result:
+class MatchResult:
     """What was measured of one engine; an engine that did not load has only the first three, and `loaded`."""
 
     workload: str
@@ -132,7 +130,7 @@ class _Contender:
     """An engine with its results so far."""
 
     engine: Engine
-    result: Result
+    result: MatchResult
     events: int = 0
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -143,7 +141,9 @@ class _Contender:
         return self.engine.match(batch)
 
 
-def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progress) -> list[Result]:
+def compare_engines(
+    workload: Workload, subscriptions: int, plan: MatchPlan, progress: Progress
+) -> list[MatchResult]:
     """The results of all engines of a plan over one workload. Raises `DisagreementError` where answers
     differ.
     """
@@ -154,10 +154,10 @@ def measure(workload: Workload, subscriptions: int, plan: Plan, progress: Progre
     arrivals = workload.arrivals(groups)
     events = workload.events(plan.events, seed=plan.seed)
     contenders: list[_Contender] = []
-    results: list[Result] = []
+    results: list[MatchResult] = []
     for at, name in enumerate(plan.engines):
         progress(f"loading {name}", 0.5 * at / len(plan.engines))
-        result = Result(workload.name, subscriptions, name)
+        result = MatchResult(workload.name, subscriptions, name)
         results.append(result)
         engine = make_engine(name, workload, plan.threads)
         _load(engine, arrivals, events, result, plan)
@@ -198,8 +198,8 @@ def _load(
     engine: Engine,
     arrivals: list[list[SubscriptionGroup]],
     events: EventBatch,
-    result: Result,
-    plan: Plan,
+    result: MatchResult,
+    plan: MatchPlan,
 ) -> None:
     start = plan.clock()
     for groups in arrivals:
@@ -218,7 +218,7 @@ def _load(
 
 
 def _measure_matching(
-    contenders: list[_Contender], events: EventBatch, plan: Plan, progress: Progress
+    contenders: list[_Contender], events: EventBatch, plan: MatchPlan, progress: Progress
 ) -> None:
     for contender in contenders:
         contender.events = _events_for(contender, events, plan.repetition_s)
@@ -241,7 +241,7 @@ def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> in
         count = min(len(events), max(2 * count, int(count * seconds / 16 / max(took, 1e-9))))
 
 
-def _rate(contender: _Contender, events: EventBatch, plan: Plan) -> float:
+def _rate(contender: _Contender, events: EventBatch, plan: MatchPlan) -> float:
     """Events per second over the engine's share of the events, as often as it takes to fill the time."""
     batches = [
         events.slice(start, min(plan.batch, contender.events - start))

@@ -1,4 +1,4 @@
-"""What `covey bench match` measured, as tables in Markdown and as curves: throughput over subscriptions."""
+"""The results of `covey bench match` as tables, Markdown and curves of throughput over subscriptions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ from pathlib import Path
 from statistics import median
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench.match import Result
+from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.extras import need
+from covey.sim.reports import number
 
-_COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
-    ("events/s", lambda r: f"{median(r.rates):,.0f}"),
-    ("min", lambda r: f"{min(r.rates):,.0f}"),
-    ("max", lambda r: f"{max(r.rates):,.0f}"),
-    ("matches/event", lambda r: f"{r.matches_per_event:,.2f}"),
-    ("load s", lambda r: f"{r.load_s:.2f}"),
-    ("bytes each", lambda r: f"{r.bytes_per_subscription:.0f}"),
-    ("update µs", lambda r: f"{r.update_us:.1f}"),
-    ("of many µs", lambda r: f"{r.update_many_us:.2f}"),
+_COLUMNS: tuple[tuple[str, Callable[[MatchResult], float]], ...] = (
+    ("events/s", lambda r: median(r.rates)),
+    ("min", lambda r: min(r.rates)),
+    ("max", lambda r: max(r.rates)),
+    ("matches/event", lambda r: r.matches_per_event),
+    ("load s", lambda r: r.load_s),
+    ("bytes each", lambda r: r.bytes_per_subscription),
+    ("update µs", lambda r: r.update_us),
+    ("of many µs", lambda r: r.update_many_us),
 )
 
 
-def markdown(results: list[Result]) -> str:
-    """An overview, engines by workloads, for every number of subscriptions; and every run in full."""
+def table(results: list[MatchResult]) -> tuple[list[str], list[list[str | float | None]]]:
+    """Columns and rows, one per engine; an engine that did not load has its name and no figures."""
+    rows: list[list[str | float | None]] = [
+        [result.engine, *(value(result) for _, value in _COLUMNS)]
+        if result.complete
+        else [f"{result.engine} (stopped loading at {result.loaded:,})", *(None for _ in _COLUMNS)]
+        for result in results
+    ]
+    return ["engine", *(title for title, _ in _COLUMNS)], rows
+
+
+def markdown(results: list[MatchResult]) -> str:
+    """Throughput of engines by workloads for every number of subscriptions, then each table in full."""
     lines: list[str] = []
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
@@ -41,27 +53,25 @@ def markdown(results: list[Result]) -> str:
         lines.append("")
     for workload in workloads:
         for count in dict.fromkeys(r.subscriptions for r in results if r.workload == workload):
+            columns, rows = table([r for r in results if (r.workload, r.subscriptions) == (workload, count)])
             lines += [
                 f"{workload}, {count:,} subscriptions:",
                 "",
-                f"| engine | {' | '.join(name for name, _ in _COLUMNS)} |",
+                f"| {' | '.join(columns)} |",
                 f"|---|{'---:|' * len(_COLUMNS)}",
+                *(f"| `{name}` | {' | '.join(map(number, figures))} |" for name, *figures in rows),
+                "",
             ]
-            for r in results:
-                if (r.workload, r.subscriptions) == (workload, count):
-                    cells = [show(r) if r.complete else "" for _, show in _COLUMNS]
-                    lines.append(f"| `{r.engine}` | {' | '.join(cells)} |")
-            lines.append("")
     return "\n".join(lines)
 
 
-def _rate(result: Result | None) -> str:
+def _rate(result: MatchResult | None) -> str:
     if result is None:
         return ""
     return f"{median(result.rates):,.0f}" if result.complete else f"gave up at {result.loaded:,}"
 
 
-def draw(results: list[Result], path: Path) -> None:
+def draw(results: list[MatchResult], path: Path) -> None:
     """A panel per workload: events per second of each engine over the number of subscriptions, both
     logarithmic.
 
@@ -79,14 +89,14 @@ def draw(results: list[Result], path: Path) -> None:
     down = -(-len(workloads) // across)
     figure, panels = pyplot.subplots(down, across, figsize=(4.2 * across, 3.4 * down), squeeze=False)
     for panel, workload in zip(panels.flat, workloads, strict=False):
-        for number, engine in enumerate(engines):
+        for place, engine in enumerate(engines):
             points = sorted(
                 (r.subscriptions, median(r.rates))
                 for r in results
                 if (r.workload, r.engine) == (workload, engine) and r.complete
             )
             if points:
-                panel.plot(*zip(*points, strict=True), "o-", color=f"C{number}", markersize=3, label=engine)
+                panel.plot(*zip(*points, strict=True), "o-", color=f"C{place}", markersize=3, label=engine)
         panel.set(title=workload, xscale="log", yscale="log", xlabel="subscriptions", ylabel="events/s")
         panel.grid(alpha=0.3, which="both")
     for panel in panels.flat[len(workloads) :]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -40,17 +40,16 @@ from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
 from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.plans import PlanError, check_known
+from covey.sim.experiments.progress import Progress, silent
 from covey.sim.workload import Workload
 
 CLIENT, PUBLISHING = "client/c", "broker/p"
 SCANNING = ("naive", "diagram")
 """Posets whose changes cost time in proportion to the filters that are there."""
 
-Say = Callable[[str, float], None]
-
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoutingPlan:
     """What is measured in process; each poset with each number of filters. `mergings` are those of the
     forest; the others do without.
     """
@@ -70,7 +69,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RoutingResult:
     """Microseconds of a core per message; `sent` are messages to the neighbour per UPD, `slots` what it is
     asked for, and `excess` the share of the events that this draws and that nobody wants.
 
@@ -93,7 +92,9 @@ class Result:
         return asdict(self)
 
 
-def measure(workload: Workload, plan: Plan, say: Say = lambda words, share: None) -> list[Result]:
+def measure_routing(
+    workload: Workload, plan: RoutingPlan, progress: Progress = silent
+) -> list[RoutingResult]:
     """Everything that is planned for one workload."""
     cases = [
         (count, poset, merging)
@@ -101,17 +102,19 @@ def measure(workload: Workload, plan: Plan, say: Say = lambda words, share: None
         for poset in plan.posets
         for merging in (("off",) if poset in SCANNING else plan.mergings)
     ]
-    results: list[Result] = []
+    results: list[RoutingResult] = []
     for done, (count, poset, merging) in enumerate(cases):
-        say(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
+        progress(f"{workload.name}, {count:,} filters, {poset}, merging {merging}", done / len(cases))
         if poset in SCANNING and count > plan.scan_limit:
-            results.append(Result(workload.name, poset, merging, count))
+            results.append(RoutingResult(workload.name, poset, merging, count))
         else:
             results.append(_measure_one(workload, count, poset, merging, plan))
     return results
 
 
-def _measure_one(workload: Workload, count: int, poset: str, merging: str, plan: Plan) -> Result:
+def _measure_one(
+    workload: Workload, count: int, poset: str, merging: str, plan: RoutingPlan
+) -> RoutingResult:
     edge = _Edge(workload.event_type, poset, merging, plan.merging_budget)
     subscribes, updates = _messages(workload, count, plan)
     sub = edge.time(subscribes)
@@ -125,7 +128,7 @@ def _measure_one(workload: Workload, count: int, poset: str, merging: str, plan:
         Unsubscribe(len(subscribes) + len(updates) + i + 1, cancelled + 1)
         for i, cancelled in enumerate(cancels)
     )
-    return Result(
+    return RoutingResult(
         workload.name,
         poset,
         merging,
@@ -140,7 +143,7 @@ def _measure_one(workload: Workload, count: int, poset: str, merging: str, plan:
     )
 
 
-def _messages(workload: Workload, count: int, plan: Plan) -> tuple[list[Subscribe], list[Update]]:
+def _messages(workload: Workload, count: int, plan: RoutingPlan) -> tuple[list[Subscribe], list[Update]]:
     """A SUB for each subscription, in the order of their ids, then UPDs of some that are drawn."""
     groups = workload.subscriptions(count, seed=plan.seed)
     subscribes: dict[int, Subscribe] = {}
@@ -253,7 +256,7 @@ class GrpcResult:
         return asdict(self)
 
 
-async def measure_grpc(plan: GrpcPlan, say: Say = lambda words, share: None) -> GrpcResult:
+async def measure_grpc(plan: GrpcPlan, progress: Progress = silent) -> GrpcResult:
     """Awaited updates through a chain of three broker processes."""
     rates: list[float] = []
     times: list[float] = []
@@ -269,7 +272,7 @@ async def measure_grpc(plan: GrpcPlan, say: Say = lambda words, share: None) -> 
                 ]
             )
             for repetition in range(plan.repetitions + 1):
-                say(f"gRPC, repetition {repetition}", repetition / (plan.repetitions + 1))
+                progress(f"gRPC, repetition {repetition}", repetition / (plan.repetitions + 1))
                 share = plan.updates // plan.concurrent
                 began = time.perf_counter()
                 found = await asyncio.gather(

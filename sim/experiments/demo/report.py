@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from covey.sim.experiments.demo.run import Outcome, Replay
+from covey.sim.experiments.demo.run import DemoOutcome, Replay
 
 _COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided", "excused")
 
@@ -22,18 +22,18 @@ def percentile(values: Sequence[float], q: float) -> float | None:
     return round(float(np.percentile(values, q)), 3) if values else None
 
 
-def totals(outcome: Outcome) -> dict[str, int]:
+def totals(outcome: DemoOutcome) -> dict[str, int]:
     """The oracle's counts, over all traders."""
     return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in _COUNTS}
 
 
-def per_change(outcome: Outcome) -> float | None:
+def per_change(outcome: DemoOutcome) -> float | None:
     """Control messages that brokers were sent for each change of a threshold; None of no change."""
     changes = len(outcome.delays_ms)
     return round(sum(outcome.control_messages.values()) / changes, 2) if changes else None
 
 
-def failed(outcomes: Sequence[Outcome]) -> bool:
+def failed(outcomes: Sequence[DemoOutcome]) -> bool:
     """Whether parametric routing broke its promise: something missed, twice, or never asked for."""
     return any(
         totals(outcome)[name]
@@ -43,12 +43,12 @@ def failed(outcomes: Sequence[Outcome]) -> bool:
     )
 
 
-def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def as_json(outcomes: Sequence[DemoOutcome]) -> dict[str, Any]:
     """The whole result as plain values, by routing."""
     return {outcome.routing: _outcome_json(outcome) for outcome in outcomes}
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
     result: dict[str, Any] = {
         **totals(outcome),
         "update_delay_ms": {
@@ -75,7 +75,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     return result
 
 
-def summary(outcomes: Sequence[Outcome]) -> RenderableType:
+def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
     """All runs side by side, and a sentence on what the oracle says of them."""
     table = Table(title="What the oracle says")
     table.add_column("")
@@ -116,7 +116,7 @@ def summary(outcomes: Sequence[Outcome]) -> RenderableType:
 _BAD = ("missed", "duplicate", "stray")
 
 
-def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
+def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
     remarks = []
     for outcome in outcomes:
         if outcome.recovery is not None and outcome.recovery.recovered_s is not None:

@@ -78,7 +78,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What one run showed."""
 
     routing: str
@@ -117,7 +117,7 @@ class Demonstration:
         self._restart = restart
         self.replay = Replay(routing, len(self._quotes))
 
-    async def run(self) -> Outcome:
+    async def run(self) -> DemoOutcome:
         """Starts the overlay, replays the quotes, judges, and stops everything.
 
         Raises `CoveyError` where the run did not come to its end.
@@ -149,7 +149,7 @@ class Demonstration:
                 await asyncio.gather(*tasks, return_exceptions=True)
             replay.ended = perf_counter()
             replay.brokers = await overlay.inspect()
-        return Outcome(
+        return DemoOutcome(
             routing=replay.routing,
             seconds=replay.seconds,
             published=replay.published,

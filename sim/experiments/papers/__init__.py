@@ -1,10 +1,9 @@
-"""What the papers found, measured again on this machine: the registry of papers that can be reproduced.
+"""The papers whose figures can be measured again on this machine.
 
-A paper is a module with `run(plan, say) -> Report` (types in `report.py`): it measures what the paper's
-figures show with Covey's own parts, at the plan's size, and says of every figure what the paper claims, what
-was measured, and what follows. Another paper is one more module and one more row in `PAPERS`; the command,
-the tables, plots and pages then know it. Invariant: every number and every verdict in a report comes from
-the run that made it; a figure whose parts are missing says so and has no rows.
+A paper is a module with `run(plan, progress) -> PaperReport` (types in `report.py`) and a row in `PAPERS`. It
+measures what the paper's figures show with Covey's parts, at the plan's size, and reports for every figure
+the paper's claim, the measurement and a verdict. Invariant: every number and every verdict in a report comes
+from the run that produced it; a figure that could not be measured has no rows and a verdict with the reason.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.papers.report import Curves, Finding, Plan, Report, Say
+from covey.sim.experiments.papers.report import Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.progress import Progress
 
-__all__ = ["PAPERS", "Curves", "Finding", "Plan", "Report", "Say", "reproduce"]
+__all__ = ["PAPERS", "Curves", "PaperFinding", "PaperPlan", "PaperReport", "reproduce"]
 
 PAPERS = {
     "aguilera": "covey.sim.experiments.papers.aguilera",
@@ -27,11 +27,11 @@ PAPERS = {
 
 
 class _Paper(Protocol):
-    def run(self, plan: Plan, say: Say) -> Report: ...
+    def run(self, plan: PaperPlan, progress: Progress) -> PaperReport: ...
 
 
-def reproduce(paper: str, plan: Plan, say: Say) -> Report:
+def reproduce(paper: str, plan: PaperPlan, progress: Progress) -> PaperReport:
     """Measure what a paper's figures show. Raises `CoveyError` for a paper that is not known."""
     if paper not in PAPERS:
         raise CoveyError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}")
-    return cast(_Paper, import_module(PAPERS[paper])).run(plan, say)
+    return cast(_Paper, import_module(PAPERS[paper])).run(plan, progress)

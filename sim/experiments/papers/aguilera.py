@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import comb, expm1, log1p
 
-from covey.sim.experiments.bench.match import Result
-from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event, part, rate
-from covey.sim.experiments.papers.report import Cell, Curves, Finding, Plan, Report, Say
+from covey.sim.experiments.bench.match import MatchResult
+from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event, rate
+from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.progress import Progress, part
 from covey.sim.workload import Domain, Fabret
 
 CITATION = (
@@ -38,10 +39,10 @@ _MODELS = ((5, 10), (7, 6), (9, 4))
 """Tests per subscription, and values per attribute."""
 
 
-def run(plan: Plan, say: Say) -> Report:
+def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """Time over subscriptions, how its exponent depends on the attributes, space, and the optimisations."""
     sizes = plan.pick((200, 800), (2_000, 8_000, 32_000), (10_000, 30_000, 100_000, 300_000, 1_000_000))
-    measured: dict[tuple[int, int], dict[int, dict[str, Result]]] = {}
+    measured: dict[tuple[int, int], dict[int, dict[str, MatchResult]]] = {}
     for at, (tests, values) in enumerate(_MODELS):
         workload = _workload(tests, values)
         engines = find_engines(ENGINES, workload)
@@ -50,13 +51,13 @@ def run(plan: Plan, say: Say) -> Report:
         runs = measured[tests, values] = {}
         for number, count in enumerate(sizes):
             start = 0.7 * (at + number / len(sizes)) / len(_MODELS)
-            inner = part(say, start, start + 0.7 / len(sizes) / len(_MODELS))
+            inner = part(progress, start, start + 0.7 / len(sizes) / len(_MODELS))
             runs[count] = measure(workload, count, engines, plan, inner)
     findings = [
         _sublinear(measured[_MODELS[0]]),
         _exponents(measured),
         _space(measured[_MODELS[0]]),
-        _optimisations(plan, part(say, 0.7, 1.0)),
+        _optimisations(plan, part(progress, 0.7, 1.0)),
     ]
     notes = [
         "The text of the paper at hand is its abstract and its references; claims are those of the "
@@ -67,7 +68,7 @@ def run(plan: Plan, say: Say) -> Report:
         "nodes far apart in memory cost more each as the tree outgrows the caches, which steepens "
         "them on the right.",
     ]
-    return Report("aguilera", CITATION, plan.size, findings, notes)
+    return PaperReport("aguilera", CITATION, plan.size, findings, notes)
 
 
 def _workload(tests: int, values: int) -> Fabret:
@@ -111,7 +112,7 @@ def _present(subscriptions: int, probability: float) -> float:
     return 1.0 if probability >= 1 else -expm1(subscriptions * log1p(-probability))
 
 
-def _sublinear(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
+def _sublinear(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
     tests, values = _MODELS[0]
     rows: list[dict[str, Cell]] = []
     for count, results in runs.items():
@@ -128,7 +129,7 @@ def _sublinear(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
     exponents = {name: growth(points) for name, points in series.items() if len(points) > 1}
     last = {name: points[-1][1] for name, points in series.items()}
     others = ", ".join(f"{name} {exponents[name]:.2f}" for name in exponents if name != "search_tree")
-    return Finding(
+    return PaperFinding(
         "Theorem",
         f"time per event over subscriptions ({tests} equality tests on {_ATTRIBUTES} attributes)",
         "The expected time to match a random event grows as a power of the subscriptions below "
@@ -143,7 +144,7 @@ def _sublinear(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
     )
 
 
-def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, Result]]]) -> Finding:
+def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, MatchResult]]]) -> PaperFinding:
     rows: list[dict[str, Cell]] = []
     series: dict[str, list[tuple[float, float]]] = {}
     for (tests, values), runs in measured.items():
@@ -166,7 +167,7 @@ def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, Resu
         f"(visited nodes {row['of nodes visited, computed']})"
         for row in rows
     )
-    return Finding(
+    return PaperFinding(
         "Exponent",
         "how it depends on the number and kind of tests",
         "The exponent is a closed expression of the number and types of attributes.",
@@ -178,7 +179,7 @@ def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, Resu
     )
 
 
-def _space(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
+def _space(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
     tests, values = _MODELS[0]
     rows: list[dict[str, Cell]] = []
     for count, results in runs.items():
@@ -193,7 +194,7 @@ def _space(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
     }
     exponent = growth(series["search_tree"])
     each = [float(row["search_tree B"] or 0) for row in rows]
-    return Finding(
+    return PaperFinding(
         "Space",
         f"memory over subscriptions ({tests} equality tests on {_ATTRIBUTES} attributes)",
         "The tree takes space linear in the number of subscriptions.",
@@ -205,13 +206,13 @@ def _space(runs: Mapping[int, Mapping[str, Result]]) -> Finding:
     )
 
 
-def _optimisations(plan: Plan, say: Say) -> Finding:
+def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
     """Every optimisation left out by itself, and all three."""
     sizes = plan.pick((200, 400), (10_000, 40_000), (30_000, 100_000, 300_000))
     workload = _workload(*_MODELS[0])
     engines = find_engines(VARIANTS, workload)
     runs = {
-        count: measure(workload, count, engines, plan, part(say, at / len(sizes), (at + 1) / len(sizes)))
+        count: measure(workload, count, engines, plan, part(progress, at / len(sizes), (at + 1) / len(sizes)))
         for at, count in enumerate(sizes)
     }
     rows: list[dict[str, Cell]] = []
@@ -229,7 +230,7 @@ def _optimisations(plan: Plan, say: Say) -> Finding:
         for name in engines
         if name not in ("all three", "none")
     )
-    return Finding(
+    return PaperFinding(
         "Optimisations",
         "skipping trivial tests, factoring, delayed branching",
         "Techniques that modify the tree improve the search time.",

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from covey.sim.experiments.bench.match import Result
-from covey.sim.experiments.papers.measuring import find_engines, measure, ms_per_event, part
-from covey.sim.experiments.papers.report import Cell, Curves, Finding, Plan, Report, Say
+from covey.sim.experiments.bench.match import MatchResult
+from covey.sim.experiments.papers.measuring import find_engines, measure, ms_per_event
+from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.progress import Progress, part
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
 
@@ -32,12 +33,12 @@ _BOOKS = ("rows", "id map")
 _WORD = 4  # bytes of an identifier or reference in the paper: w(s), w(p), w(l), w(c)
 
 
-def run(plan: Plan, say: Say) -> Report:
+def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """Figs. 6, 9, 10: memory over S_s; Fig. 11: redundancy; Fig. 12: time. `quick` takes under 2 minutes."""
     findings = [
-        *_memory(plan, part(say, 0.0, 0.6)),
-        _redundancy(plan, part(say, 0.6, 0.8)),
-        _time(plan, part(say, 0.8, 1.0)),
+        *_memory(plan, part(progress, 0.0, 0.6)),
+        _redundancy(plan, part(progress, 0.6, 0.8)),
+        _time(plan, part(progress, 0.8, 1.0)),
     ]
     notes = [
         "B: all that an engine takes: predicates, index, hash tables with their empty places, "
@@ -47,7 +48,7 @@ def run(plan: Plan, say: Say) -> Report:
         "The paper measures memory with the counting engine only; cluster stands beside it "
         "because the paper analyses it too.",
     ]
-    return Report("bittner", CITATION, plan.size, findings, notes)
+    return PaperReport("bittner", CITATION, plan.size, findings, notes)
 
 
 def theory(shape: Shape) -> dict[str, float]:
@@ -76,11 +77,11 @@ def crossing(points: list[tuple[float, float]], level: list[tuple[float, float]]
     return None
 
 
-def _bytes(workload: Boolean, count: int, plan: Plan, say: Say) -> dict[str, Result]:
-    return measure(workload, count, find_engines(ENGINES, workload), plan, say)
+def _bytes(workload: Boolean, count: int, plan: PaperPlan, progress: Progress) -> dict[str, MatchResult]:
+    return measure(workload, count, find_engines(ENGINES, workload), plan, progress)
 
 
-def _memory(plan: Plan, say: Say) -> list[Finding]:
+def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
     """Figs. 9 and 10 for two degrees of sharing, over S_s; and filters of many small alternations."""
     count = plan.pick(300, 20_000, 200_000)
     p = plan.pick(6, 12, 30)
@@ -116,14 +117,14 @@ def _memory(plan: Plan, say: Say) -> list[Finding]:
         for number, shape in enumerate(shapes):
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
             start = (at + number / len(shapes)) / len(cases)
-            inner = part(say, start, start + 1 / len(shapes) / len(cases))
+            inner = part(progress, start, start + 1 / len(shapes) / len(cases))
             results = _bytes(workload, count, plan, inner)
             rows.append(_memory_row(shape, results))
         found.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
     return found
 
 
-def _memory_row(shape: Shape, results: Mapping[str, Result]) -> dict[str, Cell]:
+def _memory_row(shape: Shape, results: Mapping[str, MatchResult]) -> dict[str, Cell]:
     expected = theory(shape)
     row: dict[str, Cell] = {
         "S_s": shape.conjunctions,
@@ -141,7 +142,7 @@ def _memory_row(shape: Shape, results: Mapping[str, Result]) -> dict[str, Cell]:
     return row
 
 
-def _tables(result: Result) -> int:
+def _tables(result: MatchResult) -> int:
     """Bytes per subscription of what the paper's equations count: tables of identifiers, counts, trees."""
     left_out = (*_PREDICATES, *_BOOKS)
     return round(sum(n for part, n in result.memory.items() if part not in left_out) / result.subscriptions)
@@ -151,7 +152,7 @@ def _series(rows: list[dict[str, Cell]], x: str, y: str) -> list[tuple[float, fl
     return [(float(row[x] or 0), float(row[y] or 0)) for row in rows if row[y] is not None]
 
 
-def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Cell]]) -> Finding:
+def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Cell]]) -> PaperFinding:
     series = {name: _series(rows, "S_s", f"{name} B") for name in ENGINES}
     tree = series[TREE]
     turning = {name: crossing(points, tree) for name, points in series.items() if name != TREE}
@@ -171,7 +172,7 @@ def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Ce
     )
     verdict = verdict[0].upper() + verdict[1:]
     crossed = turning["counting"] is not None
-    return Finding(
+    return PaperFinding(
         figure,
         title,
         claim,
@@ -186,7 +187,7 @@ def _from(disjuncts: float | None) -> str:
     return "at no size measured" if disjuncts is None else f"from S_s = {disjuncts:.1f} on"
 
 
-def _redundancy(plan: Plan, say: Say) -> Finding:
+def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
     """Fig. 11: memory with and without predicates that several subscriptions share."""
     count = plan.pick(300, 20_000, 200_000)
     shape = branching(plan.pick(6, 12, 30), 4, 0.3)
@@ -194,7 +195,7 @@ def _redundancy(plan: Plan, say: Say) -> Finding:
     degrees = (0.0, 0.25, 0.5, 0.9)
     for at, degree in enumerate(degrees):
         workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
-        inner = part(say, at / len(degrees), (at + 1) / len(degrees))
+        inner = part(progress, at / len(degrees), (at + 1) / len(degrees))
         results = _bytes(workload, count, plan, inner)
         row: dict[str, Cell] = {"r_p": degree}
         for name in ENGINES:
@@ -202,7 +203,7 @@ def _redundancy(plan: Plan, say: Say) -> Finding:
         rows.append(row)
     series = {name: _series(rows, "r_p", f"{name} B") for name in ENGINES}
     saved = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
-    return Finding(
+    return PaperFinding(
         "Fig. 11",
         f"memory by predicate redundancy (|p| = {shape.predicates}, S_s = 4, {count:,} subscriptions)",
         "In theory redundancy changes nothing; in practice both engines take less the more "
@@ -216,7 +217,7 @@ def _redundancy(plan: Plan, say: Say) -> Finding:
     )
 
 
-def _time(plan: Plan, say: Say) -> Finding:
+def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
     """Fig. 12: time per event over subscriptions, for S_s of 4 and 8."""
     sizes = plan.pick((200, 400), (5_000, 10_000, 20_000), (25_000, 50_000, 100_000, 200_000))
     p = plan.pick(8, 10, 30)
@@ -227,7 +228,7 @@ def _time(plan: Plan, say: Say) -> Finding:
         for number, (conjunctions, shape) in enumerate(shapes.items()):
             start = (at + number / 2) / len(sizes)
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            results = _bytes(workload, count, plan, part(say, start, start + 0.5 / len(sizes)))
+            results = _bytes(workload, count, plan, part(progress, start, start + 0.5 / len(sizes)))
             for name in ENGINES:
                 found = round(ms_per_event(results[name]), 4) if name in results else None
                 row[f"{name} S_s={conjunctions} ms"] = found
@@ -235,7 +236,7 @@ def _time(plan: Plan, say: Say) -> Finding:
     series = {key.removesuffix(" ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
     last = {name: points[-1][1] for name, points in series.items()}
     ratio = {n: last[f"counting S_s={n}"] / last[f"{TREE} S_s={n}"] for n in shapes}
-    return Finding(
+    return PaperFinding(
         "Fig. 12",
         f"time per event over subscriptions (|p| = {p})",
         "Both grow linearly with the subscriptions; about as fast as each other at S_s = 4, and "

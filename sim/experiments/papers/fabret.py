@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import process_time
 
-from covey.sim.experiments.bench import drift
-from covey.sim.experiments.bench.match import Result
-from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event, part
-from covey.sim.experiments.papers.report import Cell, Curves, Finding, Plan, Report, Say
+from covey.sim.experiments.bench.drift import DriftPlan, DriftResult, measure_drift
+from covey.sim.experiments.bench.match import MatchResult
+from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event
+from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.progress import Progress, part
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
 
 CITATION = (
@@ -37,26 +38,26 @@ _RECOVERED = 0.8
 _WARM_UP = 6
 """Passes over the events, in which dynamic finds its tables."""
 
-Runs = Mapping[int, Mapping[str, Result]]
+Runs = Mapping[int, Mapping[str, MatchResult]]
 """Results by what was varied, then by algorithm."""
 Cases = Sequence[tuple[int, int, Workload]]
 """What is varied, how many subscriptions, and of which workload."""
 
 
-def run(plan: Plan, say: Say) -> Report:
+def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """Fig. 3 and section 6.3."""
     sizes = plan.pick((200, 800), (5_000, 20_000, 80_000), (30_000, 100_000, 300_000, 1_000_000))
     over_sizes = _sweep(
-        [(size, size, _paper("W0", plan)) for size in sizes], ENGINES, plan, part(say, 0.0, 0.3)
+        [(size, size, _paper("W0", plan)) for size in sizes], ENGINES, plan, part(progress, 0.0, 0.3)
     )
     findings = [
         _time(over_sizes),
-        _operators(plan, over_sizes, part(say, 0.3, 0.5)),
+        _operators(plan, over_sizes, part(progress, 0.3, 0.5)),
         _memory(over_sizes),
         _loading(over_sizes),
-        _domains(plan, part(say, 0.5, 0.6)),
-        _predicates(plan, part(say, 0.6, 0.7)),
-        *_adaptivity(plan, part(say, 0.7, 1.0)),
+        _domains(plan, part(progress, 0.5, 0.6)),
+        _predicates(plan, part(progress, 0.6, 0.7)),
+        *_adaptivity(plan, part(progress, 0.7, 1.0)),
     ]
     notes = [
         "The text of the paper at hand has lost its digits: its claims stand here without their "
@@ -68,18 +69,18 @@ def run(plan: Plan, say: Say) -> Report:
         "is replaced; throughput is that of matching between two replacements, after two passes in "
         "which an engine may adapt.",
     ]
-    return Report("fabret", CITATION, plan.size, findings, notes)
+    return PaperReport("fabret", CITATION, plan.size, findings, notes)
 
 
-def _sweep(cases: Cases, wanted: Mapping[str, Sequence[str]], plan: Plan, say: Say) -> Runs:
-    runs: dict[int, Mapping[str, Result]] = {}
+def _sweep(cases: Cases, wanted: Mapping[str, Sequence[str]], plan: PaperPlan, progress: Progress) -> Runs:
+    runs: dict[int, Mapping[str, MatchResult]] = {}
     for at, (varied, count, workload) in enumerate(cases):
-        inner = part(say, at / len(cases), (at + 1) / len(cases))
+        inner = part(progress, at / len(cases), (at + 1) / len(cases))
         runs[varied] = measure(workload, count, find_engines(wanted, workload), plan, inner, _WARM_UP)
     return runs
 
 
-def _paper(name: str, plan: Plan) -> Workload:
+def _paper(name: str, plan: PaperPlan) -> Workload:
     workload = WORKLOADS[name]
     assert isinstance(workload, Fabret)
     return workload.with_(focus=plan.pick(12, 12, None))
@@ -91,10 +92,10 @@ def _finding(
     claim: str,
     runs: Runs,
     varied: str,
-    measured: tuple[str, Callable[[Result], float]],
+    measured: tuple[str, Callable[[MatchResult], float]],
     needed: Sequence[str],
     judge: Callable[[Mapping[str, list[tuple[float, float]]]], tuple[bool, str]],
-) -> Finding:
+) -> PaperFinding:
     """A finding of one quantity over what was varied, a curve per algorithm.
 
     `judge` gets the curves and gives whether the claim holds, and the verdict; it is not asked where one of
@@ -114,12 +115,12 @@ def _finding(
     plot = Curves(varied, unit, series, log_x=varied == "subscriptions", log_y=varied == "subscriptions")
     missing = [label for label in needed if any(label not in results for results in runs.values())]
     if missing:
-        return Finding(figure, title, claim, f"this build lacks {', '.join(missing)}.", None, rows, plot)
+        return PaperFinding(figure, title, claim, f"this build lacks {', '.join(missing)}.", None, rows, plot)
     holds, verdict = judge(series)
-    return Finding(figure, title, claim, verdict, holds, rows, plot)
+    return PaperFinding(figure, title, claim, verdict, holds, rows, plot)
 
 
-def _time(runs: Runs) -> Finding:
+def _time(runs: Runs) -> PaperFinding:
     def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         powers = ", ".join(f"{name} {growth(points):.2f}" for name, points in curves.items())
@@ -146,11 +147,11 @@ def _time(runs: Runs) -> Finding:
     )
 
 
-def _operators(plan: Plan, equalities: Runs, say: Say) -> Finding:
+def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFinding:
     """W2 beside W0, which has been measured already."""
     wanted = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
-    mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], wanted, plan, say)
+    mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], wanted, plan, progress)
     runs = {
         size: {
             **{f"{name} ==": equalities[size][name] for name in wanted if name in equalities[size]},
@@ -189,7 +190,7 @@ def _operators(plan: Plan, equalities: Runs, say: Say) -> Finding:
     )
 
 
-def _memory(runs: Runs) -> Finding:
+def _memory(runs: Runs) -> PaperFinding:
     def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         most = curves[DYNAMIC][-1][0]
@@ -213,7 +214,7 @@ def _memory(runs: Runs) -> Finding:
     )
 
 
-def _loading(runs: Runs) -> Finding:
+def _loading(runs: Runs) -> PaperFinding:
     def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         words = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in last.items())
@@ -240,7 +241,7 @@ def _loading(runs: Runs) -> Finding:
 _TWO: Mapping[str, Sequence[str]] = {name: ENGINES[name] for name in (PROPAGATION, DYNAMIC)}
 
 
-def _domains(plan: Plan, say: Say) -> Finding:
+def _domains(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 300_000)
     values = plan.pick((10, 35), (5, 10, 20, 35, 70), (5, 10, 20, 35, 70, 100))
     workloads = [(v, count, Fabret(attributes=12, domain=Domain(1, v))) for v in values]
@@ -258,7 +259,7 @@ def _domains(plan: Plan, say: Say) -> Finding:
         f"time per event over the values of a domain ({count:,} subscriptions)",
         "The larger the domains, the better both, and dynamic is less sensitive than propagation "
         "because it hashes several attributes.",
-        _sweep(workloads, _TWO, plan, say),
+        _sweep(workloads, _TWO, plan, progress),
         "values",
         ("ms", ms_per_event),
         tuple(_TWO),
@@ -266,7 +267,7 @@ def _domains(plan: Plan, say: Say) -> Finding:
     )
 
 
-def _predicates(plan: Plan, say: Say) -> Finding:
+def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
     count = plan.pick(300, 20_000, 300_000)
     numbers = plan.pick((2, 4), (2, 3, 5, 7), (2, 3, 4, 5, 6, 7, 8))
     workloads = [(n, count, Fabret(attributes=12, predicates=n)) for n in numbers]
@@ -284,7 +285,7 @@ def _predicates(plan: Plan, say: Say) -> Finding:
         "Sect. 6.3, predicates",
         f"time per event over the predicates per subscription ({count:,} subscriptions)",
         "The more predicates, the better dynamic does: it meets them early and builds its tables on them.",
-        _sweep(workloads, _TWO, plan, say),
+        _sweep(workloads, _TWO, plan, progress),
         "predicates",
         ("ms", ms_per_event),
         tuple(_TWO),
@@ -292,7 +293,7 @@ def _predicates(plan: Plan, say: Say) -> Finding:
     )
 
 
-def _adaptivity(plan: Plan, say: Say) -> list[Finding]:
+def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
     """Section 6.4: what a configuration is worth when other subscriptions take the place of the old ones."""
     cases = (
         (
@@ -311,7 +312,7 @@ def _adaptivity(plan: Plan, say: Say) -> list[Finding]:
     )
     found = []
     for at, (name, figure, title, claim) in enumerate(cases):
-        limits = drift.Plan(
+        limits = DriftPlan(
             name,
             subscriptions=plan.pick(400, 30_000, 300_000),
             steps=plan.pick(2, 4, 12),
@@ -321,12 +322,12 @@ def _adaptivity(plan: Plan, say: Say) -> list[Finding]:
             seed=plan.seed,
             clock=process_time,
         )
-        result = drift.measure(limits, part(say, at / len(cases), (at + 1) / len(cases)))
+        result = measure_drift(limits, part(progress, at / len(cases), (at + 1) / len(cases)))
         found.append(_drifted(figure, title, claim, limits.steps, result))
     return found
 
 
-def _drifted(figure: str, title: str, claim: str, steps: int, result: drift.Result) -> Finding:
+def _drifted(figure: str, title: str, claim: str, steps: int, result: DriftResult) -> PaperFinding:
     replaced = [step / steps for step in range(steps + 1)]
     series = {name: list(zip(replaced, rates, strict=False)) for name, rates in result.rates.items()}
     rows: list[dict[str, Cell]] = [
@@ -335,7 +336,7 @@ def _drifted(figure: str, title: str, claim: str, steps: int, result: drift.Resu
     ]
     end = {name: rates[-1] for name, rates in result.rates.items()}
     start = {name: rates[0] for name, rates in result.rates.items()}
-    return Finding(
+    return PaperFinding(
         figure,
         f"{title} ({result.subscriptions:,} subscriptions)",
         claim,

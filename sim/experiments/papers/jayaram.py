@@ -13,15 +13,16 @@ from pathlib import Path
 
 from covey.sim.experiments.papers.jayaram_findings import best, figures, table_1, work
 from covey.sim.experiments.papers.jayaram_runs import experiments, play_experiments
-from covey.sim.experiments.papers.points import Played
-from covey.sim.experiments.papers.report import Plan, Report, Say
+from covey.sim.experiments.papers.points import PlayedPoint
+from covey.sim.experiments.papers.report import PaperPlan, PaperReport
+from covey.sim.experiments.progress import Progress
 
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"
 )
 
 
-def judged(played: Sequence[Played]) -> str:
+def judged(played: Sequence[PlayedPoint]) -> str:
     """A sentence on what the checkers found in all runs."""
     violations = sum(each.violations for each in played)
     found = "no violation"
@@ -31,10 +32,10 @@ def judged(played: Sequence[Played]) -> str:
     return f"The checkers judged {len(played)} runs and found {found}."
 
 
-def run(plan: Plan, say: Say) -> Report:
+def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """All figures. Cost: `quick` is 76 runs, five to ten minutes of processor time."""
     with tempfile.TemporaryDirectory(prefix="covey-jayaram-") as folder:
-        results = play_experiments(experiments(plan), Path(folder), say)
+        results = play_experiments(experiments(plan), Path(folder), progress)
     findings = [table_1(results)]
     for result in results:
         findings += [*figures(result), work(result)]
@@ -49,4 +50,4 @@ def run(plan: Plan, say: Say) -> Report:
         "one at full speed at k times f. Links add 10 ms, as in the paper.",
         judged(played),
     ]
-    return Report("jayaram", CITATION, plan.size, findings, notes)
+    return PaperReport("jayaram", CITATION, plan.size, findings, notes)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.sim.experiments.papers.jayaram_runs import LABELS, METRICS, PARAMETRIC, STATIC, Ratio, Result
-from covey.sim.experiments.papers.report import Cell, Curves, Finding
+from covey.sim.experiments.papers.jayaram_runs import (
+    LABELS,
+    METRICS,
+    PARAMETRIC,
+    STATIC,
+    ExperimentResult,
+    Ratio,
+)
+from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding
 
 _MATCHERS = {"siena": "the poset matches, as in Siena", "rete": "a Rete engine matches, as in EventJava"}
 _GAINS = {"throughput": "higher", "delay": "lower", "spurious": "fewer"}
@@ -14,7 +21,7 @@ _REACHED = 0.9
 """From which part of the paper's factor on it counts as reached."""
 
 
-def table_1(results: Sequence[Result]) -> Finding:
+def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
     """All factors at once."""
     ratios = [ratio for result in results for ratio in result.ratios]
     rows: list[dict[str, Cell]] = [
@@ -30,7 +37,7 @@ def table_1(results: Sequence[Result]) -> Finding:
         for ratio in ratios
     ]
     reached = sum(_holds(ratio) is True for ratio in ratios)
-    return Finding(
+    return PaperFinding(
         "Table 1",
         "what parametric subscriptions gain over re-subscription",
         "With the poset as matcher up to 8 and 4.4 times the throughput (HTM, AT), a sixth and a third of "
@@ -50,7 +57,7 @@ def table_1(results: Sequence[Result]) -> Finding:
     )
 
 
-def figures(result: Result) -> list[Finding]:
+def figures(result: ExperimentResult) -> list[PaperFinding]:
     """The figures of one experiment, each with its claim."""
     found = []
     for system, names in result.experiment.figures.items():
@@ -60,7 +67,7 @@ def figures(result: Result) -> list[Finding]:
     return found
 
 
-def _figure(result: Result, system: str, metric: str, name: str, ratio: Ratio) -> Finding:
+def _figure(result: ExperimentResult, system: str, metric: str, name: str, ratio: Ratio) -> PaperFinding:
     e = result.experiment
     systems = [s for s in e.systems if s.startswith(f"{system}-")]
     if system == "rete":
@@ -70,7 +77,7 @@ def _figure(result: Result, system: str, metric: str, name: str, ratio: Ratio) -
     ]
     series = {s: result.series(metric, s) for s in systems}
     enough = all(len(points) > 1 for points in series.values())
-    return Finding(
+    return PaperFinding(
         name,
         f"{e.title}: {LABELS[metric]}, where {_MATCHERS[system]}",
         f"Parametric subscriptions gain up to {ratio.claim:g} times.",
@@ -85,7 +92,7 @@ def _holds(ratio: Ratio) -> bool | None:
     return None if ratio.found is None else ratio.found >= _REACHED * ratio.claim
 
 
-def _verdict(result: Result, ratio: Ratio) -> str:
+def _verdict(result: ExperimentResult, ratio: Ratio) -> str:
     if ratio.found is None:
         return "Too few events of this kind to compare: not measured."
     e, top = result.experiment, result.experiment.rates[-1]
@@ -103,7 +110,7 @@ def _verdict(result: Result, ratio: Ratio) -> str:
     return text + "."
 
 
-def work(result: Result) -> Finding:
+def work(result: ExperimentResult) -> PaperFinding:
     """Processor time per message at the highest rate, by sort."""
     e = result.experiment
     top = e.rates[-1]
@@ -125,7 +132,7 @@ def work(result: Result) -> Finding:
         s: [(e.per * rate, ms) for rate in e.rates if (ms := result.ms_per_change(s, rate)) is not None]
         for s in e.systems
     }
-    return Finding(
+    return PaperFinding(
         f"{e.key.upper()}, costs",
         f"{e.title}: processor time at {e.per * top:g} {e.x}",
         "A re-subscription takes a broker more time than an update.",
@@ -140,7 +147,7 @@ def work(result: Result) -> Finding:
     )
 
 
-def best(results: Sequence[Result]) -> Finding:
+def best(results: Sequence[ExperimentResult]) -> PaperFinding:
     """`covey-parametric` against the paper's systems, at the highest rate of each load."""
     rows: list[dict[str, Cell]] = []
     behind: list[str] = []
@@ -162,7 +169,7 @@ def best(results: Sequence[Result]) -> Finding:
             numbers: dict[str, Cell] = {LABELS[m]: result.value(system, top, m) for m in METRICS}
             rows.append({"load": e.key.upper(), "system": system, **numbers})
     first = results[0]
-    return Finding(
+    return PaperFinding(
         "Covey",
         "covey-parametric beside all systems, at the highest rate of each load",
         "Not in the paper: the forest of witnesses and the cluster engine.",

@@ -8,13 +8,14 @@ not depend on it, as far as the delay of links is not what is seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.sim.experiments.papers.points import Played, Point, play_all
-from covey.sim.experiments.papers.report import Plan
+from covey.sim.experiments.papers.points import PlayedPoint, Point, play_points
+from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.experiments.progress import Progress, part
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.systems import find_system
 
@@ -51,7 +52,7 @@ _OURS = "covey-parametric"
 _FULL = (*_PAPER, "siena-unsubscribe-first", "rete-unsubscribe-first", "covey-subscribe-first", _OURS)
 
 
-def experiments(plan: Plan) -> tuple[Experiment, ...]:
+def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
     """The experiments at a size; smaller ones have fewer clients and seconds, and slower brokers.
 
     AT is played twice. Siena has no event types: what is traded is an attribute, and one poset holds every
@@ -161,12 +162,12 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExperimentResult:
     """What came of one experiment: the metrics of each run by system and rate, and how they compare."""
 
     experiment: Experiment
     summaries: Mapping[tuple[str, float], dict[str, Any]]
-    played: Mapping[tuple[str, float], Played]
+    played: Mapping[tuple[str, float], PlayedPoint]
     ratios: tuple[Ratio, ...]
 
     def value(self, system: str, rate: float, metric: str) -> float | None:
@@ -203,8 +204,8 @@ def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
 
 
 def play_experiments(
-    planned: Sequence[Experiment], folder: Path, say: Callable[[str, float], None]
-) -> list[Result]:
+    planned: Sequence[Experiment], folder: Path, progress: Progress
+) -> list[ExperimentResult]:
     """Play every point, leave its trace in `folder`, and compute its metrics. `SparkError` where Spark does
     not start.
     """
@@ -218,8 +219,8 @@ def play_experiments(
                 name = f"{e.key}-{system}-{e.per * rate:g}"
                 scenario = find_system(system).applied_to(e.scenario.having(name=name, update_rate=rate))
                 points[e.key, system, rate] = Point(name, scenario)
-    played = play_all(list(points.values()), folder, lambda words, done: say(words, 0.9 * done))
-    say("computing metrics", 0.9)
+    played = play_points(list(points.values()), folder, part(progress, 0.0, 0.9))
+    progress("computing metrics", 0.9)
     names = {point.name: key for key, point in points.items()}
     paths = [folder / f"{point.name}.parquet" for point in points.values()]
     summaries = {names[summary["run"]]: summary for summary in summarise(paths)}
@@ -227,7 +228,7 @@ def play_experiments(
     for e in planned:
         mine = {(s, rate): summaries[e.key, s, rate] for s in e.systems for rate in e.rates}
         work = {(s, rate): played[points[e.key, s, rate].name] for s in e.systems for rate in e.rates}
-        results.append(Result(e, mine, work, compare(e, mine)))
+        results.append(ExperimentResult(e, mine, work, compare(e, mine)))
     return results
 
 

@@ -13,8 +13,9 @@ from statistics import median
 from time import process_time
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.bench import match as bench
-from covey.sim.experiments.papers.report import Plan, Say
+from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
+from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.experiments.progress import Progress
 from covey.sim.workload import Workload
 
 
@@ -24,7 +25,7 @@ def find_engines(wanted: Mapping[str, Sequence[str]], workload: Workload) -> dic
     for label, spellings in wanted.items():
         for spelling in spellings:
             try:
-                bench.make_engine(spelling, workload, 1)
+                make_engine(spelling, workload, 1)
             except CoveyError:
                 continue
             found[label] = spelling
@@ -33,14 +34,19 @@ def find_engines(wanted: Mapping[str, Sequence[str]], workload: Workload) -> dic
 
 
 def measure(
-    workload: Workload, count: int, engines: Mapping[str, str], plan: Plan, say: Say, warm_up: int = 0
-) -> dict[str, bench.Result]:
+    workload: Workload,
+    count: int,
+    engines: Mapping[str, str],
+    plan: PaperPlan,
+    progress: Progress,
+    warm_up: int = 0,
+) -> dict[str, MatchResult]:
     """Load, match and compare these engines over `count` subscriptions; results by the engines' labels.
 
     `warm_up` is how often engines that adapt see the events before they are measured. An engine that did not
     load within its limit is not among them. Raises `DisagreementError`.
     """
-    limits = bench.Plan(
+    limits = MatchPlan(
         engines=tuple(engines.values()),
         events=plan.pick(200, 5_000, 10_000),
         batch=plan.pick(100, 500, 1_000),
@@ -54,17 +60,17 @@ def measure(
         clock=process_time,
     )
     for spelling in engines.values():
-        bench.make_engine(spelling, workload, 1)  # compiled before anything is measured
-    results = bench.measure(workload, count, limits, say)
+        make_engine(spelling, workload, 1)  # compiled before anything is measured
+    results = compare_engines(workload, count, limits, progress)
     return {label: result for label, result in zip(engines, results, strict=True) if result.complete}
 
 
-def rate(result: bench.Result) -> float:
+def rate(result: MatchResult) -> float:
     """Events per second, the median of the repetitions."""
     return median(result.rates)
 
 
-def ms_per_event(result: bench.Result) -> float:
+def ms_per_event(result: MatchResult) -> float:
     """What an event takes to be matched, in milliseconds."""
     return 1e3 / rate(result)
 
@@ -76,8 +82,3 @@ def growth(points: Iterable[tuple[float, float]]) -> float:
     mean_y = sum(y for _, y in logs) / len(logs)
     square = sum((x - mean_x) ** 2 for x, _ in logs)
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / square
-
-
-def part(say: Say, start: float, stop: float) -> Say:
-    """`say` for a part of the whole: its 0 to 1 are `start` to `stop`."""
-    return lambda words, done: say(words, start + (stop - start) * done)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from covey.sim import reports as pages
-from covey.sim.experiments.papers.report import Finding, Report
+from covey.sim.experiments.papers.report import PaperFinding, PaperReport
 
 _MARKS = {True: "Holds here: ", False: "Differs here: ", None: "Not measured here: "}
 
 
-def plot(finding: Finding) -> bytes | None:
+def plot(finding: PaperFinding) -> bytes | None:
     """A finding's plot as PNG; None where it has none. Raises `CoveyError` where matplotlib is missing."""
     curves = finding.plot
     if curves is None or not any(curves.series.values()):
@@ -18,7 +18,7 @@ def plot(finding: Finding) -> bytes | None:
     )
 
 
-def page(report: Report) -> pages.Report:
+def page(report: PaperReport) -> pages.Report:
     """How much holds, then claim, verdict, plot and rows of each finding."""
     verdicts = [finding.holds for finding in report.findings]
     return pages.Report(
@@ -33,7 +33,7 @@ def page(report: Report) -> pages.Report:
     )
 
 
-def _section(finding: Finding) -> pages.Section:
+def _section(finding: PaperFinding) -> pages.Section:
     picture = plot(finding)
     columns = list(finding.rows[0]) if finding.rows else []
     return pages.Section(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from covey.sim.experiments.driver import Run
 from covey.sim.experiments.processes import workers
+from covey.sim.experiments.progress import Progress
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator import Measured
 
@@ -23,7 +24,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MessageCost:
     """What the brokers did with one sort of message once all was set up: how many, and the processor time of
     all."""
 
@@ -33,16 +34,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedPoint:
     """A run that was made: what its brokers' time went into, and what the checkers found wrong."""
 
     name: str
-    work: tuple[Work, ...]
+    work: tuple[MessageCost, ...]
     violations: int
     findings: tuple[str, ...]
 
 
-def play(point: Point, folder: Path) -> Played:
+def play_point(point: Point, folder: Path) -> PlayedPoint:
     """Play one point; its trace is `folder`/NAME.parquet."""
     run = Run(point.scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
@@ -56,24 +57,24 @@ def play(point: Point, folder: Path) -> Played:
     work: dict[str, list[int]] = {}
     for sample in samples[before[0] if before else 0 :]:
         work.setdefault(sample.sort, []).append(sample.took_ns)
-    return Played(
+    return PlayedPoint(
         point.name,
-        tuple(Work(sort, len(took), sum(took)) for sort, took in sorted(work.items())),
+        tuple(MessageCost(sort, len(took), sum(took)) for sort, took in sorted(work.items())),
         sum(report.counts.values()),
         tuple(report.findings[:3]),
     )
 
 
-def play_all(
-    points: Sequence[Point], folder: Path, say: Callable[[str, float], None], jobs: int = 0
-) -> dict[str, Played]:
+def play_points(
+    points: Sequence[Point], folder: Path, progress: Progress, jobs: int = 0
+) -> dict[str, PlayedPoint]:
     """Play all points in `jobs` processes (0: one per core), the longest first; by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Played] = {}
+    found: dict[str, PlayedPoint] = {}
     ordered = sorted(points, key=lambda p: -p.scenario.update_rate)
     with workers(jobs) as pool:
-        for future in as_completed([pool.submit(partial(play, point, folder)) for point in ordered]):
+        for future in as_completed([pool.submit(partial(play_point, point, folder)) for point in ordered]):
             played = future.result()
             found[played.name] = played
-            say(f"played {played.name}", len(found) / len(points))
+            progress(f"played {played.name}", len(found) / len(points))
     return found

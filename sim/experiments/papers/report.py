@@ -6,19 +6,16 @@ have the same keys; values are numbers, words, or None for what could not be mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
-
-Say = Callable[[str, float], None]
-"""Told what is being done, and how much of all is done, 0 to 1."""
 
 Cell = float | int | str | None
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PaperPlan:
     """How large a reproduction is: `tiny` (seconds, for tests), `quick` (a few minutes) or `full`."""
 
     size: Literal["tiny", "quick", "full"] = "full"
@@ -41,7 +38,7 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PaperFinding:
     """One figure or claim of a paper, and what was measured beside it.
 
     `holds` says whether the claim holds here: None where it could not be measured.
@@ -77,13 +74,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PaperReport:
     """All findings of one paper."""
 
     paper: str
     citation: str
     size: str
-    findings: list[Finding]
+    findings: list[PaperFinding]
     notes: list[str] = field(default_factory=list)
     """What a reader must know of how this was measured."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import CoveyError
+from covey.sim.experiments.progress import Progress, silent
 from covey.sim.experiments.sweep.plan import Sweep
 from covey.sim.scenario.scenario import Scenario
 
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
 _TRACE, _REPORT = "trace.parquet", "report.json"
 _POLL_S = 0.5
 
-Tell = Callable[[int, int], None]
-
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """One run: where its trace is, what the checkers found in it, why it failed if it did, and whether it had
     been there already."""
 
@@ -48,50 +47,55 @@ class Outcome:
 
 
 def run_sweep(
-    sweep: Sweep, out: str | Path, master: str = "local[*]", tell: Tell = lambda done, of: None
-) -> list[Outcome]:
-    """Run what is not there yet, and return all runs in their order; `tell` is told how many of how many are
-    done.
+    sweep: Sweep, out: str | Path, master: str = "local[*]", progress: Progress = silent
+) -> list[RunOutcome]:
+    """Run those that are not in the folder yet, and return all in their order.
 
-    A run that fails does not keep the others from running. `SparkError` where Spark does not start,
-    `CoveyError` where `out` cannot be written.
+    A run that fails does not stop the others. `SparkError` if Spark does not start, `CoveyError` if `out`
+    cannot be written.
     """
+    total = len(sweep.runs)
+
+    def done(count: int) -> None:
+        progress(f"{count} of {total} runs", count / total)
+
     folder = Path(out).resolve()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CoveyError(f"{out}: cannot be written: {error.strerror or error}") from None
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, RunOutcome] = {}
     todo = []
     for name, scenario in sweep.runs.items():
         kept = _kept(folder, name, scenario)
         if kept is None:
             todo.append((str(folder), name, scenario))
         else:
-            found[name] = kept
-    tell(len(found), len(sweep.runs))
+            outcomes[name] = kept
+    done(len(outcomes))
     if todo:
         from covey.sim.metrics.session import spark_session
 
         context = spark_session(master).sparkContext
-        done = _watched(context, todo, lambda count: tell(len(found) + count, len(sweep.runs)))
-        found |= {outcome.run: outcome for outcome in done}
-    return [found[name] for name in sweep.runs]
+        kept_count = len(outcomes)
+        ended = _run_tasks(context, todo, lambda count: done(kept_count + count))
+        outcomes |= {outcome.run: outcome for outcome in ended}
+    return [outcomes[name] for name in sweep.runs]
 
 
-def _watched(
-    context: SparkContext, todo: Sequence[tuple[str, str, Scenario]], tell: Callable[[int], None]
-) -> list[Outcome]:
-    """The outcomes of all tasks; told meanwhile is how many have ended."""
+def _run_tasks(
+    context: SparkContext, todo: Sequence[tuple[str, str, Scenario]], done: Callable[[int], None]
+) -> list[RunOutcome]:
+    """The outcomes of all tasks; calls `done` with the number of ended ones meanwhile."""
     group = "covey sweep"
     ended = threading.Event()
     failures: list[BaseException] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
 
     def work() -> None:
         try:
             context.setJobGroup(group, group)
-            outcomes.extend(context.parallelize(todo, len(todo)).map(play).collect())
+            outcomes.extend(context.parallelize(todo, len(todo)).map(run_task).collect())
         except BaseException as error:
             failures.append(error)
         finally:
@@ -107,13 +111,13 @@ def _watched(
             stages = [
                 tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
             ]
-            tell(sum(stage.numCompletedTasks for stage in stages if stage is not None))
+            done(sum(stage.numCompletedTasks for stage in stages if stage is not None))
     except KeyboardInterrupt:
         context.cancelJobGroup(group)
         raise
     if failures:
         raise CoveyError(f"the sweep broke off: {_reason(str(failures[0]))}") from failures[0]
-    tell(len(outcomes))
+    done(len(outcomes))
     return outcomes
 
 
@@ -126,7 +130,7 @@ def _reason(said: str) -> str:
     return reason
 
 
-def play(task: tuple[str, str, Scenario]) -> Outcome:
+def run_task(task: tuple[str, str, Scenario]) -> RunOutcome:
     """Run one scenario; this is what a task of Spark does, wherever it is."""
     from covey.sim.experiments.driver import Run
 
@@ -144,21 +148,21 @@ def play(task: tuple[str, str, Scenario]) -> Outcome:
         os.replace(_beside(report), report)
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
-        return Outcome(name, str(trace), {}, error=f"{kind}{error}")
-    return Outcome(name, str(trace), made.counts)
+        return RunOutcome(name, str(trace), {}, error=f"{kind}{error}")
+    return RunOutcome(name, str(trace), made.counts)
 
 
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-def _kept(folder: Path, name: str, scenario: Scenario) -> Outcome | None:
+def _kept(folder: Path, name: str, scenario: Scenario) -> RunOutcome | None:
     """The outcome of a run that is there already, of this very scenario."""
     trace, report = folder / f"run={name}" / _TRACE, folder / f"run={name}" / _REPORT
     try:
         told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
         if not trace.exists() or told["scenario"] != json.loads(json.dumps(asdict(scenario))):
             return None
-        return Outcome(name, str(trace), told["counts"], kept=True)
+        return RunOutcome(name, str(trace), told["counts"], kept=True)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from covey.sim.experiments.bench.change import Plan, measure
+from covey.sim.experiments.bench.change import ChangePlan, measure_changes
 from covey.sim.experiments.bench.ledger import Ledger
 
 
@@ -44,8 +44,8 @@ def test_an_event_is_owed_from_the_last_settled_version_up_to_its_delivery() -> 
 
 
 def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_stale() -> None:
-    plan = Plan(("parametric",), ("both", "disjoint"), (300,), (50,), 1.0)
-    results = asyncio.run(measure(plan))
+    plan = ChangePlan(("parametric",), ("both", "disjoint"), (300,), (50,), 1.0)
+    results = asyncio.run(measure_changes(plan))
     assert [(r.missed, r.duplicate, r.stale) for r in results] == [(0, 0, 0)] * 2
     both, disjoint = results
     assert both.owed == both.delivered == both.published == 300
@@ -55,4 +55,4 @@ def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_s
 
 def test_an_unknown_mode_is_named() -> None:
     with pytest.raises(ValueError, match="modes: 'paramtric', expected one of parametric, subscribe-first"):
-        Plan(modes=("paramtric",))
+        ChangePlan(modes=("paramtric",))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from commands import run
 
-from covey.sim.experiments.bench.drift import DRIFTS, Plan, measure
+from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, measure_drift
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
     said: list[float] = []
-    plan = Plan(drift, subscriptions=2_000, steps=2, events=3_000, repetitions=1)
-    result = measure(plan, lambda words, done: said.append(done))
+    plan = DriftPlan(drift, subscriptions=2_000, steps=2, events=3_000, repetitions=1)
+    result = measure_drift(plan, lambda words, done: said.append(done))
     assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 3}
     assert said == sorted(said)
     told = result.as_json()

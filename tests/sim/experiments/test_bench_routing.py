@@ -8,14 +8,14 @@ import json
 import pytest
 from commands import run
 
-from covey.sim.experiments.bench.routing import GrpcPlan, Plan, measure, measure_grpc
+from covey.sim.experiments.bench.routing import GrpcPlan, RoutingPlan, measure_grpc, measure_routing
 from covey.sim.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["SYMBOLS", "VEHICLES"])
 def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name: str) -> None:
-    plan = Plan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
-    found = {(result.poset, result.filters): result for result in measure(WORKLOADS[name], plan)}
+    plan = RoutingPlan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
+    found = {(result.poset, result.filters): result for result in measure_routing(WORKLOADS[name], plan)}
     assert len(found) == 6
     forest = found["forest", 60]
     assert 0 < (forest.slots or 0) <= 60
@@ -28,8 +28,8 @@ def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name:
 
 
 def test_merging_asks_for_more_in_fewer_slots() -> None:
-    plan = Plan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
-    off, perfect, budget = measure(WORKLOADS["SYMBOLS"], plan)
+    plan = RoutingPlan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
+    off, perfect, budget = measure_routing(WORKLOADS["SYMBOLS"], plan)
     assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
     assert (off.excess, perfect.excess) == (0.0, 0.0)
     assert (budget.slots or 0) <= 4

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from covey.sim.experiments.demo import report
-from covey.sim.experiments.demo.run import Demonstration, Outcome
+from covey.sim.experiments.demo.run import Demonstration, DemoOutcome
 from covey.sim.experiments.demo.strategies import STRATEGIES
 from covey.sim.scenario.quotes import load_quotes
 
 
 def replay(
     quotes: int, *, routing: str = "parametric", restart: str | None = None, rate: float | None = None
-) -> Outcome:
+) -> DemoOutcome:
     demonstration = Demonstration(load_quotes().slice(0, quotes), routing=routing, restart=restart, rate=rate)
     return asyncio.run(demonstration.run())
 

@@ -15,7 +15,7 @@ import pytest
 from commands import run
 
 from covey.matcher import CoveyError
-from covey.sim.experiments.papers import PAPERS, Curves, Finding, Plan, Report, reproduce
+from covey.sim.experiments.papers import PAPERS, Curves, PaperFinding, PaperPlan, PaperReport, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
 from covey.sim.experiments.papers.measuring import find_engines, growth
@@ -32,11 +32,11 @@ def quietly(words: str, done: float) -> None:
 
 
 @pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret"])
-def report(request: pytest.FixtureRequest) -> Report:
-    return reproduce(request.param, Plan("tiny"), quietly)
+def report(request: pytest.FixtureRequest) -> PaperReport:
+    return reproduce(request.param, PaperPlan("tiny"), quietly)
 
 
-def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: Report) -> None:
+def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperReport) -> None:
     assert report.findings
     assert len({finding.figure for finding in report.findings}) == len(report.findings)
     for finding in report.findings:
@@ -51,7 +51,7 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: Report
             assert "lacks" in finding.verdict
 
 
-def test_a_report_is_json_and_pictures(report: Report) -> None:
+def test_a_report_is_json_and_pictures(report: PaperReport) -> None:
     read = json.loads(json.dumps(report.as_json()))
     assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
     assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
@@ -65,17 +65,17 @@ def test_the_command_prints_json_and_writes_a_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curves = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
-    finding = Finding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
-    made = Report("fabret", "Fabret et al.", "quick", [finding], ["a note"])
-    plans: list[Plan] = []
+    finding = PaperFinding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
+    made = PaperReport("fabret", "Fabret et al.", "quick", [finding], ["a note"])
+    plans: list[PaperPlan] = []
 
-    def stand_in(paper: str, plan: Plan, say: object) -> Report:
+    def stand_in(paper: str, plan: PaperPlan, say: object) -> PaperReport:
         plans.append(plan)
         return made
 
     monkeypatch.setattr("covey.sim.experiments.papers.reproduce", stand_in)
     assert run("reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")) == 0
-    assert plans == [Plan("quick", 7)]
+    assert plans == [PaperPlan("quick", 7)]
     assert json.loads(capsys.readouterr().out) == made.as_json()
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
     assert "It grew." in (tmp_path / "new" / "report.html").read_text()
@@ -83,7 +83,7 @@ def test_the_command_prints_json_and_writes_a_report(
     assert run("reproduce", "fabret") == 0
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
-    assert plans[1] == Plan("full", 0)
+    assert plans[1] == PaperPlan("full", 0)
 
 
 def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 
     (tmp_path / "file").write_text("")
     with pytest.raises(CoveyError, match=r"--out .*file: "):
-        write(Report("fabret", "", "quick", []), tmp_path / "file")
+        write(PaperReport("fabret", "", "quick", []), tmp_path / "file")
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(

@@ -8,16 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from covey.sim.experiments.papers import Plan
+from covey.sim.experiments.papers import PaperPlan
 from covey.sim.experiments.papers.jayaram import judged
 from covey.sim.experiments.papers.jayaram_findings import best, figures, table_1, work
 from covey.sim.experiments.papers.jayaram_runs import compare, experiments, play_experiments
-from covey.sim.experiments.papers.points import Played
+from covey.sim.experiments.papers.points import PlayedPoint
 from covey.sim.scenario.systems import SYSTEMS
 
 
 def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
-    (planned,) = experiments(Plan("tiny"))[3:]
+    (planned,) = experiments(PaperPlan("tiny"))[3:]
     said: list[float] = []
     (result,) = play_experiments([planned], tmp_path, lambda words, done: said.append(done))
     assert said == sorted(said)
@@ -39,7 +39,10 @@ def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
 
 
 def test_what_the_checkers_found_is_told_with_its_number() -> None:
-    good, bad = Played("a", (), 0, ()), Played("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",))
+    good, bad = (
+        PlayedPoint("a", (), 0, ()),
+        PlayedPoint("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",)),
+    )
     assert judged([good, good]) == "The checkers judged 2 runs and found no violation."
     assert judged([good, bad]) == (
         "The checkers judged 2 runs and found violations, 1,203 in all, such as: "
@@ -49,7 +52,7 @@ def test_what_the_checkers_found_is_told_with_its_number() -> None:
 
 def test_every_figure_of_the_paper_is_planned_at_every_size() -> None:
     for size in ("tiny", "quick", "full"):
-        planned = experiments(Plan(size))
+        planned = experiments(PaperPlan(size))
         names = [name for e in planned for names in e.figures.values() for name in names]
         assert sorted(names) == sorted(["9", *(f"8{letter}" for letter in "abcdefghijkl")])
         assert all(set(e.systems) <= set(SYSTEMS) for e in planned)
@@ -57,7 +60,7 @@ def test_every_figure_of_the_paper_is_planned_at_every_size() -> None:
 
 
 def test_a_factor_is_the_largest_over_the_rates_with_enough_events() -> None:
-    (planned,) = experiments(Plan("tiny"))[:1]
+    (planned,) = experiments(PaperPlan("tiny"))[:1]
     slow, fast = planned.rates
 
     def summary(rate: float, delay: float, answered: int, spurious: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from commands import run
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.sweep import Outcome, load_sweep
+from covey.sim.experiments.sweep import RunOutcome, load_sweep
 from covey.sim.experiments.sweep.tasks import _reason
 from covey.sim.scenario.scenario import Scenario
 
@@ -108,7 +108,7 @@ def test_a_wrong_sweep_file_is_refused_before_anything_runs(
 def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = [Outcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
+    failed = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
     monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: failed)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
     said = capsys.readouterr()
@@ -119,9 +119,9 @@ def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
 def test_a_sweep_of_which_a_trace_cannot_be_read_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = [Outcome("seed-0", str(tmp_path / "seed-0"), {})]
+    done = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {})]
     monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: done)
-    monkeypatch.setattr("covey.cli.metrics.show", lambda *arguments, **options: True)
+    monkeypatch.setattr("covey.cli.metrics.print_metrics", lambda *arguments, **options: True)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
 
 

@@ -230,7 +230,7 @@ def test_a_trace_that_lacks_a_part_is_named(tmp_path: Path) -> None:
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace.trace import trace
+from covey.sim.trace import trace
 trace.PART_ROWS = 3000
 main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run.parquet".split())
 """
@@ -353,12 +353,12 @@ def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
 ) -> None:
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     file.write_text(SWEEP)
-    told: list[tuple[int, int]] = []
+    steps: list[str] = []
     sweep = load_sweep(file)
-    good, impossible = run_sweep(sweep, out, tell=lambda done, of: told.append((done, of)))
+    good, impossible = run_sweep(sweep, out, progress=lambda step, _: steps.append(step))
     assert (good.failed, good.kept, good.counts) == (False, False, {})
     assert "has no places and roads" in impossible.error
-    assert (told[0], told[-1]) == ((0, 2), (2, 2))
+    assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
     Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
     here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
     assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]

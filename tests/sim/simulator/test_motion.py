@@ -15,7 +15,7 @@ from covey.overlay.core.messages import Message, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers import Findings, Judge, check_routes
 from covey.sim.checkers.changes import Changes
-from covey.sim.experiments.bench.control import Plan, measure
+from covey.sim.experiments.bench.control import ControlPlan, measure_control
 from covey.sim.simulator import Simulation, Watcher, WireOptions
 from covey.sim.simulator.client import ClientProcess
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
@@ -115,8 +115,8 @@ def test_what_moves_answers_a_change_by_the_time_of_the_event() -> None:
 
 
 def test_the_figures_of_bench_control() -> None:
-    plan = Plan(("oscillating", "cruising"), subscribers=10, seconds=60)
-    results = {(result.load, result.mode): result for result in measure(plan)}
+    plan = ControlPlan(("oscillating", "cruising"), subscribers=10, seconds=60)
+    results = {(result.load, result.mode): result for result in measure_control(plan)}
     assert len(results) == 7
     for load in ("oscillating", "cruising"):
         static, parametric = results[load, "static"], results[load, "parametric"]
@@ -131,4 +131,4 @@ def test_the_figures_of_bench_control() -> None:
 
 def test_an_unknown_load_is_named() -> None:
     with pytest.raises(ValueError, match="loads: 'traffic', expected one of trading"):
-        Plan(loads=("traffic",))
+        ControlPlan(loads=("traffic",))

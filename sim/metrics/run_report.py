@@ -7,7 +7,7 @@ from typing import Any
 
 from covey.sim.metrics.across import Group
 from covey.sim.metrics.flat import flat, varied
-from covey.sim.metrics.plots import METRICS, axis, label, plots
+from covey.sim.metrics.run_plots import METRICS, axis, label, plots
 from covey.sim.reports import Figure, Report, Section, Table, Tile, bars
 
 _SHOWN = 200
