@@ -59,6 +59,7 @@ class _Inner:
 
 
 _Node = _Leaf | _Inner
+_NEVER = _Inner(OR, ())
 
 
 def inner_word(operator: int, words: int) -> int:
@@ -120,10 +121,9 @@ def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan,
     number = {leaf: position for position, leaf in enumerate(order)}
     shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
     coded = [side for t in tests if t.kind is Kind.STRING for side in (t.lower, t.upper) if side is not None]
-    never = isinstance(root, _Inner) and root.operator == OR and not root.children
     plan = Plan(
         filter=filter,
-        boxes=() if never else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
+        boxes=() if root == _NEVER else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
         kinds=tuple(maker.kinds),
         variables=variables,
         coded=frozenset(side.operand for side in coded),
@@ -243,9 +243,13 @@ class _Maker:
 
 
 def _joined(operator: int, children: list[_Node]) -> _Node:
-    """One node of these children, those of its own kind drawn in."""
+    """One node of these children, those of its own kind drawn in; an empty disjunction makes a conjunction
+    one, too.
+    """
     flat: list[_Node] = []
     for child in children:
+        if operator == AND and child == _NEVER:
+            return _NEVER
         if isinstance(child, _Inner) and child.operator == operator:
             flat.extend(child.children)
         else:

@@ -119,6 +119,14 @@ def test_contradictions_match_nothing(engine: Engine) -> None:
     assert matches(engine, *rows) == [[]] * len(rows)
 
 
+@pytest.mark.parametrize(
+    "text", ["volume == 1 and volume in ()", "volume == 1 and (volume in () or (open == true and volume in ()))"]
+)
+def test_a_conjunction_with_an_empty_set_matches_nothing(engine: Engine, text: str) -> None:
+    engine.add(1, parse(text, QUOTE))
+    assert matches(engine, {"volume": 1, "open": True}) == [[]]
+
+
 def test_a_conjunction_becomes_empty_and_comes_back(engine: Engine) -> None:
     engine.add(1, parse("price > $a and price < $b", QUOTE), {"a": 1, "b": 5})
     engine.add(2, parse("volume == $v", QUOTE), {"v": 10})
