@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 .PHONY: help
 help:  ## explain the targets
 	@echo "usage: make TARGET [ARGS='…'], where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: $(STAMP)  ## five brokers, real quotes, thresholds that move, and a proof that nothing was missed
@@ -31,9 +31,16 @@ up: $(STAMP)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C
 # The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
 # tests/matcher/jit/test_compiling.py.)
 .PHONY: test
-test: $(STAMP) java  ## the whole test suite (ARGS goes to pytest)
+test: $(STAMP) java compile  ## every test, the random ones with few draws from a new seed (ARGS goes to pytest)
+	@$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
+
+.PHONY: test-all
+test-all: $(STAMP) java compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
+	@COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS)
+
+.PHONY: compile
+compile: $(STAMP)
 	@$(BIN)/python -c 'from covey.matcher import compile_kernels; compile_kernels()'
-	@$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 .PHONY: lint
 lint: $(STAMP)  ## ruff: common mistakes and style

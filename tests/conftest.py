@@ -1,16 +1,24 @@
-"""What holds for all tests: a slow machine fails none of them, kernels check the types of arguments, and a
-message stays as it was made.
+"""Settings of all tests: no test fails on a slow machine, kernels check the types of their arguments,
+messages are immutable, and random tests draw from a seed that every run prints (`draws`).
 """
+
+from __future__ import annotations
 
 from typing import get_args
 
-from hypothesis import HealthCheck, settings
+import pytest
+from draws import ALL, SEED, examples, report
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from covey.matcher.jit.kernel import check_types
 from covey.overlay.core.messages import Action, Message
 
 settings.register_profile(
-    "covey", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "covey",
+    examples(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.load_profile("covey")
 check_types()
@@ -25,3 +33,44 @@ def set_once(message: object, name: str, value: object) -> None:
 
 for kind in (*get_args(Message), *get_args(Action)):
     kind.__setattr__ = set_once
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(SEED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of Hypothesis as random, keep tests that share a fixture on one worker, and leave the
+    thorough ones to `make test-all`.
+    """
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("random")
+        shared = [
+            fixture.baseid
+            for fixtures in item._fixtureinfo.name2fixturedefs.values()
+            for fixture in fixtures
+            if fixture.baseid and fixture.scope in ("module", "session")
+        ]
+        if shared and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(min(shared)))
+    thorough = [] if ALL else [item for item in items if item.get_closest_marker("thorough")]
+    if thorough:
+        config.hook.pytest_deselected(items=thorough)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not hasattr(session.config, "workerinput"):
+        for line in report():
+            reporter.write_line(line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed"):
+        tests = " COVEY_TESTS=all" if ALL else ""
+        terminalreporter.write_line(f"The same draws again: COVEY_SEED={SEED}{tests} pytest TEST")

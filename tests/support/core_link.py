@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+from core_posets import matching_points
+
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest
@@ -45,5 +47,6 @@ class Link:
         else:
             del self.held[message.subscription_id]
 
-    def asks_for(self, point: dict[str, object]) -> bool:
-        return any(filter.matches(point, known) for filter, known in self.held.values())
+    def matching_points(self) -> frozenset[int]:
+        """The numbers of the `POINTS` that the neighbour would send."""
+        return frozenset().union(*(matching_points(filter, known) for filter, known in self.held.values()))

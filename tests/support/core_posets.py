@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.filter import Filter
 from covey.matcher.filters.language import parse
 from covey.overlay.core.covering.interest import Interest, Registry
 
@@ -21,6 +23,8 @@ SHAPES = (
     "x < 3 or x > $a",
     "",
 )
+
+POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
 
 
 class Made:
@@ -53,3 +57,14 @@ def same(some: Iterable[Interest], others: Iterable[Interest]) -> None:
             covers_region(one.region, other.region) and covers_region(other.region, one.region)
             for other in others
         )
+
+
+def matching_points(filter: Filter, values: Mapping[str, object]) -> frozenset[int]:
+    """The numbers of the `POINTS` that match a filter."""
+    return _matching_points(filter, tuple(values.items()))
+
+
+@cache
+def _matching_points(filter: Filter, values: tuple[tuple[str, object], ...]) -> frozenset[int]:
+    known = dict(values)
+    return frozenset(i for i, point in enumerate(POINTS) if filter.matches(point, known))

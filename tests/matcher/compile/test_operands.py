@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.matcher import EventType, VariableError, parse
@@ -37,7 +38,7 @@ def columns(draw: st.DrawFn, count: int, floats: st.SearchStrategy[float]) -> An
         return np.array(values).astype(form)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data(), st.integers(1, 4))
 def test_columns_are_checked_as_their_elements(data: st.DataObject, count: int) -> None:
     floats = st.sampled_from(data.draw(st.sampled_from([FLOATS, [*FLOATS, nan]])))

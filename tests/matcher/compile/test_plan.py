@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import event_types, filters
 
@@ -21,7 +22,7 @@ def plan_of(filter: Filter) -> Plan:
     return made[0]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_structures_are_told_apart_as_lifting_does(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -32,7 +33,7 @@ def test_structures_are_told_apart_as_lifting_does(data: st.DataObject) -> None:
     assert structure_key(f)[2] == f.lift()[1]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_a_skeleton_gives_the_plan_of_the_structure(data: st.DataObject) -> None:
     f = data.draw(data.draw(event_types().map(filters)))

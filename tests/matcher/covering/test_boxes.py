@@ -7,8 +7,9 @@ from math import nan
 from typing import Any
 
 import pytest
+from draws import examples
 from hypothesis import event as note
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
 
@@ -172,7 +173,7 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
     return True
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_boxes_say_what_the_filter_says(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -188,7 +189,7 @@ def test_boxes_say_what_the_filter_says(data: st.DataObject) -> None:
             assert any(holds(box, drawn, values) for box in found) is f.matches(drawn, values)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_a_box_has_one_test_per_attribute_and_no_contradiction_between_constants(data: st.DataObject) -> None:
     event_type = data.draw(event_types())

@@ -9,8 +9,9 @@ from math import ceil, floor, inf, isfinite, nan, nextafter
 from typing import Any
 
 import pytest
+from draws import examples
 from hypothesis import event as note
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import POOLS, TIMES, event_types, events, expressions, filters, predicates, values_of
 
@@ -311,7 +312,7 @@ def interval_filters(event_type: EventType, disjuncts: int) -> st.SearchStrategy
     )
 
 
-@settings(max_examples=700, deadline=None)
+@examples(700)
 @given(st.data())
 def test_covers_and_intersects_are_exact_for_conjunctions_of_intervals(data: st.DataObject) -> None:
     event_type = data.draw(st.sampled_from(PAIRS))
@@ -320,7 +321,7 @@ def test_covers_and_intersects_are_exact_for_conjunctions_of_intervals(data: st.
     check_exact(event_type, wider, narrower)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_covers_and_intersects_are_exact_for_disjunctions_of_them(data: st.DataObject) -> None:
     event_type = data.draw(st.sampled_from(PAIRS))
@@ -340,7 +341,7 @@ def check_exact(event_type: EventType, wider: Filter, narrower: Filter) -> None:
     assert narrower.region().is_empty is not any(in_narrower)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_covers_and_intersects_are_sound_for_all_filters(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -365,7 +366,7 @@ def test_covers_and_intersects_are_sound_for_all_filters(data: st.DataObject) ->
     assert covers_region(region_a, region_a)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_covering_is_a_partial_order_on_interval_filters(data: st.DataObject) -> None:
     event_type = data.draw(st.sampled_from(PAIRS))
@@ -380,7 +381,7 @@ def test_covering_is_a_partial_order_on_interval_filters(data: st.DataObject) ->
     assert ab.covers(abc)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_implication_is_covering(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -399,7 +400,7 @@ CUTS = st.lists(st.integers(-1, 9), max_size=8, unique=True).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(CUTS, CUTS, CUTS)
 def test_sets_of_intervals_are_sets(a: tuple[int, ...], b: tuple[int, ...], c: tuple[int, ...]) -> None:
     line = LINES[Kind.BOOL]

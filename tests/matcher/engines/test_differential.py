@@ -2,7 +2,7 @@
 
 A *case* is one batch of random events matched by one engine after one random change (add, add_many, update,
 update_many, remove, remove_many) to a random set of subscriptions, and compared with the oracle event by
-event: the ids, and the interfaces. `CASES` of them per engine are run, and counted.
+event: the ids, and the interfaces. As many per engine as `draws` states are run, and counted.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from draws import ALL, DRAWS, SEED
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from random_filters import POOLS, event_types, events, family_of, filters, values_of
 
 from covey.matcher.engine import Engine, create_engine, engine_names
 from covey.matcher.engines.cluster.leaves.arrays import LEAF_ROWS
+from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.language import parse
 
-CASES = 10_000
-PARTS = 4
+PARTS = 8 if ALL else 1
 STEPS = 20
-EXAMPLES = CASES // PARTS // STEPS
 ENGINES = tuple(name for name in engine_names() if name != "naive")
 
 
@@ -129,12 +130,17 @@ class Churn:
         return len(self.engines)
 
 
+def examples_of(cases: int) -> settings:
+    return settings(max_examples=cases // STEPS, database=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.random
 @pytest.mark.parametrize("part", range(PARTS))
 def test_engines_answer_as_the_oracle_does(part: int) -> None:
-    cases = 0
+    expected, cases = DRAWS["engines against the oracle"].count // PARTS, 0
 
-    @seed(part)
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @seed(SEED + part)
+    @examples_of(expected)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         nonlocal cases
@@ -146,18 +152,19 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
             cases += churn.compare()
 
     run()
-    assert cases >= CASES // PARTS * len(ENGINES)
+    assert cases >= expected * len(ENGINES)
 
 
+@pytest.mark.random
 def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few rows as these would neither stand in leaves nor have codes yet."""
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning.leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning._FEWEST_IN_LEAVES", 1)
     monkeypatch.setattr("covey.matcher.engines.cluster.store._FEW", 1)
-    in_leaves = 0
+    cases, in_leaves = DRAWS["cluster leaves against the oracle"].count, 0
 
-    @seed(9)
-    @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @seed(SEED)
+    @examples_of(cases)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         nonlocal in_leaves
@@ -170,4 +177,47 @@ def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.Monk
             in_leaves += int(churn.engines["cluster"].store.store.leaves.state[LEAF_ROWS] > 0)
 
     run()
-    assert in_leaves > 6
+    assert in_leaves > cases // 100
+
+
+class LooseBounds(NaiveEngine):
+    """Matches `x <= 5` for `x < 5`."""
+
+    def add_many(self, ids: Any, filter: Filter, *others: Any, **options: Any) -> None:
+        super().add_many(ids, parse(str(filter).replace(" < ", " <= "), self.event_type), *others, **options)
+
+
+class StaleValues(NaiveEngine):
+    """Ignores the second value of a column."""
+
+    def update_many(self, ids: Any, values: Any) -> None:
+        before = {i: self._subscriptions.get(i) for i in np.atleast_1d(ids).tolist()[1:2]}
+        super().update_many(ids, values)
+        self._subscriptions.update({i: entry for i, entry in before.items() if entry})
+
+
+class OneWordOfInterfaces(NaiveEngine):
+    """Leaves out interfaces from 64 on."""
+
+    def match_interfaces(self, batch: EventBatch) -> Any:
+        words = super().match_interfaces(batch)
+        words[:, 1:] = 0
+        return words
+
+
+@pytest.mark.parametrize("defective", [LooseBounds, StaleValues, OneWordOfInterfaces])
+def test_as_many_cases_as_make_test_runs_find_a_defect(defective: type[Engine]) -> None:
+    @seed(SEED)
+    @settings(examples_of(DRAWS["engines against the oracle"].few), phases=[Phase.generate])
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        event_type = data.draw(event_types())
+        churn = Churn(event_type, data.draw, ())
+        churn.engines["defective"] = defective(event_type)
+        churn.filters = data.draw(st.lists(filters(event_type), min_size=1, max_size=5))
+        for _ in range(STEPS):
+            churn.change()
+            churn.compare()
+
+    with pytest.raises(AssertionError):
+        run()

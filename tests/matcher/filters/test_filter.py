@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
 
@@ -307,7 +308,7 @@ def test_the_structure_of_a_filter() -> None:
     assert parse("f < 3", T).lift()[0] != parse("f <= 3", T).lift()[0]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_substituting_is_evaluating_with_values(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -342,7 +343,7 @@ def test_identity() -> None:
     assert pickle.loads(pickle.dumps(a)) == a
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_filters_are_equal_exactly_when_their_expressions_are(data: st.DataObject) -> None:
     event_type = data.draw(event_types())

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from random_filters import event_types, filters
 
@@ -319,7 +320,7 @@ def test_texts_are_remembered_per_event_type() -> None:
     assert parse("price < 3", other).event_type == other
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_every_filter_is_what_its_text_says(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -330,7 +331,7 @@ def test_every_filter_is_what_its_text_says(data: st.DataObject) -> None:
     assert again.variables == f.variables
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.text(alphabet="price<>=!()&|$x123.\"'\\ andortfe*+-,\n", max_size=40))
 def test_any_text_is_a_filter_or_a_syntax_error(text: str) -> None:
     try:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from draws import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType, parse
@@ -302,7 +303,7 @@ def test_messages_that_make_no_sense(
 WHOLE = encode_frame(Frame(3, 2, 1, (*MESSAGES, *DELIVERIES)), schemas=True)
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255), end=st.integers(0, len(WHOLE)))
 @example(at=0, value=0, end=len(WHOLE))
 def test_damaged_frames_raise_nothing_else(at: int, value: int, end: int) -> None:

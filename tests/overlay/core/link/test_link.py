@@ -7,7 +7,8 @@ from collections import deque
 import numpy as np
 import pytest
 from core_ends import QUOTE, drain, events, exchange, meet, pair
-from hypothesis import given, settings
+from draws import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch
@@ -351,7 +352,7 @@ def test_refusals_leave_at_once_and_count_until_they_have_arrived() -> None:
 STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "to b", "ack", "break", "hold"])
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     steps=st.lists(STEP, min_size=10, max_size=120),
     in_flight=st.integers(1, 4),

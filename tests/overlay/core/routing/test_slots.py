@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from core_link import Link
-from core_posets import POINT, SHAPES, Made, fresh, values
+from core_posets import POINT, SHAPES, Made, fresh, matching_points, values
+from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.language import parse
@@ -135,9 +136,6 @@ def test_ten_thousand_exchanges_leave_no_trace() -> None:
     assert (len(link.slots), len(link.poset), len(registry), len(registry.owner)) == (1, 1, 1, 64)
 
 
-POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
-
-
 MODES: dict[str, dict[str, Any]] = {
     "parametric": {},
     "static": {"parametric": False},
@@ -149,7 +147,7 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",), BOXES], ids=["all", "rows", "boxes"])
-@pytest.mark.parametrize("seed", range(12))
+@each_seed("changes of slots")
 def test_nothing_is_lost_between_two_messages_of_a_change(
     seed: int, shapes: tuple[str, ...], mode: str
 ) -> None:
@@ -177,10 +175,10 @@ def test_nothing_is_lost_between_two_messages_of_a_change(
         messages = link.change(entered, moved, left)
         live = [node for node in live if node not in left]
         needed = [wanted[node.uid] & wants(node) for node in live]
-        kept = [POINTS[i] for i in sorted(set().union(*needed))]
+        kept = frozenset().union(*needed)
         for message in messages:
             link.apply(message)
-            assert all(map(link.asks_for, kept)), f"seed {seed}, step {step}: lost at {message} of {messages}"
+            assert kept <= link.matching_points(), f"{seed=}, {step=}: lost at {message} of {messages}"
         live += entered
         assert len(link.held) == len(link.slots)
         for slot in link.slots:
@@ -189,8 +187,7 @@ def test_nothing_is_lost_between_two_messages_of_a_change(
             assert covers_region(region, slot.root.region)
             assert covers_region(slot.root.region, region)
         if mode == "perfect":
-            wished = set().union(*map(wants, live))
-            assert {i for i, point in enumerate(POINTS) if link.asks_for(point)} == wished
+            assert link.matching_points() == frozenset().union(*map(wants, live))
         elif mode == "budget":
             assert len(link.slots) <= 3
             check_hulls(link)
@@ -207,8 +204,8 @@ def check_hulls(link: Link) -> None:
         assert bundle.size > 1 or covers_region(root.region, bundle.region)
 
 
-def wants(node: Interest) -> set[int]:
-    return {i for i, point in enumerate(POINTS) if node.filter.matches(point, node.values)}
+def wants(node: Interest) -> frozenset[int]:
+    return matching_points(node.filter, node.values)
 
 
 def test_a_change_without_roots_sends_nothing() -> None:

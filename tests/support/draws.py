@@ -1,0 +1,79 @@
+"""How much the random tests draw, and from which seed.
+
+`make test` draws little, from a new seed in each run; `make test-all` draws much. The environment variables:
+
+- `COVEY_SEED=n` repeats the run that printed this seed.
+- `COVEY_TESTS=all` draws as much as `make test-all`.
+
+Random tests have the mark `random`, slow ones that only `make test-all` runs the mark `thorough`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+SEED = int(os.environ.setdefault("COVEY_SEED", str(secrets.randbelow(1_000_000))))
+"""Workers of pytest-xdist inherit it, so all of a run have one."""
+
+ALL = os.environ.get("COVEY_TESTS") == "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How many `unit` one random test draws in `make test`, and in `make test-all`."""
+
+    unit: str
+    few: int
+    many: int
+
+    @property
+    def count(self) -> int:
+        return self.many if ALL else self.few
+
+
+DRAWS = {
+    "engines against the oracle": Draws("cases per engine", 1_000, 20_000),
+    "changes of slots": Draws("histories of each of 12 kinds", 12, 48),
+    "cluster leaves against the oracle": Draws("cases", 200, 4_000),
+}
+
+SHARE = 2.0 if ALL else 0.2
+"""The number of examples of a Hypothesis test, as a share of the number that the test states."""
+
+
+def examples(stated: int) -> settings:
+    """The settings of a Hypothesis test that states a number of examples."""
+    return settings(max_examples=max(8, round(stated * SHARE)))
+
+
+def seeds(name: str) -> range:
+    """The seeds of a random test, other ones in each run."""
+    return range(SEED, SEED + DRAWS[name].count)
+
+
+def each_seed(name: str) -> Any:
+    """Decorates a random test that has a parameter `seed`."""
+    mark = pytest.mark.parametrize("seed", seeds(name))
+    return lambda test: pytest.mark.random(mark(test))
+
+
+def some_seeds(name: str, parts: int) -> Any:
+    """Decorates a random test that has a parameter `seeds`, in so many parts where it draws many."""
+    drawn = seeds(name)
+    parts = parts if ALL else 1
+    chunks = [drawn[len(drawn) * part // parts : len(drawn) * (part + 1) // parts] for part in range(parts)]
+    mark = pytest.mark.parametrize("seeds", chunks, ids=map(str, range(parts)))
+    return lambda test: pytest.mark.random(mark(test))
+
+
+def report() -> list[str]:
+    """What this run draws, for people."""
+    lines = [f"seed {SEED} (COVEY_SEED={SEED} repeats this run), {'many' if ALL else 'few'} draws:"]
+    lines += [f"  {name}: {each.count:,} {each.unit}" for name, each in DRAWS.items()]
+    return [*lines, f"  properties: {SHARE:.0%} of the examples that each states"]
