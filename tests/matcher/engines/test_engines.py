@@ -120,7 +120,7 @@ def test_contradictions_match_nothing(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["volume == 1 and volume in ()", "open == true and (volume in () or (price < 3 and volume in ()))"]
+    "text", ["volume == 1 and volume in ()", "open == true and (time in () or (price < 3 and price in ()))"]
 )
 def test_a_conjunction_with_an_empty_set_matches_nothing(engine: Engine, text: str) -> None:
     engine.add(1, parse(text, QUOTE))
