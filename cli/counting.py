@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from covey.matcher import EventBatch
-from covey.overlay.core.client.session import ClientAction, ClientSession, Refused
+from covey.overlay.core.client.actions import ClientAction, Refused
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Message, Publish
 
 

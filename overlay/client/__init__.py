@@ -1,15 +1,18 @@
 """The client library of Covey; `from covey.overlay import Client` is the name promised to users."""
 
-from covey.overlay.client.client import Client, inspect_broker
+from covey.overlay.client.client import Client
+from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
+from covey.overlay.client.unary import inspect_broker
 from covey.overlay.core.moving.motion import Motion
 
 __all__ = [
     "Client",
     "ClosedError",
     "ConnectError",
+    "Deliveries",
     "Event",
     "Motion",
     "NotSettledError",

@@ -38,7 +38,7 @@ class Listeners:
         self._shown = self.any
         return self.any
 
-    def _tell(self, listening: bool) -> None:
+    def _set(self, listening: bool) -> None:
         self.any = listening
         self._changed.set()
 

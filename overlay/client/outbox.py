@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.overlay.client.errors import RefusedError
-from covey.overlay.core.client.session import Refused
+from covey.overlay.core.client.actions import Refused
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.link.splitting import pieces

@@ -12,8 +12,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from covey.overlay.client.client import call_broker
 from covey.overlay.client.errors import ConnectError, RefusedError
+from covey.overlay.client.unary import call_broker
 from covey.overlay.transport.calls import decode_explanation, encode_explain, encode_follow
 from covey.overlay.transport.channel import EXPLAIN, FOLLOW
 

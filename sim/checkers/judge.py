@@ -30,7 +30,7 @@ from covey.sim.simulator.watcher import Watcher
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay.core.client.session import DeliverTo, Refused
+    from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.sim.simulator.client import ClientProcess
 
 EventId = tuple[str, int]

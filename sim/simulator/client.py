@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.client.session import ClientSession, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Message

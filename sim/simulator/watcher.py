@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from covey.matcher import EventBatch, EventType
     from covey.matcher.expressions.expression import Scalar
-    from covey.overlay.core.client.session import DeliverTo, Refused
+    from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.client import ClientProcess
 

@@ -52,7 +52,7 @@ from covey.sim.simulator.watcher import Watcher
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
-    from covey.overlay.core.client.session import DeliverTo, Refused
+    from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.client import ClientProcess
 

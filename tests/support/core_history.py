@@ -25,7 +25,8 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter
 from covey.matcher.filters.language import parse
-from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.session import ClientSession
 
 TYPES = (
     EventType("T", {"x": "int64", "y": "float64", "s": "string"}),

@@ -17,14 +17,8 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.baselines.options import broker_options
-from covey.overlay.core.client.session import (
-    ClientAction,
-    ClientSession,
-    DeliverTo,
-    Refused,
-    Settled,
-    Transmit,
-)
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import CONTROL, Connect, Disconnect, Drop, Message, Send
 from covey.overlay.core.routing.broker import Broker
 

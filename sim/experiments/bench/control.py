@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.experiments.bench.plans import check_known

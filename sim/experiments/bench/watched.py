@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from covey.overlay.core.client.session import ClientAction, ClientSession, DeliverTo, Refused, Settled
+from covey.overlay.core.client.actions import ClientAction, Matches, Refused, Settled
+from covey.overlay.core.client.session import ClientSession
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay.core.messages import Message, Publish
+    from covey.overlay.core.messages import Deliver, Message, Publish
     from covey.sim.simulator.client import ClientProcess
     from covey.sim.simulator.watcher import Watcher
 
@@ -87,15 +88,24 @@ class WatchedSession(ClientSession):
 
     # --- what the broker says -------------------------------------------------------------------------------
 
-    def receive(self, message: Message) -> list[ClientAction]:
+    def matches(self, message: Deliver) -> Matches | None:
+        self._passed(message)
+        matches = super().matches(message)
+        for share in matches.divided() if matches is not None and self.there else ():
+            for watcher in self._watchers:
+                watcher.delivered(self._self, share)
+        return matches
+
+    def _passed(self, message: Message) -> None:
         for watcher in self._watchers if self.there else ():
             watcher.passed(self.broker, self.name, message)
+
+    def receive(self, message: Message) -> list[ClientAction]:
+        self._passed(message)
         actions = super().receive(message)
         for action in actions if self.there else ():
             for watcher in self._watchers:
-                if isinstance(action, DeliverTo):
-                    watcher.delivered(self._self, action)
-                elif isinstance(action, Settled):
+                if isinstance(action, Settled):
                     watcher.settled(self._self, action.epoch)
                 elif isinstance(action, Refused):
                     watcher.refused(self._self, action)

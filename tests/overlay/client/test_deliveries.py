@@ -64,7 +64,7 @@ async def test_what_waited_before_comes_first_and_gives_its_credit_back() -> Non
         gone = await me.subscribe("Note", "number >= 0")
         for number in range(40):
             await feed.publish_batch("Note", [{"number": number, "text": "x" * 60_000}] * 2)
-        await until(lambda: len(low._waiting) + len(high._waiting) > 8)
+        await until(lambda: len(low._inbox) + len(high._inbox) > 8)
         assert (await anext(low))["number"] == 0
         deliveries = me.deliveries()
         await gone.unsubscribe()
@@ -93,7 +93,7 @@ async def test_several_subscriptions_hand_over_in_the_order_of_arrival() -> None
         even = await me.subscribe("Note", "number in (0, 2, 4)")
         for number in range(6):
             await me.publish("Note", number=number)
-        await until(lambda: len(odd._waiting) + len(even._waiting) == 6)
+        await until(lambda: len(odd._inbox) + len(even._inbox) == 6)
         deliveries = me.deliveries()
         assert [(await anext(deliveries)).batch.to_pylist()[0]["number"] for _ in range(6)] == [*range(6)]
 
@@ -106,7 +106,7 @@ async def test_what_came_over_a_former_link_is_no_credit_on_a_new_one() -> None:
         mine = await me.subscribe("Note")
         for number in range(10):
             await me.publish("Note", number=number, text="x" * 6_000)
-        await until(lambda: len(mine._waiting) == 10)
+        await until(lambda: len(mine._inbox) == 10)
         await overlay.crash("b1")
         await overlay.start("b1")
         await until(lambda: me.connected)

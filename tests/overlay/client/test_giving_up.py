@@ -36,14 +36,14 @@ async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> N
         for least in range(1, 4):
             with pytest.raises(NotSettledError):
                 await mine.update(least=least, timeout=0.01)
-        assert len(me._waiters) == 0
+        assert len(me._driver.waiters) == 0
         for volume in range(3_000):
             one = asyncio.create_task(me.publish("Quote", volume=volume))
             many = asyncio.create_task(me.publish_batch("Quote", [{"volume": volume}]))
             await asyncio.sleep(0)
             for given_up in (one, many):
                 given_up.cancel()
-        assert len(me._outbox._entries) <= 1_024
+        assert len(me._driver.outbox._entries) <= 1_024
         last = asyncio.create_task(me.publish("Quote", volume=7_000))
         await overlay.start("b1")
         await last

@@ -10,8 +10,8 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, NotSettledError, RefusedError
-from covey.overlay.client.subscription import Claim
-from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.client.part import Claim, Part
+from covey.overlay.core.client.actions import DeliverTo
 
 
 @on_a_loop
@@ -83,7 +83,8 @@ async def test_several_tasks_may_read_one_subscription() -> None:
         await asyncio.sleep(0)
         for number in (1, 2):
             batch = EventBatch.from_pylist(QUOTE, [{"volume": 3 * number + i} for i in range(3)])
-            mine._put(DeliverTo(mine.id, batch, 0), Claim(number, 1, partial(released.append, number)))
+            share = DeliverTo(mine.id, batch, 0)
+            mine._put(Part(share, 1, Claim(number, 1, partial(released.append, number))))
         events = [*await asyncio.gather(*readers), *[await anext(mine) for _ in range(4)]]
         assert [event["volume"] for event in events] == [3, 4, 5, 6, 7, 8]
         assert released == [1, 2]

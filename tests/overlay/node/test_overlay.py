@@ -115,7 +115,7 @@ async def test_updates_are_awaited_across_a_broken_link_and_name_who_is_missing(
         proxy.refusing = True
         proxy.cut()
         await until(lambda: not overlay.nodes["b2"].queues["broker/b1"].connected)
-        with pytest.raises(NotSettledError, match=r"within 0.3 s: a broker beyond b3 has not answered"):
+        with pytest.raises(NotSettledError, match=r"within 0.3 s: a broker upstream of b3 has not answered"):
             await mine.update(limit=5.0, timeout=0.3)
         with pytest.raises(NotSettledError, match=r"broker b1, next to b2, is out of reach"):
             await other.update(limit=7.0, timeout=0.3)

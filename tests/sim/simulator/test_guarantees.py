@@ -13,7 +13,7 @@ import random
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
 from covey.sim.checkers import Findings, Judge, check_quiet
 from covey.sim.simulator import Simulation, Watcher, WireOptions
 from covey.sim.simulator.client import ClientProcess

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers import Findings, Judge, check_routes

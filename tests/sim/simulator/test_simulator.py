@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.client.session import DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, SyncBegin
 from covey.sim.checkers import Findings, Judge, check_quiet, check_routes
 from covey.sim.simulator import Calibrated, Free, Measured, Simulation, Watcher, WireOptions

@@ -9,8 +9,9 @@ from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.language import parse
-from covey.overlay.core.client import view as client_view
-from covey.overlay.core.client.session import ClientSession, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client import watermarks
+from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -212,11 +213,11 @@ def test_an_event_is_delivered_once(session: ClientSession) -> None:
 def test_the_memory_for_publishers_is_bounded(
     session: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_view, "WATERMARKS", 3)
+    monkeypatch.setattr(watermarks, "WATERMARKS", 3)
     session.subscribe(IBM)
     for i in range(10):
         session.receive(deliver(batch(1, publisher=f"p{i}"), [[1]], epoch=1))
-    assert list(session._views["Quote"].watermarks) == ["p7", "p8", "p9"]
+    assert list(session._reception.views["Quote"].watermarks.sequences) == ["p7", "p8", "p9"]
 
 
 def test_static_events_for_the_old_and_the_new_id_are_one(session: ClientSession) -> None:
@@ -229,7 +230,7 @@ def test_static_events_for_the_old_and_the_new_id_are_one(session: ClientSession
     events = batch(5, 2, first=3)
     assert session.receive(deliver(events, [[1, 2], [2, 1]], epoch=2)) == [DeliverTo(1, events.slice(1), 1)]
     session.receive(Acknowledge(5))
-    assert session._by_wire == {3: 1}
+    assert session._reception.wire_ids.by_wire == {3: 1}
 
 
 def test_acknowledgements_settle_epochs(session: ClientSession) -> None:

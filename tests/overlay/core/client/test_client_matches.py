@@ -12,7 +12,8 @@ import pytest
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.language import parse
-from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Acknowledge, Deliver
 
 QUOTE = EventType("Quote", {"price": "float64"})

@@ -13,7 +13,8 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import VariableError
 from covey.overlay.core.baselines.options import broker_options
-from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Advertise,
     Deliver,

@@ -9,7 +9,8 @@ from core_driven import Driven, sent
 
 from covey.matcher import EventType, parse
 from covey.matcher.errors import SubscriptionError, VariableError
-from covey.overlay.core.client.session import ClientSession, Refused
+from covey.overlay.core.client.actions import Refused
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,

@@ -9,8 +9,9 @@ import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.recent import KEPT, Recent
-from covey.overlay.core.client.session import ClientSession, DeliverTo
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.messages import (
     Acknowledge,

@@ -1,6 +1,6 @@
-"""What has arrived and waits to be read, in order.
+"""What has arrived for a reader and was not handed out yet, in order.
 
-Invariant: what waits is read before the end is heard of, which is an error or just the end.
+Invariant: a reader gets all that arrived before it gets the end, which is an error or just the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Arrivals(Generic[T]):
+class Inbox(Generic[T]):
     """A queue that ends. Several tasks may read it; each item goes to one of them."""
 
     def __init__(self) -> None:
@@ -25,13 +25,11 @@ class Arrivals(Generic[T]):
         self._items.append(item)
         self._changed.set()
 
-    def put_back(self, item: T) -> None:
-        """It is the next to be read."""
-        self._items.appendleft(item)
-        self._changed.set()
+    async def head(self) -> T:
+        """The next item, as soon as there is one; `pop` removes it.
 
-    async def next(self) -> T:
-        """The next item, once there is one. Raises the error that ended it, or `StopAsyncIteration`."""
+        Raises the error that ended the queue, or `StopAsyncIteration`.
+        """
         while not self._items:
             if self._error is not None:
                 raise self._error.with_traceback(None)
@@ -39,10 +37,14 @@ class Arrivals(Generic[T]):
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
+        return self._items[0]
+
+    def pop(self) -> T:
+        """Remove the next item."""
         return self._items.popleft()
 
-    def take_all(self) -> list[T]:
-        """What waits, in order; nothing waits then."""
+    def drain(self) -> list[T]:
+        """Remove all items."""
         items = [*self._items]
         self._items.clear()
         return items

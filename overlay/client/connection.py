@@ -59,7 +59,7 @@ class Handlers(Protocol):
     def failed(self, error: ConnectError) -> None: ...
 
 
-class Session:
+class BrokerConnection:
     """Keeps a link to a broker open. `run` returns when the client closes, or never can be connected
     again."""
 

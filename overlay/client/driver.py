@@ -1,0 +1,291 @@
+"""Drives the sans-IO `ClientSession` of one client over its connection: what it returns is sent, what arrives
+is decoded and handed to readers.
+
+Everything happens on one event loop. Invariant: every message of the broker reaches the session in order, and
+every reader, publisher and waiter hears of the end of the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from covey.overlay.client.connection import BrokerConnection
+from covey.overlay.client.deliveries import Deliveries
+from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.listeners import Listeners
+from covey.overlay.client.outbox import Outbox
+from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.subscription import Subscription
+from covey.overlay.client.unary import inspect_broker
+from covey.overlay.client.waiters import Waiters
+from covey.overlay.core.client.actions import Listening, Matches, Refused, Settled, Transmit
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import Deliver, Message
+from covey.overlay.transport.codec import (
+    Greeting,
+    MessageError,
+    WireMessage,
+    decode_message,
+    event_bytes,
+)
+from covey.overlay.transport.limits import SlowConsumer
+
+log = logging.getLogger("covey.client")
+
+_GOODBYE_S = 3.0
+
+
+class SessionDriver:
+    """One client: its session, its connection, and everything that waits."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        core: ClientSession,
+        slow_consumer: SlowConsumer,
+        window_bytes: int,
+        on_state: Callable[[bool, str], None] | None,
+    ) -> None:
+        self.address = address
+        self.name = name
+        self.core = core
+        self.connection = BrokerConnection(address, name, slow_consumer, window_bytes, self)
+        self.outbox = Outbox(core.publish)
+        self.waiters = Waiters()
+        self.subscriptions: dict[int, Subscription] = {}
+        self.listeners: dict[str, Listeners] = {}
+        self.ready = asyncio.Event()
+        """Set once the client is connected, or never will be."""
+        self.error: Exception | None = None
+        self._deliveries: Deliveries | None = None
+        self._delivered = 0
+        self._on_state = on_state
+        self._task: asyncio.Task[None] | None = None
+
+    # --- opening and closing ----------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self._task is not None or self.error is not None:
+            raise ClosedError(f"client {self.name} was opened before: create a new one")
+        self._task = asyncio.create_task(self.connection.run(), name=f"covey client {self.name}")
+
+    async def close(self, grace_s: float) -> None:
+        """Disconnect once what was published has arrived or `grace_s` has passed."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_s
+        while self.connection.connected and not self.outbox.idle and loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        await self.connection.close(max(0.0, deadline - loop.time()))
+        _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
+        if late:
+            task.cancel()
+            await asyncio.wait(late)
+        self._end(ClosedError(f"client {self.name} is closed"), None)
+
+    def check_open(self) -> None:
+        if self.error is not None:
+            raise self.error.with_traceback(None)  # or it would grow with each call
+        if self._task is None:
+            raise ClosedError(f"client {self.name} is not open: use it within `async with`")
+
+    # --- to the broker ----------------------------------------------------------------------------
+
+    def transmit(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.connection.link.send(message)
+        self.connection.wake()
+
+    def drain_outbox(self) -> None:
+        """Queue all published events, for a message that must come behind them."""
+        self.outbox.drain(self.connection.link)
+
+    def update(self, subscription_id: int, values: Mapping[str, object], gapless: bool) -> None:
+        """Move a subscription; nothing is sent if no value differs."""
+        self.check_open()
+        now_ns = time.time_ns()
+        since_ns = now_ns if gapless else 0
+        self.transmit(self.core.update(subscription_id, values, since_ns=since_ns, now_ns=now_ns))
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Cancel a subscription, and drop what waits for it."""
+        self.check_open()
+        messages = self.core.unsubscribe(subscription.id)
+        del self.subscriptions[subscription.id]
+        subscription._discard()
+        self.transmit(messages)
+
+    def end_listeners(self, type_name: str, error: RefusedError | None) -> None:
+        listeners = self.listeners.pop(type_name, None)
+        if listeners is not None:
+            listeners._end(error)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def settle(self, timeout: float | None, what: str) -> None:
+        """Wait until everything sent so far has taken effect. `NotSettledError` after `timeout` seconds."""
+        epoch = self.core.epoch
+        future = self.waiters.wait(epoch)
+        try:
+            async with asyncio.timeout(timeout):
+                try:
+                    await future
+                finally:
+                    self.waiters.leave(epoch, future)
+        except TimeoutError:
+            missing = await self._missing()
+            raise NotSettledError(
+                f"{what} has not taken effect everywhere within {timeout:g} s: {missing}"
+            ) from None
+
+    async def _missing(self) -> str:
+        """Which broker has not answered, as far as that can be determined."""
+        broker = self.connection.broker
+        if not self.connection.connected:
+            why = f" ({self.connection.why})" if self.connection.why else ""
+            return f"broker {broker or self.address} is out of reach{why}"
+        try:
+            async with asyncio.timeout(1.0):
+                _, state = await inspect_broker(self.address, listed=0)
+        except (TimeoutError, RefusedError, ConnectError):
+            return f"broker {broker} has not answered"
+        away = [
+            name.removeprefix("broker/")
+            for name, interface in state["interfaces"].items()
+            if name.startswith("broker/") and not interface["connected"]
+        ]
+        if away:
+            return f"broker {', '.join(away)}, next to {broker}, is out of reach"
+        return f"a broker upstream of {broker} has not answered"
+
+    # --- to the readers ---------------------------------------------------------------------------
+
+    def deliveries(self) -> Deliveries:
+        """The stream that takes the place of the subscriptions' own, with what waits for these."""
+        if self._deliveries is None:
+            self._deliveries = Deliveries(self._hand_out)
+            waiting = [(part, s.id) for s in self.subscriptions.values() for part in s._drain()]
+            for part, subscription_id in sorted(waiting, key=lambda each: each[0].claim.number):
+                self._deliveries._put(part.matches(subscription_id), part.claim.done)
+        return self._deliveries
+
+    def _hand_out(self, matches: Matches) -> Matches:
+        strict = self.core.strict(matches)
+        self._count_spurious(strict)
+        return strict
+
+    def _count_spurious(self, matches: Matches) -> None:
+        for subscription_id, count in matches.spurious.items():
+            if subscription_id in self.subscriptions:
+                self.subscriptions[subscription_id].spurious += count
+
+    def _deliver(self, message: Deliver) -> None:
+        release = self.connection.claim(size_of(message))
+        matches = self.core.matches(message)
+        if matches is None or not len(matches.rows):
+            if matches is not None:
+                self._count_spurious(matches)
+            release()
+            return
+        if self._deliveries is not None:
+            self._deliveries._put(matches, release)
+            return
+        self._count_spurious(matches)
+        shares = [share for share in matches.divided() if len(share.batch)]
+        self._delivered += 1
+        claim = Claim(self._delivered, len(shares), release)
+        for share in shares:
+            self.subscriptions[share.subscription_id]._put(Part(share, matches.epoch, claim))
+
+    def _refuse(self, refused: Refused) -> None:
+        error = RefusedError(refused.status, refused.reason)
+        if refused.count:
+            self.outbox.refused(refused)
+            return
+        self.waiters.fail(refused.epoch, error)
+        if refused.type_name not in self.core.advertised:
+            self.end_listeners(refused.type_name, error)
+        subscription = self.subscriptions.get(refused.subscription_id)
+        if subscription is not None and not self.core.has_subscription(subscription.id):
+            del self.subscriptions[subscription.id]
+            subscription._discard()
+            subscription._end(error)
+        log.info("client %s was refused: %s", self.name, refused.reason)
+
+    def _end(self, error: Exception, shown: Exception | None) -> None:
+        """The client has ended: waiters get `error`; iterators get `shown`, or just end."""
+        self.error = error
+        self.waiters.fail_all(error)
+        self.outbox.fail(error)
+        for subscription in self.subscriptions.values():
+            subscription._end(shown)
+        if self._deliveries is not None:
+            self._deliveries._end(shown)
+        for listeners in self.listeners.values():
+            listeners._end(shown)
+        self.ready.set()
+
+    # --- what the connection calls ----------------------------------------------------------------
+
+    def take(self, messages: tuple[WireMessage, ...]) -> None:
+        for message in messages:
+            self._take(message)
+
+    def _take(self, wire: WireMessage) -> None:
+        try:
+            message = decode_message(wire, self.core.event_type)
+        except MessageError as error:
+            if error.refuse.status != "NOT_FOUND":  # Events may come for what was cancelled meanwhile.
+                log.warning("client %s cannot read a message of its broker: %s", self.name, error)
+            self.connection.link.consume(event_bytes(wire))
+            return
+        if isinstance(message, Deliver):
+            self._deliver(message)
+            return
+        for action in self.core.receive(message):
+            if isinstance(action, Settled):
+                self.waiters.settle(action.epoch)
+            elif isinstance(action, Refused):
+                self._refuse(action)
+            elif isinstance(action, Listening):
+                if action.type_name in self.listeners:
+                    self.listeners[action.type_name]._set(action.listening)
+            elif isinstance(action, Transmit):
+                self.transmit([action.message])
+
+    def prepare(self) -> None:
+        self.outbox.flush(self.connection.link)
+
+    def sent(self, frame: Frame[Message]) -> None:
+        self.outbox.framed(frame)
+
+    def heard(self) -> None:
+        self.outbox.acknowledged(self.connection.link.acknowledged)
+
+    def opened(self, greeting: Greeting, resumed: bool) -> None:
+        self.outbox.limits = greeting.limits
+        if resumed:
+            # The greeting acknowledges frames, too.
+            self.outbox.acknowledged(self.connection.link.acknowledged)
+        else:
+            self.outbox.restart()
+            for message in self.core.sync():
+                self.connection.link.send(message)
+        self.ready.set()
+        if self._on_state is not None:
+            self._on_state(True, "resumed" if resumed else "afresh")
+
+    def lost(self, why: str) -> None:
+        if self._on_state is not None and self._task is not None:
+            self._on_state(False, why)
+
+    def failed(self, error: ConnectError) -> None:
+        self._end(error, error)

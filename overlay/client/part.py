@@ -1,0 +1,99 @@
+"""The events of one message for one subscription, until they are handed out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher import EventBatch
+from covey.overlay.client.event import Event, events_of
+from covey.overlay.core.client.actions import DeliverTo, Matches
+
+StrictRows = Callable[[EventBatch, int], npt.NDArray[np.int64] | None]
+"""`ClientSession.strict_rows` of one subscription."""
+
+
+class Claim:
+    """Bytes of credit that are granted again once every part of a message is done; messages are numbered as
+    they come."""
+
+    __slots__ = ("_parts", "_release", "number")
+
+    def __init__(self, number: int, parts: int, release: Callable[[], None]) -> None:
+        self.number = number
+        self._parts = parts
+        self._release = release
+
+    def done(self) -> None:
+        self._parts -= 1
+        if self._parts == 0:
+            self._release()
+
+
+class Part:
+    """A batch whose events matched a subscription at `epoch` of its client.
+
+    Single events are evaluated again in chunks: where the subscription has changed, the next chunk is one
+    event, then two, four, ..., so that a reader that moves its subscription after each event does not
+    evaluate the whole rest each time.
+    """
+
+    __slots__ = ("_chunk", "_evaluated", "_events", "_made", "_start", "batch", "claim", "epoch", "replayed")
+
+    def __init__(self, share: DeliverTo, epoch: int, claim: Claim) -> None:
+        self.batch = share.batch
+        self.replayed = share.replayed
+        self.epoch = epoch
+        self.claim = claim
+        self._start = 0
+        """The first row that was not handed out."""
+        self._made = 0
+        """The first row that was not evaluated."""
+        self._events: deque[tuple[int, Event]] = deque()
+        self._evaluated = epoch
+        """The epoch at which the rows up to `_made` were evaluated."""
+        self._chunk = len(share.batch)
+
+    @property
+    def exhausted(self) -> bool:
+        return self._start >= len(self.batch)
+
+    def rest(self) -> EventBatch:
+        """The events that were not handed out, not evaluated again."""
+        return self.batch.slice(self._start) if self._start else self.batch
+
+    def matches(self, subscription_id: int) -> Matches:
+        """The rest in undivided form."""
+        rest = self.rest()
+        ids = np.full(len(rest), subscription_id, dtype=np.int64)
+        return Matches(rest, np.arange(len(rest)), ids, {}, self.replayed, self.epoch)
+
+    def next_event(self, strict_rows: StrictRows, changed: int) -> tuple[Event | None, int]:
+        """The next event that matches the newest values, None where none is left, and how many events were
+        passed over. `changed` is the epoch of the subscription's last change.
+        """
+        count = len(self.batch)
+        if self._start < self._made and self._evaluated < changed:
+            self._made, self._chunk = self._start, 1
+            self._events.clear()
+        while not self._events and self._made < count:
+            chunk = self.batch.slice(self._made, self._chunk)
+            rows = strict_rows(chunk, self.epoch)
+            self._evaluated = changed
+            if rows is None:
+                self._events.extend(enumerate(events_of(chunk), self._made))
+            else:
+                kept = events_of(chunk.take(rows))
+                self._events.extend(zip((rows + self._made).tolist(), kept, strict=True))
+            self._made += len(chunk)
+            self._chunk *= 2
+        row, event = self._events.popleft() if self._events else (count, None)
+        passed_over = row - self._start
+        self._start = row + 1
+        if not self._events and self._made >= count:
+            passed_over += max(0, count - self._start)
+            self._start = count
+        return event, passed_over

@@ -1,0 +1,103 @@
+"""What a received message means to a client: the results of `ClientSession.receive` and `matches`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+    from covey.overlay.core.messages import Message
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverTo:
+    """Events for one subscription, none of them delivered before; `spurious` events were filtered out.
+
+    The batch is empty where all were. A `replayed` batch is not in the order of its publisher.
+    """
+
+    subscription_id: int
+    batch: EventBatch
+    spurious: int
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The event `batch[rows[i]]` is for the subscription `ids[i]`, as of this client's control epoch `epoch`.
+
+    No event was delivered before; `spurious` counts, by subscription, those filtered out. A `replayed` batch
+    is not in the order of its publisher.
+    """
+
+    batch: EventBatch
+    rows: Int64s
+    ids: Int64s
+    spurious: Mapping[int, int]
+    replayed: bool = False
+    epoch: int = 0
+
+    def divided(self) -> list[DeliverTo]:
+        """The events of each subscription, in order of ids. Cost: a sort of the pairs, and a copy of each
+        subscription's events, unless all events are for one subscription.
+        """
+        batch, rows, ids = self.batch, self.rows, self.ids
+        if not self.spurious and 0 < len(ids) == len(batch) and (ids == ids[0]).all():
+            return [DeliverTo(int(ids[0]), batch, 0, self.replayed)]
+        batches: dict[int, EventBatch] = {}
+        if len(rows):
+            order = np.argsort(ids, kind="stable")
+            rows, ids = rows[order], ids[order]
+            edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(rows)]
+            for start, stop in pairwise(edges):
+                batches[int(ids[start])] = batch.take(rows[start:stop])
+        return [
+            DeliverTo(i, batches.get(i, batch.slice(0, 0)), self.spurious.get(i, 0), self.replayed)
+            for i in sorted(batches.keys() | self.spurious.keys())
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Every control message up to this epoch has taken effect wherever it had to, or was refused."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker refused a message; see `messages.Refuse`. A refused Subscribe or Advertise is dropped."""
+
+    epoch: int
+    status: str
+    reason: str
+    subscription_id: int = 0
+    type_name: str = ""
+    first_sequence: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Whether any subscription may match what is advertised of a type, from now on."""
+
+    type_name: str
+    listening: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Send this message to the broker."""
+
+    message: Message
+
+
+ClientAction = DeliverTo | Settled | Refused | Listening | Transmit

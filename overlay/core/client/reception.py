@@ -1,0 +1,199 @@
+"""Turns a Deliver into what is handed out: each event once, and only to subscriptions whose newest values it
+matches.
+
+A Deliver names the control epoch of this client that the broker had applied when it matched. Where no
+subscription to the event's type has changed since, the broker's matches stand. Otherwise the whole batch is
+evaluated again (`strictness.py`): pairs that fail are *spurious*, and an event that only newer values match
+is delivered already. What then waits in the client is evaluated again when it is handed out, if its
+subscription has changed meanwhile; that only removes pairs.
+
+Duplicates: events of a publisher arrive in order (`watermarks.py`). A subscription that was updated without
+gaps gets replays as well, out of order: for these alone the events that each one had are kept (`recent.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.errors import EventTypeError
+from covey.overlay.core.client.actions import Matches
+from covey.overlay.core.client.recent import Recent
+from covey.overlay.core.client.strictness import ClientSubscription, Strictness
+from covey.overlay.core.client.watermarks import Watermarks
+from covey.overlay.core.client.wire_ids import WireIds
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
+    from covey.overlay.core.messages import Deliver
+
+Int64s = npt.NDArray[np.int64]
+
+_ID_BITS = 40
+_ID_MASK = (1 << _ID_BITS) - 1
+_NO_IDS = np.zeros(0, np.int64)
+
+
+class TypeView:
+    """One event type as this client sees it. `newest` is the epoch of the last change to a subscription."""
+
+    def __init__(self, event_type: EventType, engine: str) -> None:
+        self.event_type = event_type
+        self.strictness = Strictness(event_type, engine)
+        self.watermarks = Watermarks()
+        self.newest = 0
+
+
+class Reception:
+    """The event types that a client subscribes to, the ids of its subscriptions, and what they had."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self.views: dict[str, TypeView] = {}
+        self.wire_ids = WireIds()
+        self.recent: dict[int, Recent] = {}
+        """Of the subscriptions that were updated without gaps."""
+
+    # --- subscriptions --------------------------------------------------------------------------------------
+
+    def view(self, event_type: EventType) -> TypeView:
+        """The view of a type, created if there is none. `EventTypeError` for other attributes of its name."""
+        view = self.views.get(event_type.name)
+        if view is None:
+            view = self.views[event_type.name] = TypeView(event_type, self._engine)
+        elif view.event_type != event_type:
+            raise EventTypeError(
+                f"event type {event_type.name}: subscribed to as {view.event_type!r}, now as {event_type!r}; "
+                "expected the same attributes"
+            )
+        return view
+
+    def put(self, subscription: ClientSubscription, epoch: int) -> None:
+        """Add a subscription, or give it its new values, as of `epoch`."""
+        view = self.views[subscription.filter.event_type.name]
+        view.newest = subscription.changed = epoch
+        view.strictness.put(subscription)
+        if subscription.strictness is not None:
+            subscription.strictness.put(subscription)
+
+    def discard(self, subscription: ClientSubscription, epoch: int) -> None:
+        """Remove a subscription; nothing more is handed out for it."""
+        self.wire_ids.discard(subscription.wire_id)
+        self.recent.pop(subscription.uid, None)
+        name = subscription.filter.event_type.name
+        view = self.views[name]
+        view.strictness.discard(subscription)
+        view.newest = epoch
+        if not len(view.strictness):
+            del self.views[name]
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def matches(self, message: Deliver, epoch: int) -> Matches | None:
+        """What to hand out of a Deliver as of `epoch`; None if no subscription has its event type any more.
+
+        The cost does not grow with the subscriptions it is for.
+        """
+        batch = message.batch
+        view = self._view_of(batch)
+        if view is None:
+            return None
+        fresh = None if message.replayed else view.watermarks.fresh(batch)
+        rows, ids = self._pairs(message)
+        if fresh is not None:
+            rows, ids = _at_rows(fresh, rows, ids)
+        if message.replayed:
+            gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))
+            rows, ids = rows[gapless], ids[gapless]
+        spurious: dict[int, int] = {}
+        if message.epoch < view.newest or view.strictness.has_motion:
+            newest_rows, newest_ids = view.strictness.match(batch)
+            if fresh is not None:
+                newest_rows, newest_ids = _at_rows(fresh, newest_rows, newest_ids)
+            keys, newest = _keys(rows, ids), _keys(newest_rows, newest_ids)
+            spurious = _counts(keys, newest)
+            if message.replayed:
+                kept = np.isin(keys, newest)
+                rows, ids = rows[kept], ids[kept]
+            else:
+                rows, ids = newest_rows, newest_ids
+        if self.recent:
+            rows, ids = self._once(batch, rows, ids)
+        return Matches(batch, rows, ids, spurious, message.replayed, epoch)
+
+    def strict(self, matches: Matches, epoch: int) -> Matches:
+        """Of what has waited, the pairs that match the newest values."""
+        view = self._view_of(matches.batch)
+        if view is None:
+            return Matches(matches.batch, _NO_IDS, _NO_IDS, {}, matches.replayed, epoch)
+        if matches.epoch >= view.newest:
+            return matches
+        keys, newest = _keys(matches.rows, matches.ids), _keys(*view.strictness.match(matches.batch))
+        spurious = {**matches.spurious}
+        for uid, count in _counts(keys, newest).items():
+            spurious[uid] = spurious.get(uid, 0) + count
+        kept = np.isin(keys, newest)
+        return Matches(
+            matches.batch, matches.rows[kept], matches.ids[kept], spurious, matches.replayed, epoch
+        )
+
+    def strict_rows(self, subscription: ClientSubscription, batch: EventBatch) -> Int64s:
+        """The rows of a batch that match the newest values of one subscription, at a cost that does not grow
+        with the other subscriptions.
+        """
+        if subscription.strictness is None:
+            subscription.strictness = Strictness(subscription.filter.event_type, self._engine)
+            subscription.strictness.put(subscription)
+        rows, _ = subscription.strictness.match(batch)
+        return rows
+
+    def _view_of(self, batch: EventBatch) -> TypeView | None:
+        view = self.views.get(batch.event_type.name)
+        return view if view is not None and view.event_type == batch.event_type else None
+
+    def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
+        """The pairs of a Deliver under the ids that users know, without cancelled subscriptions."""
+        ids, count = message.ids, len(message.batch)
+        if 0 < len(ids) == count and (ids == ids[0]).all():  # the common case: all for one
+            uid = self.wire_ids.uid(int(ids[0]))
+            return (_NO_IDS, _NO_IDS) if uid is None else (np.arange(count), np.full(count, uid))
+        rows = np.repeat(np.arange(count), np.diff(message.offsets))
+        uids = self.wire_ids.uids(np.asarray(ids, dtype=np.int64))
+        if (uids < 0).any():
+            rows, uids = rows[uids >= 0], uids[uids >= 0]
+        return rows, uids
+
+    def _once(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
+        """The pairs that were not handed out before. One pass for each subscription among them that was
+        updated without gaps.
+        """
+        if not batch.publisher:
+            return rows, ids
+        sequences = batch.sequences()
+        keep = np.ones(len(rows), np.bool_)
+        for uid in np.unique(ids).tolist():
+            recent = self.recent.get(uid)
+            if recent is not None:
+                own = np.flatnonzero(ids == uid)
+                keep[own] = recent.fresh(batch.publisher, sequences[rows[own]])
+        return rows[keep], ids[keep]
+
+
+def _at_rows(wanted: npt.NDArray[np.bool_], rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
+    """The pairs of these rows."""
+    kept = wanted[rows]
+    return rows[kept], ids[kept]
+
+
+def _keys(rows: Int64s, ids: Int64s) -> Int64s:
+    """One number for each (row, subscription) pair; a session counts its subscriptions from 1."""
+    return (rows << _ID_BITS) | ids
+
+
+def _counts(keys: Int64s, newest: Int64s) -> dict[int, int]:
+    """How many pairs of each subscription do not hold any more."""
+    distinct, counts = np.unique(np.setdiff1d(keys, newest) & _ID_MASK, return_counts=True)
+    return dict(zip(distinct.tolist(), counts.tolist(), strict=True))

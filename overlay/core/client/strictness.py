@@ -1,0 +1,96 @@
+"""STRICTNESS (Jayaram et al., Fig. 5 line 10): before an event is handed out, its filter is evaluated again
+on the newest values.
+
+One columnwise evaluation serves all who read: the session when a Deliver arrives, a subscription's iterators
+and the undivided stream when they hand out what has waited. Invariant: `match` answers for the newest values
+of every subscription that was put and not discarded; variables that move by themselves have their value at
+the time when the events entered the overlay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.moving.motion import moves, still
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+
+Int64s = npt.NDArray[np.int64]
+
+
+class ClientSubscription:
+    """A subscription as its user knows it.
+
+    `wire_id` is the id that the broker knows, `born` the epoch of its Subscribe, `changed` that of its newest
+    values. `strictness` evaluates this subscription alone; a reader of its own creates it when it needs one.
+    """
+
+    __slots__ = ("born", "changed", "filter", "strictness", "uid", "values", "wire_id")
+
+    def __init__(self, uid: int, filter: Filter, values: dict[str, Scalar]) -> None:
+        self.uid = uid
+        self.filter = filter
+        self.values = values
+        self.wire_id = uid
+        self.born = 0
+        self.changed = 0
+        self.strictness: Strictness | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A subscription at one time, for an engine."""
+
+    uid: int
+    filter: Filter
+    values: Mapping[str, Scalar]
+
+
+def _at(subscription: ClientSubscription, now_ns: int) -> _Snapshot:
+    return _Snapshot(subscription.uid, subscription.filter, still(subscription.values, now_ns))
+
+
+class Strictness:
+    """The newest filters of some subscriptions to one event type."""
+
+    def __init__(self, event_type: EventType, engine: str) -> None:
+        self._matching = Matching(engine, event_type)
+        self._moving: dict[int, ClientSubscription] = {}
+
+    def __len__(self) -> int:
+        return len(self._matching)
+
+    @property
+    def has_motion(self) -> bool:
+        """Whether some variable moves by itself, so that no broker's match is final."""
+        return bool(self._moving)
+
+    def put(self, subscription: ClientSubscription) -> None:
+        """Add a subscription, or give it its new values."""
+        if moves(subscription.values):
+            self._moving[subscription.uid] = subscription
+        else:
+            self._moving.pop(subscription.uid, None)
+        self._matching.put(_at(subscription, 0), 0)
+
+    def discard(self, subscription: ClientSubscription) -> None:
+        self._moving.pop(subscription.uid, None)
+        self._matching.discard(subscription)
+
+    def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]:
+        """The pairs (row, subscription id) that match, in order of rows."""
+        for subscription in self._moving.values():
+            self._matching.put(_at(subscription, batch.ingress_ns), 0)
+        offsets, ids = self._matching.match(EventPoints(batch))
+        return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
