@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 import typer
 
@@ -96,14 +98,43 @@ def inspect(address: str) -> dict[str, Any]:
     return asyncio.run(inspect_broker(address))[1]
 
 
+@dataclass
+class Running:
+    """An overlay of two brokers, b1 and b2, under `covey up`."""
+
+    process: subprocess.Popen[str]
+    addresses: dict[str, str]
+
+    def events_are_published(self, broker: str) -> bool:
+        return bool(inspect(self.addresses[broker])["core"]["types"].get("Quote", {}).get("publishers"))
+
+    def is_empty(self) -> bool:
+        return not any(inspect(address)["core"]["types"] for address in self.addresses.values())
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    path, addresses = overlay_file(tmp_path_factory.mktemp("overlay"), [["b1", "b2"]], lease_s=0.5)
+    with started("up", path) as up:
+        line_with(up, "ready")
+        yield Running(up, addresses)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
-    path, addresses = overlay_file(tmp_path, [["b1", "b2"], ["b2", "b3"]])
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     quotes = tmp_path / "quotes.csv"
     quotes.write_text("firm,price,volume\nIBM,95,1\nIBM,85,2\nAAPL,3,3\nIBM,,4\n")
     with started("up", path) as up:
         line_with(up, "ready: b1 at ")
         told = ["--schema", SCHEMA, "--broker", addresses["b1"]]
-        feed = ["publish", "--broker", addresses["b3"], "Quote"]
+        feed = ["publish", "--broker", addresses["b2"], "Quote"]
         with started(
             "subscribe",
             "Quote",
@@ -144,7 +175,9 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
         os.kill(state["process"], signal.SIGKILL)
         line_with(up, "covey: broker b2 died (signal 9); starting it again")
         line_with(up, "serving at")
-        again = run("up", path)
+        alone = tmp_path / "alone.yaml"
+        alone.write_text(f'overlay: test\nbrokers: {{b1: {{address: "{addresses["b1"]}"}}}}\n')
+        again = run("up", str(alone))
         assert again.returncode == 1
         assert "Address already in use" in again.stdout
         up.send_signal(signal.SIGINT)
@@ -152,29 +185,27 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
         assert up.wait(20) == 0
 
 
-def test_values_typed_with_gapless_reach_the_publishers_edge_whatever_covers_them(tmp_path: Path) -> None:
+def test_values_typed_with_gapless_reach_the_publishers_edge_whatever_covers_them(overlay: Running) -> None:
     """A plain update that another filter covers says nothing to other brokers; one without gaps does."""
-    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+    until(overlay.is_empty)
 
     def updates() -> int:
-        return int(inspect(addresses["b2"])["core"]["totals"]["received"].get("Update", 0))
+        return int(inspect(overlay.addresses["b2"])["core"]["totals"]["received"].get("Update", 0))
 
-    with started("up", path) as up:
-        line_with(up, "ready")
-        feed = ["publish", "--broker", addresses["b2"], "Quote", "--schema", SCHEMA]
-        reader = ["subscribe", "Quote", "--broker", addresses["b1"], "--schema", SCHEMA]
-        below = [*reader, "price < $limit", "--set", "limit=10"]
-        with started(*feed), started(*reader) as everything:
-            line_with(everything, "subscribed to Quote")
-            while not inspect(addresses["b1"])["core"]["types"].get("Quote", {}).get("publishers"):
-                time.sleep(0.05)
-            for flags, said in (([], 0), (["--gapless"], 1)):
-                with started(*below, *flags) as typing:
-                    line_with(typing, "subscribed to Quote")
-                    assert typing.stdin is not None
-                    typing.stdin.write("limit=20\n")
-                    line_with(typing, "limit=20: applied in ")
-                    assert updates() == said
+    before = updates()
+    feed = ["publish", "--broker", overlay.addresses["b2"], "Quote", "--schema", SCHEMA]
+    reader = ["subscribe", "Quote", "--broker", overlay.addresses["b1"], "--schema", SCHEMA]
+    below = [*reader, "price < $limit", "--set", "limit=10"]
+    with started(*feed), started(*reader) as everything:
+        line_with(everything, "subscribed to Quote")
+        until(lambda: overlay.events_are_published("b1"))
+        for flags, count in (([], 0), (["--gapless"], 1)):
+            with started(*below, *flags) as typing:
+                line_with(typing, "subscribed to Quote")
+                assert typing.stdin is not None
+                typing.stdin.write("limit=20\n")
+                line_with(typing, "limit=20: applied in ")
+                assert updates() - before == count
 
 
 def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path) -> None:
@@ -198,34 +229,28 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
         assert broker.wait(10) == 0
 
 
-def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path) -> None:
-    path, addresses = overlay_file(tmp_path, [])
+def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path, overlay: Running) -> None:
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
     notes.write_text("\n".join(["text", *texts]) + "\n")
     broken.write_text("\n".join(["text,size", *["a,1"] * 500_000, "b,no"]) + "\n")
-    with started("broker", "--config", path, "--name", "b1") as broker:
-        line_with(broker, "serving at")
-        feed = ["publish", "--broker", addresses["b1"], "Note"]
-        done = run(*feed, str(notes), "--schema", "text:string", "--json")
-        assert done.returncode == 1
-        counts = json.loads(done.stdout)
-        assert (counts["published"], counts["refused"]) == (8_000 - 16, 16)
-        lines = done.stderr.splitlines()
-        assert lines[0].startswith(f"covey: {notes}: row 6 of Note has 70")
-        assert lines[1].startswith(f"covey: {notes}: row 1,030 of Note has 70")
-        assert lines[5:] == [f"covey: {notes}: and more in 3 other places"]
-        cut = run(*feed, str(broken), "--schema", "text:string,size:int64")
-        assert (cut.returncode, cut.stdout, cut.stderr.count("\n")) == (1, "", 1)
-        assert cut.stderr.endswith(" events were published\n")
+    feed = ["publish", "--broker", overlay.addresses["b1"], "Note"]
+    done = run(*feed, str(notes), "--schema", "text:string", "--json")
+    assert done.returncode == 1
+    counts = json.loads(done.stdout)
+    assert (counts["published"], counts["refused"]) == (8_000 - 16, 16)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"covey: {notes}: row 6 of Note has 70")
+    assert lines[1].startswith(f"covey: {notes}: row 1,030 of Note has 70")
+    assert lines[5:] == [f"covey: {notes}: and more in 3 other places"]
+    cut = run(*feed, str(broken), "--schema", "text:string,size:int64")
+    assert (cut.returncode, cut.stdout, cut.stderr.count("\n")) == (1, "", 1)
+    assert cut.stderr.endswith(" events were published\n")
 
 
 def until_published(address: str) -> None:
     """Wait until a broker has heard of a publisher of Quote."""
-    deadline = time.monotonic() + 20
-    while not inspect(address)["core"]["types"].get("Quote", {}).get("publishers"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: inspect(address)["core"]["types"].get("Quote", {}).get("publishers"))
 
 
 def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Path) -> None:
@@ -268,10 +293,7 @@ def test_new_values_are_sent_while_those_before_wait(tmp_path: Path) -> None:
                 line_with(reader, "is out of reach; still waiting")
                 reader.stdin.write("limit=3\nlimit\n")
                 line_with(reader, "'limit': expected name=value")
-                deadline = time.monotonic() + 10
-                while inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] < 2:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+                until(lambda: inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] >= 2)
                 with started("broker", "--config", path, "--name", "b2") as again:
                     line_with(again, "broker/b1 is here")
                     line_with(reader, "limit=2: applied in ")
@@ -288,15 +310,11 @@ async def be_refused_at_length(address: str, times: int) -> None:
                 await second.advertise(EventType("Quote", {"b" * 70_000: "int64"}))
 
 
-def test_a_broker_that_logs_very_long_lines_goes_on_under_up(tmp_path: Path) -> None:
-    path, addresses = overlay_file(tmp_path, [])
-    with started("up", path) as up:
-        line_with(up, "ready")
-        asyncio.run(asyncio.wait_for(be_refused_at_length(addresses["b1"], 4), 30))  # more than a pipe holds
-        assert len(line_with(up, " more bytes)")) < 20_000
-        up.send_signal(signal.SIGINT)
-        line_with(up, "stopped\n")
-        assert up.wait(20) == 0
+def test_a_broker_that_logs_very_long_lines_goes_on_under_up(overlay: Running) -> None:
+    # more than a pipe holds
+    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 30))
+    assert len(line_with(overlay.process, " more bytes)")) < 20_000
+    until(overlay.is_empty)
 
 
 def test_up_ends_if_it_cannot_watch_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,35 +324,26 @@ def test_up_ends_if_it_cannot_watch_a_broker(tmp_path: Path, monkeypatch: pytest
         yield ""
 
     monkeypatch.setattr("covey.cli.up.output_lines", broken)
-    path = Path(overlay_file(tmp_path, [["b1", "b2"]])[0])
+    path = Path(overlay_file(tmp_path, [])[0])
     running = Up(load_overlay(path), path)
     with pytest.raises(RuntimeError, match="no more"):
         asyncio.run(asyncio.wait_for(running.run(), 30))
     assert all(process.returncode is not None for process in running._processes.values())
 
 
-def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: Path) -> None:
-    path, addresses = overlay_file(tmp_path, [["b1", "b2"]], lease_s=0.5)
-    with started("up", path) as up:
-        line_with(up, "ready")
-        feed = ["publish", "--broker", addresses["b1"], "Quote", "--schema", SCHEMA]
-        with (
-            started(*feed) as feeder,
-            started(
-                "subscribe", "Quote", "price < 5", "--schema", SCHEMA, "--broker", addresses["b2"]
-            ) as reader,
-        ):
-            line_with(reader, "subscribed")
-            deadline = time.monotonic() + 10
-            while not inspect(addresses["b1"])["core"]["types"]:
-                assert time.monotonic() < deadline
-            for client in (feeder, reader):
-                client.kill()
-                client.wait()
-        while any(inspect(address)["core"]["types"] for address in addresses.values()):
-            assert time.monotonic() < deadline + 10
-        clients = [name for name in inspect(addresses["b2"])["interfaces"] if name.startswith("client/")]
-        assert clients == []
+def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(overlay: Running) -> None:
+    until(overlay.is_empty)
+    feed = ["publish", "--broker", overlay.addresses["b1"], "Quote", "--schema", SCHEMA]
+    reader = ["subscribe", "Quote", "price < 5", "--schema", SCHEMA, "--broker", overlay.addresses["b2"]]
+    with started(*feed) as publisher, started(*reader) as subscriber:
+        line_with(subscriber, "subscribed")
+        until(lambda: overlay.events_are_published("b1"))
+        for client in (publisher, subscriber):
+            client.kill()
+            client.wait()
+    until(overlay.is_empty)
+    clients = [name for name in inspect(overlay.addresses["b2"])["interfaces"] if name.startswith("client/")]
+    assert clients == []
 
 
 @pytest.mark.parametrize(
@@ -373,12 +382,20 @@ def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(tmp_path: 
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
     ],
 )
-def test_a_mistake_is_one_line(words: list[str], status: int, complaint: str) -> None:
-    done = run(*words)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert complaint in done.stderr
-    assert done.stderr.startswith("covey: ")
-    assert done.stderr.count("\n") == 1
+def test_a_mistake_is_one_line(
+    words: list[str], status: int, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(*words) == status
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert complaint in output.err
+    assert output.err.startswith("covey: ")
+    assert output.err.count("\n") == 1
+
+
+def test_a_process_ends_with_the_status_of_its_mistake() -> None:
+    done = run("publish", "Quote", "nowhere.csv")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "covey: nowhere.csv: no such file\n")
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
