@@ -19,14 +19,14 @@ def explain(
     broker: Annotated[str, typer.Option(help="Broker of the subscriber, HOST:PORT.")] = "localhost:7001",
     json_output: Json = False,
 ) -> None:
-    """Walk the overlay from a subscription to the publishers, and say where an event would stop and why.
+    """Walk the overlay from a subscription to the publishers, and show where an event would stop and why.
 
-    Shows at each broker the filter with its values, the slot it is asked for by, and the epoch of the last
-    update. Nothing is published. Clients and their subscriptions are listed by covey inspect.
+    Shows for each broker the filter with its values, its slots at neighbours, and the epoch of the last
+    update. Publishes nothing. covey inspect lists clients and their subscriptions.
 
     Example: covey explain --broker localhost:7001 'firm=IBM price=9.5' trader-1#1
     """
-    from covey.overlay.client.tracing import explain as walk
+    from covey.overlay.client.explaining import explain as walk
 
     client, number = numbered("subscription", subscription, "CLIENT#NUMBER", "trader-1#1")
     steps, verdicts = asyncio.run(walk(broker, client, number, attributes(event)))
@@ -42,14 +42,14 @@ def explain(
 def attributes(text: str) -> dict[str, Any]:
     """The attributes of an event: a JSON object, or name=value words whose values are JSON or else text.
 
-    `EventError` for what is neither, or has none.
+    `EventError` for any other text, or no attributes.
     """
     from covey.matcher.errors import EventError
 
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
+            values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise EventError(f"no JSON: {error}") from None
     else:
@@ -58,26 +58,26 @@ def attributes(text: str) -> dict[str, Any]:
             if not equals or not name:
                 raise EventError(f"{word!r}: expected name=value, such as price=9.5")
             try:
-                found[name] = json.loads(value)
+                values[name] = json.loads(value)
             except ValueError:
-                found[name] = value
-    if not found:
+                values[name] = value
+    if not values:
         raise EventError(f"event {text!r}: expected at least one attribute, such as price=9.5")
-    return found
+    return values
 
 
 def _print(step: dict[str, Any]) -> None:
-    who = f"{step['interface']}#{step['subscription']}"
-    print(f"{step['broker']}: {who} wants {step['filter']} (epoch {step['epoch']})")
+    slot = f"{step['interface']}#{step['subscription']}"
+    print(f"{step['broker']}: {slot} subscribes to {step['filter']} (epoch {step['epoch']})")
     print("  matches" if step["matches"] else "  does not match")
-    for sentence in step["failing"]:
-        print(f"    {sentence}")
+    for reason in step["failing"]:
+        print(f"    {reason}")
     for way in step["upstream"]:
         if way["slot"] is None:
-            print(f"  asks nothing of {way['neighbour']}, which promises {way['promised']}")
+            print(f"  no slot at {way['neighbour']}, which promises {way['promised']}")
         else:
             state = "in effect" if way["acknowledged"] else "not yet acknowledged"
-            asks = f"asks {way['neighbour']} by slot {way['slot']} for {way['asks']}"
-            print(f"  {asks} (epoch {way['epoch']}, {state})")
+            slot = f"slot {way['slot']} at {way['neighbour']}: {way['asks']}"
+            print(f"  {slot} (epoch {way['epoch']}, {state})")
     for publisher in step["publishers"]:
         print(f"  {publisher} publishes here")

@@ -213,7 +213,7 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
     with started("broker", "--config", path, "--name", "b1") as broker:
         line_with(broker, f"serving at {addresses['b1']}")
         assert run("health", "--broker", addresses["b1"]).returncode == 0
-        unknown = run("trace", "Quote", "price=1", "--broker", addresses["b1"])
+        unknown = run("follow", "Quote", "price=1", "--broker", addresses["b1"])
         assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)
         assert "Quote" in unknown.stderr
         assert "--schema" not in unknown.stderr  # which it does not have
@@ -263,7 +263,7 @@ def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Pa
             line_with(
                 reader, "what client reader has said has not taken effect everywhere within 3 s: broker b2"
             )
-            with started("trace", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
+            with started("follow", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
                 line_with(traced, "b2, next to b1, is out of reach; still waiting")
                 traced.send_signal(signal.SIGTERM)
                 assert traced.wait(4) == 143
@@ -363,13 +363,13 @@ def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(overlay: R
         (["up", "nowhere.yaml"], 2, "covey: nowhere.yaml: cannot be read"),
         (["fly"], 2, "covey: No such command 'fly'. (see covey --help)\n"),
         (["subscribe"], 2, "covey: Missing argument 'TYPE'. (see covey subscribe --help)\n"),
-        (["trace", "Quote"], 2, "covey: Invalid value: expected an event to publish, or --event with one"),
-        (["trace", "Quote", "price=1", "--event", "feed:1"], 2, "expected an event to publish, or --event"),
-        (["trace", "Quote", ""], 1, "covey: event '': expected at least one attribute, such as price=9.5\n"),
-        (["trace", "Quote", "{}"], 1, "covey: event '{}': expected at least one attribute"),
+        (["follow", "Quote"], 2, "covey: Invalid value: expected an event to publish, or --event with a"),
+        (["follow", "Quote", "price=1", "--event", "feed:1"], 2, "expected an event to publish, or --event"),
+        (["follow", "Quote", ""], 1, "covey: event '': expected at least one attribute, such as price=9.5\n"),
+        (["follow", "Quote", "{}"], 1, "covey: event '{}': expected at least one attribute"),
         (["explain", " ", "buyer#1"], 1, "covey: event ' ': expected at least one attribute"),
         (
-            ["trace", "Quote", "--event", "feed:" + 20 * "9"],
+            ["follow", "Quote", "--event", "feed:" + 20 * "9"],
             1,
             "'feed:99999999999999999999': expected PUBLISHER",
         ),

@@ -1,4 +1,4 @@
-"""Explaining and tracing over real connections, and the commands that do it."""
+"""`explain` and `follow` over real connections, and the commands on top of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.cli.explain import attributes
-from covey.cli.trace import _words
+from covey.cli.follow import _words
 from covey.matcher.errors import EventError
 from covey.overlay import Client, ConnectError, RefusedError
-from covey.overlay.client.tracing import explain, follow
+from covey.overlay.client.explaining import explain
+from covey.overlay.client.following import follow
 from covey.overlay.transport.calls import encode_explain
 from covey.overlay.transport.channel import EXPLAIN, open_channel
 
@@ -21,7 +22,7 @@ CHAIN = [("b1", "b2"), ("b2", "b3")]
 
 
 @on_a_loop
-async def test_explain_walks_to_the_publishers_and_says_where_an_event_stops() -> None:
+async def test_explain_walks_to_the_publishers_and_names_the_broker_that_stops_an_event() -> None:
     async with (
         Brokers(CHAIN) as overlay,
         Client(overlay.address("b3"), "feed") as feed,
@@ -50,7 +51,7 @@ async def test_explain_walks_to_the_publishers_and_says_where_an_event_stops() -
         await feed.unadvertise("Quote")
         await asyncio.sleep(0.2)
         _, verdicts = await explain(here, "buyer", cheap.id, {})
-        assert verdicts == ["nobody publishes the type"]
+        assert verdicts == ["no client publishes the type"]
         with pytest.raises(RefusedError, match="client/buyer has no subscription 99; it has 1"):
             await explain(here, "buyer", 99, {})
         with pytest.raises(RefusedError, match="client/nobody is not here"):
@@ -60,7 +61,7 @@ async def test_explain_walks_to_the_publishers_and_says_where_an_event_stops() -
 
 
 @on_a_loop
-async def test_trace_follows_an_event_from_broker_to_broker() -> None:
+async def test_follow_yields_one_step_per_broker_on_the_way() -> None:
     async with (
         Brokers(CHAIN) as overlay,
         Client(overlay.address("b3"), "feed") as feed,
@@ -91,7 +92,7 @@ async def test_trace_follows_an_event_from_broker_to_broker() -> None:
 
 
 @on_a_loop
-async def test_a_broker_that_does_not_answer_ends_its_branch_of_a_trace_alone() -> None:
+async def test_a_broker_that_does_not_answer_ends_only_its_own_branch() -> None:
     async with (
         Brokers([("b1", "b2"), ("b1", "b3")]) as overlay,
         Client(overlay.address("b1"), "feed") as feed,
@@ -106,7 +107,7 @@ async def test_a_broker_that_does_not_answer_ends_its_branch_of_a_trace_alone() 
         await overlay.crash("b2")
         steps = [step async for step in follow(overlay.address("b1"), "Quote", feed.publisher, 1)]
         assert steps[0]["broker"] == "b1"
-        steps.sort(key=lambda step: step["broker"])  # b1 asks those next to it as they came
+        steps.sort(key=lambda step: step["broker"])  # b1 lists neighbours as they connected
         assert [(step["broker"], step["seen"]) for step in steps] == [
             ("b1", True),
             ("b2", False),
@@ -126,7 +127,7 @@ def test_attributes_are_json_or_words() -> None:
 
 @on_a_loop
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000], ids=["empty", "cut", "list", "deep"])
-async def test_an_event_that_is_no_json_object_is_named(text: str) -> None:
+async def test_an_event_that_is_no_json_object_is_refused_by_name(text: str) -> None:
     async with Brokers() as overlay, open_channel(overlay.address("b1")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await channel.unary_unary(EXPLAIN)(encode_explain("client/buyer", 1, text))

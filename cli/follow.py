@@ -1,4 +1,4 @@
-"""`covey trace`: one event on its way through the overlay."""
+"""`covey follow`: one event on its way through the overlay."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from covey.cli.support.options import numbered
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 
-def trace(
+def follow(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     event: Annotated[
         str | None,
         typer.Argument(
             metavar="EVENT",
-            help="To be published: attributes as JSON, or as name=value words.",
+            help="Event to publish: attributes as JSON, or as name=value words.",
             show_default=False,
         ),
     ] = None,
     identity: Annotated[
         str | None,
-        typer.Option(
-            "--event", help="Follow one that was published: PUBLISHER:SEQUENCE.", show_default=False
-        ),
+        typer.Option("--event", help="Published event to follow: PUBLISHER:SEQUENCE.", show_default=False),
     ] = None,
     broker: Annotated[
-        str, typer.Option(help="Broker at which the event enters or entered, HOST:PORT.")
+        str, typer.Option(help="Broker where the event enters or entered, HOST:PORT.")
     ] = "localhost:7001",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:
-    """Publish an event and follow it live, broker by broker: where it came from, went, and was delivered.
+    """Publish an event and follow it from broker to broker: where it came from, went, and was delivered.
 
-    With --event follow one that was published a moment ago, while brokers remember it (replay_events).
+    With --event, follow an event that was published before, while brokers keep it (replay_events).
 
-    Example: covey trace --broker localhost:7005 Quote 'firm=IBM price=9.5'
+    Example: covey follow --broker localhost:7005 Quote 'firm=IBM price=9.5'
     """
     from covey.cli.explain import attributes
 
     if (event is None) == (identity is None):
-        raise typer.BadParameter("expected an event to publish, or --event with one that was, not both")
+        raise typer.BadParameter("expected an event to publish, or --event with a published one, not both")
     if event is not None:
         run_until_signal(_publish(broker, type_name, attributes(event), json_output))
         return
@@ -64,10 +62,10 @@ async def _publish(broker: str, type_name: str, values: dict[str, Any], json_out
 
 
 async def _follow(broker: str, type_name: str, publisher: str, sequence: int, json_output: bool) -> None:
-    from covey.overlay.client.tracing import follow
+    from covey.overlay.client.following import follow as walk
 
     started = time.perf_counter()
-    async for step in follow(broker, type_name, publisher, sequence):
+    async for step in walk(broker, type_name, publisher, sequence):
         step["after_ms"] = round((time.perf_counter() - started) * 1e3, 1)
         print(json.dumps(step) if json_output else _words(step), flush=True)
 
@@ -76,7 +74,7 @@ def _words(step: dict[str, Any]) -> str:
     if "error" in step:
         return f"{step['broker']}: {step['error']}"
     if not step["seen"]:
-        return f"{step['broker']}: has not seen it, or not any more"
+        return f"{step['broker']}: does not have it, or not any more"
     links = ", ".join(step["links"]) or "no other broker"
     sessions = ", ".join(
         f"{name.removeprefix('client/')}#{i}" for name, ids in step["sessions"].items() for i in ids

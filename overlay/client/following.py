@@ -1,0 +1,50 @@
+"""Follows one event through an overlay, broker by broker.
+
+Each broker reports what its ring of recent events has of the event (RPC Follow): where it came from, went,
+and was delivered. A broker that does not answer ends its branch, and its step says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from covey.overlay.client.errors import ConnectError, RefusedError
+from covey.overlay.client.unary import call_broker
+from covey.overlay.transport.calls import decode_explanation, encode_follow
+from covey.overlay.transport.channel import FOLLOW
+
+Step = dict[str, Any]
+
+
+async def follow(
+    address: str, type_name: str, publisher: str, sequence: int, *, seconds: float = 2.0
+) -> AsyncIterator[Step]:
+    """What each broker did with an event, from the broker at `address` on, while the event travels.
+
+    A broker that the event was sent to is polled until it has the event, for at most `seconds`; then `seen`
+    of its step is false. `error` is why a broker does not answer; for the first broker that is raised, as
+    `ConnectError` or `RefusedError`.
+    """
+    request = encode_follow(type_name, publisher, sequence)
+    loop = asyncio.get_running_loop()
+    todo = [("", address)]
+    while todo:
+        name, where = todo.pop(0)
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                step: Step = json.loads(decode_explanation(await call_broker(where, FOLLOW, request)))
+            except (ConnectError, RefusedError) as error:
+                if not name:
+                    raise
+                step = {"broker": name, "seen": False, "error": str(error)}
+                break
+            if step["seen"] or loop.time() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        yield step
+        if step["seen"]:
+            todo += [(name, step["neighbours"][name]["address"]) for name in step["links"]]
