@@ -1,4 +1,4 @@
-"""A client's protocol that counts the events which left, less those that its broker refused."""
+"""A client session that counts published events, without those that the broker refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from covey.overlay.core.messages import Message, Publish
 
 
 class CountingSession(ClientSession):
-    """`published` is what it says once all that was published has settled."""
+    """`published` is final once all published batches are acknowledged."""
 
     published = 0
 

@@ -1,4 +1,4 @@
-"""`covey metrics`: what runs were like, from their traces."""
+"""`covey metrics`: the metrics of runs, from their traces."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def metrics(
         list[str],
         typer.Argument(metavar="RUNS...", help="Traces (Parquet), folders of them, folders of sweeps."),
     ],
-    master: Annotated[str, typer.Option(help="Where Spark computes.")] = "local[*]",
-    csv: Annotated[Path | None, typer.Option(help="CSV file to write, a line for each run.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Report to write: one HTML file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Folder to write the plots to (PNG).")] = None,
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    csv: Annotated[Path | None, typer.Option(help="CSV file to write, one line per run.")] = None,
+    html: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Folder for the plots (PNG).")] = None,
     json_output: Json = False,
 ) -> None:
     """Compute delay, throughput, spurious, missed and duplicate events, control messages and broker load.
 
-    Everything is computed from traces, by Spark: on this machine, or on a cluster that can read them. Runs of
-    a sweep are compared by the parameters in which they differ. A trace that cannot be read is named, the
-    others are computed, and the command ends with 1. docs/metrics.md says what each number means.
+    Spark computes everything from traces, on this machine or on a cluster that can read them. Runs of a sweep
+    are compared by the parameters in which they differ. A trace that cannot be read is named and skipped, and
+    the command exits with 1. docs/metrics.md defines each metric.
 
     Example: covey metrics sweep/ --html report.html
     """
@@ -53,18 +53,17 @@ def print_metrics(
     plots: Path | None = None,
     json_output: bool = False,
 ) -> bool:
-    """Compute the metrics of some runs, print them, and write what is asked for; whether traces were left
-    out because they cannot be read."""
+    """Compute the metrics of runs, print them, and write the requested files; whether a trace was skipped."""
     from rich.console import Console
 
     from covey.sim.metrics import compare, find_runs, summarise, write_csv
 
-    found = find_runs(paths)
-    for reason in found.broken.values():
-        print(f"covey: left out: {reason}", file=sys.stderr)
-    waiting = Console(stderr=True)
-    with waiting.status(f"computing {len(found.files)} runs") if sys.stderr.isatty() else nullcontext():
-        summaries = summarise(found, master)
+    runs = find_runs(paths)
+    for reason in runs.broken.values():
+        print(f"covey: skipped: {reason}", file=sys.stderr)
+    console = Console(stderr=True)
+    with console.status(f"computing {len(runs.files)} runs") if sys.stderr.isatty() else nullcontext():
+        summaries = summarise(runs, master)
         groups = compare(summaries, master)
     if csv is not None:
         write_csv(csv, summaries)
@@ -72,14 +71,14 @@ def print_metrics(
         from covey.sim.metrics.run_report import report_of
         from covey.sim.reports import write_report
 
-        write_report(html, report_of(summaries, groups, found.broken))
+        write_report(html, report_of(summaries, groups, runs.broken))
     if plots is not None:
         _write_plots(plots, groups)
     if json_output:
         print_json(summaries)
     else:
         _print(summaries, groups)
-    return bool(found.broken)
+    return bool(runs.broken)
 
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:

@@ -1,4 +1,4 @@
-"""`covey publish`: events from a CSV file, or typed in as JSON lines."""
+"""`covey publish`: events from a CSV file, or as JSON lines from standard input."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from covey.cli.support.options import Json
+from covey.cli.support.output import print_json
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from covey.overlay import Client, RefusedError
 
 _BATCH_EVENTS = 1_024
-_UNDER_WAY = 8
+_IN_FLIGHT = 8
 _SHOWN = 5
 _EVENT = re.compile(r"^event (\d+) of ")
 
@@ -39,20 +40,18 @@ def publish(
         str | None,
         typer.Option(
             help="Attributes as name:kind,...; kinds are int64, float64, string, bool, timestamp. "
-            "The broker is asked if not given.",
+            "Default: the broker's.",
             show_default=False,
         ),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Events per second; as fast as they are taken if not given.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Events per second; unlimited by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="The client's name; random by default.")] = None,
     json_output: Json = False,
 ) -> None:
     """Publish events to an overlay.
 
-    A line of JSON that is no event is reported with its number, and the rest goes on; the status is then 1.
-    So it is with a row of a file that is refused; a file that cannot be read on ends the command.
+    A JSON line that is not an event, or a row that the broker refuses, is reported with its number and
+    skipped, and the exit status is 1. An error in a CSV file ends the command.
 
     Example: covey publish --broker localhost:7005 Quote quotes.csv --schema
     firm:string,price:float64,volume:int64
@@ -66,17 +65,17 @@ def publish(
     if file != "-" and not Path(file).is_file():
         raise CoveyError(f"{file}: no such file")
     declared = schema_of(type_name, schema) if schema is not None else None
-    published, bad, seconds = run_until_signal(_publish(type_name, declared, file, broker, rate, name))
+    published, refused, seconds = run_until_signal(_publish(type_name, declared, file, broker, rate, name))
     if json_output:
-        print(json.dumps({"published": published, "refused": bad, "seconds": round(seconds, 3)}))
+        print_json({"published": published, "refused": refused, "seconds": round(seconds, 3)})
     else:
-        refused = f", {bad} refused" if bad else ""
-        print(f"published {published:,} events of {type_name} in {seconds:.2f} s{refused}")
-    raise typer.Exit(1 if bad else 0)
+        suffix = f", {refused} refused" if refused else ""
+        print(f"published {published:,} events of {type_name} in {seconds:.2f} s{suffix}")
+    raise typer.Exit(1 if refused else 0)
 
 
 async def known_type(client: Client, type_name: str) -> EventType:
-    """The event type as the overlay knows it; the refusal otherwise says what to do about it."""
+    """The overlay's definition of an event type. A refusal names --schema as the alternative."""
     from covey.overlay import RefusedError
 
     try:
@@ -116,102 +115,102 @@ async def _publish(
         start = time.perf_counter()
         pace = _Pace(rate)
         if file == "-":
-            published, bad = await _publish_lines(client, event_type, pace)
+            published, refused = await _publish_lines(client, event_type, pace)
         else:
             rows = await _publish_csv(client, session, event_type, file, pace)
-            published, bad = session.published, rows - session.published
-        return published, bad, time.perf_counter() - start
+            published, refused = session.published, rows - session.published
+        return published, refused, time.perf_counter() - start
 
 
 class _Pace:
-    """Lets events go at a rate; any number at once if there is none."""
+    """Limits events to a rate, if there is one."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._start = time.perf_counter()
-        self._gone = 0
+        self._sent = 0
 
     @property
     def batch(self) -> int:
-        """Events that go together: what a hundredth of a second takes."""
+        """Events per batch: those of 10 ms, at most `_BATCH_EVENTS`."""
         return _BATCH_EVENTS if self._rate is None else max(1, min(_BATCH_EVENTS, int(self._rate / 100)))
 
-    async def go(self, events: int) -> None:
+    async def wait(self, events: int) -> None:
         if self._rate is not None:
-            due = self._start + self._gone / self._rate
+            due = self._start + self._sent / self._rate
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        self._gone += events
+        self._sent += events
 
 
 async def _publish_csv(
     client: Client, session: CountingSession, event_type: EventType, file: str, pace: _Pace
 ) -> int:
-    """How many rows the file has; what is refused of them takes no others with it, and is said."""
+    """Publish the rows of a file, report refused ones, and return the number of rows."""
     import pyarrow as pa
     from pyarrow import csv
 
     from covey.matcher.errors import EventError
     from covey.matcher.events.event_type import Kind
 
-    # Times are read as text: Arrow's reader wants to know beforehand whether they name a zone.
+    # Times are read as text: Arrow's reader must know in advance whether they name a zone.
     types = {
         attribute: pa.string() if kind is Kind.TIMESTAMP else kind.arrow
         for attribute, kind in event_type.attributes.items()
     }
     rows = 0
     refusals: list[RefusedError] = []
-    waiting: set[asyncio.Task[None]] = set()
+    pending: set[asyncio.Task[None]] = set()
     try:
         reader = csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=types))
         for records in reader:
             records = _with_times(records, event_type)
             for start in range(0, records.num_rows, pace.batch):
                 part = records.slice(start, pace.batch)
-                await pace.go(part.num_rows)
+                await pace.wait(part.num_rows)
                 publishing = _publish_rows(client, event_type.name, part, rows, file, refusals)
-                waiting.add(asyncio.create_task(publishing))
+                pending.add(asyncio.create_task(publishing))
                 rows += part.num_rows
-                if len(waiting) >= _UNDER_WAY:
-                    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                if len(pending) >= _IN_FLIGHT:
+                    done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         task.result()
-                        waiting.remove(task)
-        await asyncio.gather(*waiting)
+                        pending.remove(task)
+        await asyncio.gather(*pending)
     except (pa.ArrowException, EventError) as error:
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
         before = f"; {session.published:,} events were published" if session.published else ""
         raise EventError(f"{file}: {' '.join(str(error).split())}{before}") from None
     finally:
-        for task in waiting:
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
     if len(refusals) > _SHOWN:
-        print(f"covey: {file}: and more in {len(refusals) - _SHOWN:,} other places", file=sys.stderr)
+        print(f"covey: {file}: {len(refusals) - _SHOWN:,} more refusals", file=sys.stderr)
     return rows
 
 
 async def _publish_rows(
-    client: Client, type_name: str, part: pa.RecordBatch, before: int, file: str, refusals: list[RefusedError]
+    client: Client, type_name: str, rows: pa.RecordBatch, first: int, file: str, refusals: list[RefusedError]
 ) -> None:
-    """Publish a part of a file that has so many rows before it."""
+    """Publish rows of a file; `first` is the position of the first, from 0."""
     from covey.matcher.errors import EventError
     from covey.overlay import RefusedError
 
-    def by_row(error: Exception) -> str:
-        return _EVENT.sub(lambda found: f"row {before + int(found[1]) + 1:,} of ", str(error))
+    def with_row(error: Exception) -> str:
+        return _EVENT.sub(lambda match: f"row {first + int(match[1]) + 1:,} of ", str(error))
 
     try:
-        await client.publish_batch(type_name, part)
+        await client.publish_batch(type_name, rows)
     except EventError as error:
-        raise EventError(by_row(error)) from None
+        raise EventError(with_row(error)) from None
     except RefusedError as error:
         refusals.append(error)
         if len(refusals) <= _SHOWN:
-            print(f"covey: {file}: {by_row(error)}", file=sys.stderr)
+            print(f"covey: {file}: {with_row(error)}", file=sys.stderr)
 
 
 def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:
-    """Columns of times in ISO 8601 text as timestamps; without a zone they are UTC."""
+    """ISO 8601 text of timestamp columns as timestamps; UTC where there is no zone."""
     import pyarrow as pa
 
     from covey.matcher.events.event_type import Kind
@@ -232,8 +231,8 @@ async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> 
 
     if sys.stdin.isatty():
         example = ", ".join(f'"{attribute}": ...' for attribute in event_type.names)
-        print(f"one event per line, as JSON: {{{example}}}; Ctrl-D ends", file=sys.stderr)
-    outcome = {"published": 0, "bad": 0}
+        print(f"one JSON event per line: {{{example}}}; Ctrl-D ends", file=sys.stderr)
+    counts = {"published": 0, "refused": 0}
     room = asyncio.Semaphore(4 * _BATCH_EVENTS)
     number = 0
     try:
@@ -242,17 +241,17 @@ async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> 
                 number += 1
                 if not line.strip():
                     continue
-                await pace.go(1)
+                await pace.wait(1)
                 await room.acquire()
-                task = publishing.create_task(_publish_line(client, event_type, number, line, outcome))
+                task = publishing.create_task(_publish_line(client, event_type, number, line, counts))
                 task.add_done_callback(lambda _: room.release())
-    except BaseExceptionGroup as failed:  # of one cause: the client has ended
+    except BaseExceptionGroup as failed:  # with one cause: the client is closed
         raise failed.exceptions[0] from None
-    return outcome["published"], outcome["bad"]
+    return counts["published"], counts["refused"]
 
 
 async def _publish_line(
-    client: Client, event_type: EventType, number: int, line: str, outcome: dict[str, int]
+    client: Client, event_type: EventType, number: int, line: str, counts: dict[str, int]
 ) -> None:
     from covey.matcher.errors import EventError
     from covey.overlay import RefusedError
@@ -260,9 +259,9 @@ async def _publish_line(
     try:
         event = _event(line)
         await client.publish(event_type.name, **event)
-        outcome["published"] += 1
+        counts["published"] += 1
     except (EventError, RefusedError) as error:
-        outcome["bad"] += 1
+        counts["refused"] += 1
         print(f"line {number}: {str(error).removeprefix('event 0 of ')}", file=sys.stderr)
 
 
@@ -272,7 +271,7 @@ def _event(line: str) -> dict[str, Any]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise EventError(f"no JSON: {error}") from None
+        raise EventError(f"not JSON: {error}") from None
     if not isinstance(event, dict):
         raise EventError(f'{line.strip()[:60]}: expected an object such as {{"price": 9.5}}')
     return event

@@ -1,4 +1,4 @@
-"""`covey reproduce`: a paper's figures, measured here, beside what the paper says."""
+"""`covey reproduce`: a paper's figures, measured on this machine, beside its claims."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which: aguilera, bittner, fabret or jayaram.")],
-    quick: Annotated[bool, typer.Option("--quick", help="At a size that takes a few minutes.")] = False,
+    paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret or jayaram.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A size that takes a few minutes.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write the report (HTML, JSON) and its plots (PNG) into.")
+        Path | None, typer.Option(help="Folder for the report (HTML, JSON) and its plots (PNG).")
     ] = None,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
-    """Measure what a paper's figures show, and print each beside the paper's claim and a verdict.
+    """Measure what a paper's figures show, and print each with the paper's claim and a verdict.
 
-    Figures are in the paper's order; those whose parts are missing say so. Rates depend on the machine and on
-    what else it does: compare the engines of one run.
+    Rates depend on the machine and its other load: compare only engines of the same run.
 
     Example: covey reproduce bittner --quick --out bittner/
     """
@@ -43,7 +42,7 @@ def reproduce(
 
     if out is not None:
         need("a plot", "matplotlib")
-        make(out)
+        make_folder(out)
     if paper in PAPERS:
         compile_once()
     with progress() as on_progress:
@@ -53,11 +52,11 @@ def reproduce(
     else:
         print_report(report, Console())
     if out is not None:
-        write(report, out)
+        write_files(report, out)
 
 
 def print_report(report: PaperReport, console: Console) -> None:
-    """Print a report for people: a table for each finding, the claim above it and the verdict below."""
+    """Print each finding: the claim, a table, and the verdict."""
     console.print(f"[bold]{report.citation}[/bold] ({report.size})", highlight=False)
     for finding in report.findings:
         console.print(f"\n[bold]{finding.figure}[/bold]  {finding.title}", highlight=False)
@@ -71,8 +70,8 @@ def print_report(report: PaperReport, console: Console) -> None:
         console.print(f"\nnote: {note}", highlight=False)
 
 
-def make(folder: Path) -> None:
-    """Make the folder of a report. Raises `CoveyError` where it cannot be made."""
+def make_folder(folder: Path) -> None:
+    """Create the folder of a report. Raises `CoveyError` if that fails."""
     from covey.matcher import CoveyError
 
     try:
@@ -81,10 +80,10 @@ def make(folder: Path) -> None:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
 
 
-def write(report: PaperReport, folder: Path) -> None:
+def write_files(report: PaperReport, folder: Path) -> None:
     """Write `report.html`, `report.json` and a PNG per plot, named after paper and figure, into a folder.
 
-    Raises `CoveyError` where it cannot be written.
+    Raises `CoveyError` if that fails.
     """
     from covey.matcher import CoveyError
     from covey.sim.experiments.papers.page import page, plot
@@ -94,14 +93,14 @@ def write(report: PaperReport, folder: Path) -> None:
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
         write_report(folder / "report.html", page(report))
         for finding in report.findings:
-            picture = plot(finding)
-            if picture is not None:
-                (folder / picture_name(report, finding)).write_bytes(picture)
+            png = plot(finding)
+            if png is not None:
+                (folder / plot_name(report, finding)).write_bytes(png)
     except OSError as error:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
 
 
-def picture_name(report: PaperReport, finding: PaperFinding) -> str:
-    """The file of a finding's plot: `fabret-fig-3a.png`."""
+def plot_name(report: PaperReport, finding: PaperFinding) -> str:
+    """The file name of a finding's plot: `fabret-fig-3a.png`."""
     slug = re.sub(r"[^a-z0-9]+", "-", finding.figure.lower().replace("(", "")).strip("-")
     return f"{report.paper}-{slug}.png"

@@ -1,4 +1,4 @@
-"""`covey subscribe`: the events that match a filter, as they come; typing new values moves the filter."""
+"""`covey subscribe`: prints matching events; new values from standard input update the filter."""
 
 from __future__ import annotations
 
@@ -21,43 +21,41 @@ if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
     from covey.overlay import Subscription
 
-_UNDER_WAY = 1_024
+_IN_FLIGHT = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 
 
 def subscribe(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
-    filter: Annotated[str, typer.Argument(help="What to match; every event if not given.")] = "",
+    filter: Annotated[str, typer.Argument(help="The filter; by default every event matches.")] = "",
     broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
     set_values: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. May be repeated."),
+        typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. Repeatable."),
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            help="Attributes as name:kind,...; the broker is asked if not given.", show_default=False
-        ),
+        typer.Option(help="Attributes as name:kind,.... Default: the broker's.", show_default=False),
     ] = None,
     gapless: Annotated[
         bool,
-        typer.Option("--gapless", help="With new values, also print what was published since."),
+        typer.Option("--gapless", help="Replay events published while new values take effect."),
     ] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many events.")] = None,
-    name: Annotated[str | None, typer.Option(help="The client's name; made up if not given.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Exit after this number of events.")] = None,
+    name: Annotated[str | None, typer.Option(help="The client's name; random by default.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
     """Subscribe, and print matching events until Ctrl-C or --count.
 
-    Typing limit=90 gives the variable a new value while events flow; several, as in low=1 high=5, change at
-    once, and limit=90-0.5*t has it change by itself every second. The time until the whole overlay has
-    applied it is shown. With --gapless brokers replay what was published meanwhile and only the new values
-    match; such events come out of their order, and none twice.
+    A line limit=90 updates the variable while events flow. low=1 high=5 updates several at once, and
+    limit=90-0.5*t lets the value change continuously, by -0.5 per second. The time until the whole overlay
+    has applied the update is printed. With --gapless, brokers replay the events published meanwhile that only
+    the new values match; replayed events are out of order, and none is repeated.
 
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
-    words = [word for given in set_values or [] for word in given.split() if word]
+    words = [word for option in set_values or [] for word in option.split()]
     run_until_signal(_subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless))
 
 
@@ -78,9 +76,9 @@ async def _subscribe(
 
     def on_state(connected: bool, reason: str) -> None:
         if not connected:
-            print(f"connection lost: {reason}; trying again", file=sys.stderr)
+            print(f"connection lost: {reason}; reconnecting", file=sys.stderr)
         elif seen:
-            print(f"connected again, {reason}", file=sys.stderr)
+            print(f"reconnected, {reason}", file=sys.stderr)
         seen.append(connected)
 
     seen: list[bool] = []
@@ -94,17 +92,18 @@ async def _subscribe(
         subscription = await waiting.settle(client.subscribe(event_type, parsed, values=values))
         print(f"subscribed to {type_name}: {filter or 'every event'}", file=sys.stderr)
         moves = asyncio.create_task(_move(subscription, gapless, waiting))
-        with suppress(asyncio.CancelledError):  # a signal is how this ends
+        with suppress(asyncio.CancelledError):  # by a signal
             await _print_events(subscription, count, json_output)
         moves.cancel()
         await asyncio.wait({moves})
         if not moves.cancelled():
-            moves.result()  # it ends with standard input, or fails by a defect
+            moves.result()  # it ends with standard input, or raises
 
 
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
-    """Values given as name=value: numbers, true and false as such where the filter takes them, else text;
-    100+0.5*t, where a number may stand, for one that grows by 0.5 every second.
+    """Values from name=value words: numbers and booleans where the filter accepts them, else text.
+
+    100+0.5*t, where a number is accepted, is a value that grows by 0.5 per second.
     """
     from covey.matcher.errors import VariableError
     from covey.overlay.core.moving.motion import Motion, check_values
@@ -118,8 +117,8 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            moving = _MOTION.fullmatch(text.strip())
-            value = Motion(float(moving[1]), float(moving[2])) if moving else text
+            motion = _MOTION.fullmatch(text.strip())
+            value = Motion(float(motion[1]), float(motion[2])) if motion else text
         try:
             check_values(filter, {name: value}, partial=True)
         except VariableError:
@@ -130,10 +129,10 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
 
 
 async def _move(subscription: Subscription, gapless: bool, waiting: Waiting) -> None:
-    """Give variables new values as they are typed in, without waiting for those before."""
+    """Update variables from standard input, without waiting for earlier updates."""
     from covey.cli.support.lines import stdin_lines
 
-    room = asyncio.Semaphore(_UNDER_WAY)
+    room = asyncio.Semaphore(_IN_FLIGHT)
     async with asyncio.TaskGroup() as moves:
         async for line in stdin_lines():
             if line.strip():

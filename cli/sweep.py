@@ -1,4 +1,4 @@
-"""`covey sweep`: many runs of a scenario, what varies between them, and what came out."""
+"""`covey sweep`: a grid of scenarios, and the metrics of all runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from covey.cli.support.options import Json
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep file (YAML).")],
     out: Annotated[Path, typer.Option(help="Folder for the traces and the report.")],
-    master: Annotated[str, typer.Option(help="Where Spark runs and computes.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     json_output: Json = False,
 ) -> None:
     """Run a grid of scenarios as tasks of Spark, and compute the metrics of all.
 
-    A sweep file has a scenario, what varies, and how many seeds. Runs that the folder has already are not run
-    again, so an interrupted sweep goes on where it was. The folder gets a trace for each run, runs.csv, and
-    report.html. On a cluster it has to be a folder that all machines share. Ends with 1 if a run failed, its
-    trace cannot be read, or a checker found something wrong.
+    A sweep file defines a scenario, the fields that vary, and the number of seeds. Runs already in the folder
+    are not repeated, so an interrupted sweep resumes. The folder receives a trace per run, runs.csv and
+    report.html; on a cluster, all machines must share it. Exits with 1 if a run failed, its trace cannot be
+    read, or a checker reports a violation.
 
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
@@ -30,18 +30,18 @@ def sweep(
     from covey.cli.support.progress import progress
     from covey.sim.experiments.sweep import load_sweep, run_sweep
 
-    wanted = load_sweep(file)
+    plan = load_sweep(file)
     with progress() as on_progress:
-        outcomes = run_sweep(wanted, out, master, on_progress)
+        outcomes = run_sweep(plan, out, master, on_progress)
     for outcome in outcomes:
         if outcome.error:
             print(f"covey: run {outcome.run} failed: {outcome.error}", file=sys.stderr)
         elif outcome.counts:
-            found = ", ".join(f"{count} of {what}" for what, count in outcome.counts.items())
-            print(f"covey: run {outcome.run}: the checkers found {found}", file=sys.stderr)
-    kept = sum(outcome.kept for outcome in outcomes)
-    if kept and not json_output:
-        print(f"{kept} of {len(outcomes)} runs were there already")
+            violations = ", ".join(f"{count} of {kind}" for kind, count in outcome.counts.items())
+            print(f"covey: run {outcome.run}: the checkers report {violations}", file=sys.stderr)
+    reused = sum(outcome.reused for outcome in outcomes)
+    if reused and not json_output:
+        print(f"{reused} of {len(outcomes)} runs were in the folder already")
     traces = [outcome.trace for outcome in outcomes if not outcome.error]
     broken = False
     if traces:

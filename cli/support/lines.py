@@ -1,5 +1,5 @@
-"""Lines for programs that do other things meanwhile: of standard input, whatever it is (a terminal, a pipe,
-a file), and of what a process writes."""
+"""Lines of standard input (terminal, pipe or file) and of a process's output, read without blocking the
+loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHUNK_BYTES = 65_536
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """The lines, without their ends. Reading stops when whoever iterates does not keep up."""
+    """The lines of standard input, without line ends. Reading pauses while the consumer lags."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
     room = threading.Semaphore(_AHEAD)
@@ -23,7 +23,7 @@ async def stdin_lines() -> AsyncIterator[str]:
         room.acquire()
         try:
             loop.call_soon_threadsafe(queue.put_nowait, line)
-        except RuntimeError:  # The loop has ended.
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
@@ -36,7 +36,7 @@ async def stdin_lines() -> AsyncIterator[str]:
             pass
         put(None)
 
-    # A daemon, since nothing can end a read of a terminal.
+    # A daemon thread, since a read of a terminal cannot be interrupted.
     threading.Thread(target=read, name="stdin", daemon=True).start()
     while True:
         line = await queue.get()
@@ -47,17 +47,17 @@ async def stdin_lines() -> AsyncIterator[str]:
 
 
 async def output_lines(output: asyncio.StreamReader, longest: int = _LONGEST_BYTES) -> AsyncIterator[str]:
-    """The lines of a process's output, without their ends. A line of more than `longest` bytes is cut, and
-    says so."""
+    """The lines of a process's output, without line ends. A line of more than `longest` bytes is truncated
+    and ends with the number of bytes left out."""
     line, length = bytearray(), 0
     while chunk := await output.read(_CHUNK_BYTES):
-        *ends, begun = chunk.split(b"\n")
+        *ends, rest = chunk.split(b"\n")
         for end in ends:
             line += end[: longest - len(line)]
             yield _shown(line, length + len(end))
             line, length = bytearray(), 0
-        line += begun[: longest - len(line)]
-        length += len(begun)
+        line += rest[: longest - len(line)]
+        length += len(rest)
     if length:
         yield _shown(line, length)
 

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what stands in those that take several values."""
+"""Options that several commands share, and parsers of their values."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DIGITS = 18
-"""Every number of so many digits is one that brokers can have given."""
+"""Every number of so many digits fits an int64."""
 
-Seed = Annotated[int, typer.Option(help="What everything is drawn from.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
 
 
 def words(text: str, mark: str = ",") -> tuple[str, ...]:
-    """Values with a mark between, and blanks where there are some."""
+    """The values of a text separated by `mark`, without surrounding blanks."""
     return tuple(word.strip() for word in text.split(mark))
 
 
 def numbered(what: str, text: str, form: str, example: str) -> tuple[str, int]:
-    """A name and a number with a mark between, as in `form`: CLIENT#NUMBER. `CoveyError` for what is none."""
+    """A name and a number, separated as in `form`, such as CLIENT#NUMBER. Raises `CoveyError` if `text`
+    differs."""
     from covey.matcher.errors import CoveyError
 
     mark = next(sign for sign in form if not sign.isalpha())
-    name, found, number = text.rpartition(mark)
-    if not found or not name or not number.isdecimal() or len(number) > _DIGITS:
+    name, separator, number = text.rpartition(mark)
+    if not separator or not name or not number.isdecimal() or len(number) > _DIGITS:
         raise CoveyError(f"{what} {text!r}: expected {form}, such as {example}")
     return name, int(number)
 
 
 def counts(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers from 1 up with commas between; `CoveyError` naming the option for what is none."""
+    """Positive integers separated by commas. Raises `CoveyError` with the name of the option."""
     from covey.matcher.errors import CoveyError
 
     try:
-        found = tuple(int(word.replace("_", "")) for word in words(text))
+        numbers = tuple(int(word.replace("_", "")) for word in words(text))
     except ValueError:
-        found = (0,)
-    if min(found) < 1:
-        raise CoveyError(f"{name} {text!r}: expected numbers from 1 up, with commas between")
-    return found
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise CoveyError(f"{name} {text!r}: expected positive integers separated by commas")
+    return numbers

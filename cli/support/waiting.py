@@ -1,5 +1,4 @@
-"""What commands that talk to an overlay share: signals end them wherever they wait, and who keeps them
-waiting is said on stderr."""
+"""For commands that call an overlay: cancellation by signals, and messages about calls that take long."""
 
 from __future__ import annotations
 
@@ -20,13 +19,14 @@ CONNECT_S = 5.0
 PATIENCE_S = 3.0
 
 
-def run_until_signal(doing: Coroutine[Any, Any, T]) -> T:
-    """What `doing` comes to. SIGINT and SIGTERM cancel it, each time they come; unless it ends well for all
-    that, the command then ends as a shell expects it, with 128 and the signal's number.
+def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` and return its result. SIGINT and SIGTERM cancel it.
+
+    If it does not return a result after that, the command exits with 128 plus the number of the first signal.
     """
 
     async def run() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.create_task(doing)
+        loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
         signals: list[int] = []
 
         def stop(number: int) -> None:
@@ -46,40 +46,41 @@ def run_until_signal(doing: Coroutine[Any, Any, T]) -> T:
 
 
 class Waiting:
-    """Says on stderr who has not answered a client, after a few seconds, and once for all calls that wait."""
+    """Names on stderr, after a few seconds, the brokers that a client's pending calls wait for; once for all
+    calls."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._calls = 0
-        self._teller: asyncio.Task[None] | None = None
+        self._reporter: asyncio.Task[None] | None = None
 
     async def settle(self, change: Awaitable[T]) -> T:
-        """What a call of the client comes to that returns when the overlay has taken it up."""
+        """The result of a call of the client that returns once the overlay has applied it."""
         self._calls += 1
-        if self._teller is None:
-            self._teller = asyncio.create_task(self._tell())
+        if self._reporter is None:
+            self._reporter = asyncio.create_task(self._report())
         try:
             return await change
         finally:
             self._calls -= 1
             if not self._calls:
-                self._teller.cancel()
-                self._teller = None
+                self._reporter.cancel()
+                self._reporter = None
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         from covey.matcher.errors import CoveyError
         from covey.overlay import NotSettledError
 
-        said = ""
+        reported = ""
         while True:
             try:
                 await self._client.settled(timeout=PATIENCE_S)
             except NotSettledError as error:
-                if str(error) != said:
+                if str(error) != reported:
                     print(f"covey: {error}; still waiting", file=sys.stderr, flush=True)
-                said = str(error)
+                reported = str(error)
             except CoveyError:
-                pass  # whoever made the call hears of it
+                pass  # the call raises it, too
             else:
-                said = ""
+                reported = ""
             await asyncio.sleep(PATIENCE_S)

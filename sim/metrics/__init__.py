@@ -1,4 +1,4 @@
-"""Metrics of runs (Jayaram et al., section 5.2), computed by Spark from traces and from nothing else."""
+"""Metrics of runs (Jayaram et al., section 5.2), computed by Spark from traces only."""
 
 from covey.sim.metrics.across import Group, compare
 from covey.sim.metrics.flat import flat, varied, write_csv

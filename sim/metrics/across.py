@@ -1,4 +1,4 @@
-"""Metrics across a sweep: runs that differ in their seed alone are taken together."""
+"""Metrics across a sweep: the means over runs that differ only in their seed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _RUNS = "runs"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs of one setting: `parameters` are those in which the runs of a sweep differ, `metrics` the mean of
-    each over the `runs` that have it, `least` and `most` its range."""
+    """Runs with equal parameters. `parameters` are those in which the runs of a sweep differ, `metrics` the
+    mean of each over the `runs` that have it, `least` and `most` its range."""
 
     parameters: dict[str, Any]
     runs: int
@@ -31,8 +31,7 @@ class Group:
 
 
 def compare(summaries: Sequence[Mapping[str, Any]], master: str = "local[*]") -> list[Group]:
-    """The settings of a sweep in the order of its runs, each with the means over its runs; computed by Spark
-    from what `summarise` returned."""
+    """The groups of a sweep in the order of its runs, computed by Spark from the results of `summarise`."""
     parameters = [field for field in varied(summaries) if field != _SEED]
     names = _numeric(summaries)
     keys = [json.dumps({field: each["scenario"].get(field) for field in parameters}) for each in summaries]
@@ -42,22 +41,21 @@ def compare(summaries: Sequence[Mapping[str, Any]], master: str = "local[*]") ->
         for key, each in zip(keys, summaries, strict=True)
     ]
     table = across(spark_session(master).createDataFrame(rows, schema), "setting", names)
-    found = {row["setting"]: row for row in table.collect()}
+    by_setting = {row["setting"]: row for row in table.collect()}
     return [
         Group(
             json.loads(key),
-            found[key][_RUNS],
-            {name: found[key][f"{name}_mean"] for name in names},
-            {name: found[key][f"{name}_least"] for name in names},
-            {name: found[key][f"{name}_most"] for name in names},
+            by_setting[key][_RUNS],
+            {name: by_setting[key][f"{name}_mean"] for name in names},
+            {name: by_setting[key][f"{name}_least"] for name in names},
+            {name: by_setting[key][f"{name}_most"] for name in names},
         )
         for key in dict.fromkeys(keys)
     ]
 
 
 def across(runs: DataFrame, by: str, names: Sequence[str]) -> DataFrame:
-    """One row per setting: how many runs, and the mean, least and most of each metric over those that have
-    it."""
+    """One row per setting: the number of runs, and mean, minimum and maximum of each metric."""
     parts = [
         part
         for name in names
@@ -67,8 +65,8 @@ def across(runs: DataFrame, by: str, names: Sequence[str]) -> DataFrame:
             f.max(name).alias(f"{name}_most"),
         )
     ]
-    made = [f"{name}_{part}" for name in names for part in ("mean", "least", "most")]
-    return runs.groupBy(by).agg(f.count(f.lit(1)).alias(_RUNS), *parts).select(by, _RUNS, *made)
+    statistics = [f"{name}_{part}" for name in names for part in ("mean", "least", "most")]
+    return runs.groupBy(by).agg(f.count(f.lit(1)).alias(_RUNS), *parts).select(by, _RUNS, *statistics)
 
 
 def _numeric(summaries: Sequence[Mapping[str, Any]]) -> list[str]:

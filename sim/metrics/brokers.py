@@ -1,4 +1,4 @@
-"""What each broker has to bear: events and control messages that reach it, and the time they take it."""
+"""The load of each broker: events and control messages that reach it, and its busy time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from covey.sim.metrics import columns as c
 
 
 def broker_loads(rows: DataFrame) -> DataFrame:
-    """One row per run and broker: events and control messages that arrived while it was measured, and how
-    long it was busy then (null where a run broke off before `resting`).
+    """One row per run and broker: events and control messages that arrived in the measured phase, and the
+    busy time (null if the run ended before `resting`).
 
     An event counts once for each message that carries it to the broker.
     """
@@ -37,8 +37,10 @@ def broker_loads(rows: DataFrame) -> DataFrame:
 
 
 def busy(rows: DataFrame) -> DataFrame:
-    """One row per run and broker: nanoseconds of work while it was measured. What a broker has worked is said
-    when a phase begins; a broker that joined later had not worked before."""
+    """One row per run and broker: busy nanoseconds in the measured phase.
+
+    A trace records each broker's total busy time when a phase begins; a broker that joins later starts at 0.
+    """
     at_start = f.max(f.when(f.col(c.MEASURED), f.col(c.COUNT)))
     at_end = f.min(f.when(~f.col(c.MEASURED) & ~f.col(c.SETUP), f.col(c.COUNT)))
     return (

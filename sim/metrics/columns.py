@@ -1,12 +1,12 @@
-"""The names that metrics share: columns of a trace and of what is computed from it, kinds of rows, phases.
+"""Names that metrics share: columns of traces and of computed tables, kinds of rows, phases.
 
-What a column of a trace holds is said in `sim/trace/trace.py`.
+`sim/trace/trace.py` describes the columns of a trace.
 """
 
 from __future__ import annotations
 
 RUN = "run"
-"""The name of a run: where its trace lies, not what it says."""
+"""The name of a run, taken from the path of its trace."""
 
 # --- a trace ------------------------------------------------------------------------------------------------
 ROW = "row"
@@ -22,23 +22,24 @@ COUNT = "count"
 TEXT = "text"
 
 STEPPED = "stepped"
-"""Whether the clock had been put back before this row."""
+"""Whether the clock was set back before this row."""
 SETUP = "setup"
-"""Whether a row comes before the phase `running`: brokers come up, clients advertise and subscribe."""
+"""Whether a row precedes the phase `running`: brokers start, clients advertise and subscribe."""
 MEASURED = "measured"
-"""Whether a row lies in the phase `running`, up to `resting`: what is counted per second is counted there."""
+"""Whether a row lies in the phase `running`, before `resting`. Rates count only these rows."""
 
 BROKERS = "broker/"
-"""How the interfaces of brokers begin."""
+"""Prefix of the interfaces of brokers."""
 
 EVENT = (PUBLISHER, SEQUENCE)
-"""What names an event."""
+"""Identifies an event."""
 DELIVERY = (RUN, NODE, SUBSCRIPTION, *EVENT)
-"""What names a delivery: an event, and a subscription of a client."""
+"""Identifies a delivery: an event and a subscription of a client."""
 CHANGE = (RUN, NODE, SUBSCRIPTION, COUNT)
-"""What names a change of a subscription."""
+"""Identifies a change of a subscription."""
 
-# --- what is computed ---------------------------------------------------------------------------------------
+# --- computed
+# -------------------------------------------------------------------------------------------------
 COMPLETE = "complete"
 CLOCK_STEPS = "clock_steps"
 DURATION_NS = "duration_ns"
@@ -49,7 +50,7 @@ LATENCY_NS = "latency_ns"
 BROKER = "broker"
 SOURCE = "source"
 TARGET = "target"
-SORT = "sort"
+MESSAGE_KIND = "message_kind"
 TIMES = "times"
 MESSAGES = "messages"
 EVENTS = "events"
@@ -59,7 +60,7 @@ BUSY_NS = "busy_ns"
 BEGUN, PHASE, WORKED, ENDED = "begun", "phase", "worked", "ended"
 SUBSCRIBED, UPDATED, ANSWERED = "subscribed", "updated", "answered"
 PUBLISHED, DELIVERED, SPURIOUS, DROPPED = "published", "delivered", "spurious", "dropped"
-OWED, EXCUSED, CONTROL, CARRIED = "owed", "excused", "control", "carried"
+EXPECTED, EXCUSED, CONTROL, CARRIED = "expected", "excused", "control", "carried"
 
 # --- phases of a run ----------------------------------------------------------------------------------------
 RUNNING, RESTING = "running", "resting"

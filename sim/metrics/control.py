@@ -1,4 +1,4 @@
-"""What it takes to keep routes up to date: control messages over each link, and in each run."""
+"""Control messages per link and per run."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from covey.sim.metrics import columns as c
 
 
 def control_messages(rows: DataFrame) -> DataFrame:
-    """One row per run, link, direction and sort of message: the control messages that arrived from the
-    beginning of `running` on, which are those that changes caused."""
+    """One row per run, link, direction and kind of message: control messages since the start of `running`,
+    that is, those that changes caused."""
     return (
         rows.where((f.col(c.KIND) == c.CONTROL) & ~f.col(c.SETUP))
         .groupBy(
-            c.RUN, f.col(c.PEER).alias(c.SOURCE), f.col(c.NODE).alias(c.TARGET), f.col(c.NAME).alias(c.SORT)
+            c.RUN,
+            f.col(c.PEER).alias(c.SOURCE),
+            f.col(c.NODE).alias(c.TARGET),
+            f.col(c.NAME).alias(c.MESSAGE_KIND),
         )
         .agg(f.count(f.lit(1)).alias(c.MESSAGES))
-        .select(c.RUN, c.SOURCE, c.TARGET, c.SORT, c.MESSAGES)
+        .select(c.RUN, c.SOURCE, c.TARGET, c.MESSAGE_KIND, c.MESSAGES)
     )
 
 
-def control_by_sort(rows: DataFrame) -> DataFrame:
-    """One row per run and sort of message: control messages over all links."""
+def control_by_kind(rows: DataFrame) -> DataFrame:
+    """One row per run and kind of message: control messages over all links."""
     return (
         control_messages(rows)
-        .groupBy(c.RUN, c.SORT)
+        .groupBy(c.RUN, c.MESSAGE_KIND)
         .agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
-        .select(c.RUN, c.SORT, c.MESSAGES)
+        .select(c.RUN, c.MESSAGE_KIND, c.MESSAGES)
     )
 
 
 def control_by_place(rows: DataFrame) -> DataFrame:
-    """One row per run: control messages in all, of those between brokers, and the most of these from one
-    broker to another."""
+    """One row per run: all control messages, those between brokers, and the most in one direction of a
+    link."""
     between = f.col(c.SOURCE).startswith(c.BROKERS) & f.col(c.TARGET).startswith(c.BROKERS)
     links = control_messages(rows).groupBy(c.RUN, c.SOURCE, c.TARGET).agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
     between_brokers = f.when(between, f.col(c.MESSAGES))

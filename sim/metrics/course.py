@@ -1,4 +1,4 @@
-"""What a run was, and how it went: its scenario, how long was measured, whether it came to its end."""
+"""The course of a run: scenario, measured duration, completeness, and counts of events and changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from covey.sim.metrics import columns as c
 
 
 def courses(rows: DataFrame) -> DataFrame:
-    """One row per run: its scenario as JSON, whether it is complete, the time measured, and how often the
-    clock had been put back.
+    """One row per run: its scenario as JSON, whether it is complete, the measured time, and the number of
+    times the clock was set back.
 
-    Measured is from the beginning of `running` to that of `resting`, or to the last row of a run that broke
-    off; a run without phases is measured from its first row to its last.
+    The measured time starts with `running` and ends with `resting`, or with the last row of an incomplete
+    run. A run without phases is measured from its first row to its last.
     """
     measured = f.col(c.MEASURED)
     ends = f.coalesce(_start(c.RESTING), f.max(f.when(measured, f.col(c.TIME_NS))))
@@ -37,11 +37,10 @@ def _start(phase: str) -> Column:
 
 def counts(rows: DataFrame) -> DataFrame:
     """One row per run: events published, delivered, spurious and dropped, changes of subscriptions, and
-    subscribers, all while it was measured or on their way then; of what was delivered and spurious also how
-    much of it while it was measured, for what is said per second.
+    subscribers; for rates also the events delivered and spurious in the measured phase.
 
-    Spurious are the events that reached a client for the sake of values that it had changed by then, and
-    that its own evaluation kept from the user (Jayaram et al., section 5.2).
+    A spurious event reached a client because of values that the client had already changed; the client's own
+    evaluation discarded it (Jayaram et al., section 5.2).
     """
 
     def total(kind: str, *, measured: bool = False) -> Column:

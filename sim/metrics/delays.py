@@ -1,4 +1,4 @@
-"""Delay: how long it takes until a subscriber feels its change (Jayaram et al., section 5.2)."""
+"""Delay of a change of a subscription (Jayaram et al., section 5.2)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from covey.sim.metrics import columns as c
 
 
 def delays(rows: DataFrame) -> DataFrame:
-    """One row per change that was answered: the nanoseconds from a client's change of a subscription to the
-    first delivered event that matches the new values and not the old ones."""
+    """One row per change: nanoseconds from the client's change of a subscription to the first delivered event
+    that matches the new values and not the old ones. Changes without such an event have no row."""
 
     def when(kind: str) -> Column:
         return f.min(f.when(f.col(c.KIND) == kind, f.col(c.TIME_NS)))

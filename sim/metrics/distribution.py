@@ -1,4 +1,4 @@
-"""What a metric keeps of many durations: their number, mean, percentiles and maximum."""
+"""Distribution of durations: number, mean, percentiles and maximum."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NS_PER_MS = 1e6
 
 
 def distribution(durations: DataFrame, column: str, prefix: str) -> DataFrame:
-    """One row per run: how many durations (ns) there are, their mean, median, 99th percentile and maximum in
+    """One row per run: the number of durations (ns), and their mean, median, 99th percentile and maximum in
     milliseconds, as `prefix_count`, `prefix_mean`, ....
 
-    A percentile is one of the durations: the smallest that at least so many of them do not exceed. The mean
-    is the sum of whole nanoseconds over their number.
+    A percentile is one of the durations (nearest rank). The mean is the sum of whole nanoseconds over their
+    number.
     """
 
     def rank(share: str) -> str:

@@ -1,4 +1,4 @@
-"""Summaries as flat rows: one name per number, for CSV files and for comparing runs with each other."""
+"""Summaries as flat rows, one name per number, for CSV files and comparisons of runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from covey.matcher.errors import CoveyError
 
 NESTED = ("delay_ms", "latency_ms")
-_LEFT_OUT = ("scenario", "brokers", "control_by_sort", *NESTED)
+_LEFT_OUT = ("scenario", "brokers", "control_by_kind", *NESTED)
 
 
 def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a run by name, `delay_ms_p50` for what is nested; without the scenario, and without what
-    there is one of per broker or sort of message."""
+    """The metrics of a run by name, such as `delay_ms_p50`; without the scenario and without tables by broker
+    or by kind of message."""
     row = {name: value for name, value in summary.items() if name not in _LEFT_OUT}
     for prefix in NESTED:
         row |= {f"{prefix}_{name}": value for name, value in summary[prefix].items()}
@@ -23,7 +23,7 @@ def flat(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fields of the scenario in which runs differ, in their order there; not its name."""
+    """The fields of the scenario in which runs differ, in the scenario's order, without its name."""
     fields = dict.fromkeys(field for summary in summaries for field in summary["scenario"])
     return [
         field
@@ -33,8 +33,10 @@ def varied(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def write_csv(path: str | Path, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Write one line per run: its name, all fields of its scenario as `scenario.FIELD`, its metrics;
-    `CoveyError` where that is not possible."""
+    """Write one line per run: its name, the fields of its scenario as `scenario.FIELD`, and its metrics.
+
+    Raises `CoveyError` if the file cannot be written.
+    """
     rows = []
     for summary in summaries:
         scenario = {f"scenario.{field}": value for field, value in summary["scenario"].items()}

@@ -1,4 +1,4 @@
-"""Plots of runs: metrics over the parameter that a sweep varies most, or side by side where there is none."""
+"""Plots of runs: metrics over the parameter with most values in a sweep, or bars side by side."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric worth a plot: its name in `flat`, what it is called, and what its plot shows."""
+    """A plotted metric: its name in `flat`, its label, and the caption of its plot."""
 
     name: str
-    words: str
+    label: str
     caption: str
 
 
@@ -28,14 +28,14 @@ METRICS = (
     Metric(
         "throughput_events_per_s",
         "events delivered per second",
-        "Throughput: events that reached their subscribers while it was measured.",
+        "Throughput: events delivered per second in the measured phase.",
     ),
     Metric(
         "delay_ms_p50",
         "delay of a change, median, ms",
-        "Delay: from a change to the first event that only the new values want.",
+        "Delay: from a change to the first event that matches only the new values.",
     ),
-    Metric("delay_ms_p99", "delay of a change, p99, ms", "Delay of the slowest of a hundred changes."),
+    Metric("delay_ms_p99", "delay of a change, p99, ms", "Delay that 1 % of the changes exceed."),
     Metric(
         "latency_ms_p50",
         "latency of an event, median, ms",
@@ -44,24 +44,24 @@ METRICS = (
     Metric(
         "spurious_per_s",
         "spurious events per second",
-        "Spurious: events that clients got for values that they had changed by then.",
+        "Spurious: events that a client received for values it had already changed.",
     ),
     Metric(
         "control_per_change",
         "control messages per change",
         "Control messages over all links, for each change of a subscription.",
     ),
-    Metric("missed", "events missed", "Missed: events that were owed to a subscription and never came."),
+    Metric("missed", "events missed", "Missed: deliveries that were expected and did not happen."),
     Metric(
         "busiest_share",
-        "share of time at work",
-        "How much of the time the busiest broker worked; at 1 it cannot keep up.",
+        "busy share",
+        "Share of the time in which the busiest broker was busy; at 1 it is saturated.",
     ),
 )
 
 
 def axis(groups: Sequence[Group]) -> str | None:
-    """The parameter to draw metrics over: the number that takes most values; None if there is none."""
+    """The numeric parameter with most values; None if no number varies."""
     counts = {}
     for field in groups[0].parameters if groups else ():
         values = {group.parameters[field] for group in groups}
@@ -71,8 +71,7 @@ def axis(groups: Sequence[Group]) -> str | None:
 
 
 def label(group: Group, without: str | None = None) -> str:
-    """What tells a setting from others, in short: the values of parameters that are text, and name and value
-    of others."""
+    """A short name of a group: the values of its text parameters, and name and value of the others."""
     words = [
         value if isinstance(value, str) and value else f"{field} {number(value)}"
         for field, value in group.parameters.items()
@@ -82,23 +81,22 @@ def label(group: Group, without: str | None = None) -> str:
 
 
 def plots(groups: Sequence[Group]) -> dict[str, Figure]:
-    """The plots of a sweep by the name of their metric; those of which there is nothing to see are left
-    out: a metric that is nought or unknown everywhere."""
+    """The plots of a sweep by metric; a metric that is zero or unknown in all groups has none."""
     over = axis(groups)
-    made = {}
+    figures = {}
     for metric in METRICS:
         if not any(group.metrics.get(metric.name) for group in groups):
             continue
         if over is None:
             names = [label(group) for group in groups]
-            png = bars(names, {metric.words: [g.metrics[metric.name] for g in groups]}, y=metric.words)
+            png = bars(names, {metric.label: [g.metrics[metric.name] for g in groups]}, y=metric.label)
         else:
             series: dict[str, list[tuple[float, float | None]]] = {}
             for group in groups:
                 point = (float(group.parameters[over]), group.metrics[metric.name])
                 series.setdefault(label(group, over), []).append(point)
-            ats = [point[0] for points in series.values() for point in points]
-            wide = min(ats) > 0 and max(ats) / min(ats) >= 20
-            png = lines(series, x=UNITS.get(over, over), y=metric.words, log_x=wide)
-        made[metric.name] = Figure(png, metric.caption)
-    return made
+            positions = [point[0] for points in series.values() for point in points]
+            wide = min(positions) > 0 and max(positions) / min(positions) >= 20
+            png = lines(series, x=UNITS.get(over, over), y=metric.label, log_x=wide)
+        figures[metric.name] = Figure(png, metric.caption)
+    return figures

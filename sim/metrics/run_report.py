@@ -1,4 +1,4 @@
-"""The report of some runs: what was run, what came out, how it looks, where the load lies."""
+"""The HTML report of runs: metrics, plots, broker load and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (
     ("control per change", "control_per_change"),
     ("busiest broker", "busiest_share"),
 )
-"""What tables show, and the name of each metric in `flat`."""
+"""Column titles of tables, and the name of each metric in `flat`."""
 
 
 def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
@@ -32,7 +32,7 @@ def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
     rows = []
     for summary in summaries:
         metrics, scenario = flat(summary), summary["scenario"]
-        name = summary["run"] if summary["complete"] else f"{summary['run']} (broke off)"
+        name = summary["run"] if summary["complete"] else f"{summary['run']} (incomplete)"
         rows.append(
             [name, *(scenario.get(field) for field in fields), *(metrics[key] for _, key in _COLUMNS)]
         )
@@ -40,7 +40,7 @@ def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[li
 
 
 def group_rows(groups: Sequence[Group]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows of the table of settings: parameters, number of runs, means."""
+    """Columns and rows of the table of groups: parameters, number of runs, means."""
     fields = list(groups[0].parameters) if groups else []
     rows = [
         [
@@ -56,7 +56,7 @@ def group_rows(groups: Sequence[Group]) -> tuple[list[str], list[list[Any]]]:
 def report_of(
     summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group], broken: Mapping[str, str] | None = None
 ) -> Report:
-    """A report of some runs, their settings (`compare`), and the traces that could not be read."""
+    """A report of runs, their groups (`compare`), and the traces that could not be read."""
     return Report(
         _title(summaries),
         [
@@ -92,11 +92,11 @@ def _lead(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) -> 
         lead.append(f"The runs differ in {', '.join(f'`{field}`' for field in fields)}.")
     steps = sum(summary["clock_steps"] for summary in summaries)
     if steps:
-        lead.append(f"The clock was put back {steps} times; durations across that are too short.")
-    halves = [summary["run"] for summary in summaries if not summary["complete"]]
-    if halves:
-        lead.append(f"Broke off before their end: {', '.join(halves)}. What they missed is not known.")
-    lead += [f"Left out: {reason}" for reason in broken.values()]
+        lead.append(f"The clock was set back {steps} times; durations across a step are too short.")
+    incomplete = [summary["run"] for summary in summaries if not summary["complete"]]
+    if incomplete:
+        lead.append(f"Incomplete: {', '.join(incomplete)}. Their missed deliveries are unknown.")
+    lead += [f"Skipped: {reason}" for reason in broken.values()]
     return lead
 
 
@@ -119,15 +119,13 @@ def _curves(groups: Sequence[Group]) -> Section:
     over = axis(groups)
     text = []
     if over is not None:
-        text.append(
-            f"Each point is the mean over the runs of one setting; what varies to the right is `{over}`."
-        )
+        text.append(f"Each point is the mean over the runs of one setting. The horizontal axis is `{over}`.")
         text += _extremes(groups, over)
-    return Section("How it behaves", text, list(plots(groups).values()))
+    return Section("Curves", text, list(plots(groups).values()))
 
 
 def _extremes(groups: Sequence[Group], over: str) -> list[str]:
-    """A sentence per series on what the last step of the axis has changed from the first."""
+    """A sentence per series that compares both ends of the axis."""
     sentences = []
     series: dict[str, list[Group]] = {}
     for group in groups:
@@ -139,7 +137,7 @@ def _extremes(groups: Sequence[Group], over: str) -> list[str]:
         for metric in METRICS[:2]:
             old, new = first.metrics[metric.name], last.metrics[metric.name]
             if old and new and first is not last:
-                parts.append(f"{metric.words} {_change(new / old)}")
+                parts.append(f"{metric.label} {_change(new / old)}")
         if parts:
             begin, end = first.parameters[over], last.parameters[over]
             sentences.append(f"{name}: from {over} {begin:g} to {end:g}, {'; '.join(parts)}.")
@@ -153,7 +151,7 @@ def _change(ratio: float) -> str:
 
 
 def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
-    """Where the load lies, in the run that was busiest."""
+    """The load of brokers in the busiest run."""
     run = max(summaries, key=lambda each: (each["busiest_share"] or 0.0, each["control_messages"]))
     brokers = sorted(
         run["brokers"].items(), key=lambda item: (-item[1]["events"] - item[1]["control_messages"], item[0])
@@ -166,18 +164,18 @@ def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
             "control messages": [float(load["control_messages"]) for _, load in shown],
         }
         png = bars([name for name, _ in shown], series, y="messages that arrived")
-        figures.append(Figure(png, "What reached the brokers that had most to do."))
-    if run["control_by_sort"]:
-        rows = sorted(run["control_by_sort"].items(), key=lambda item: -item[1])
-        tables.append(Table(["control message", "how many"], rows))
+        figures.append(Figure(png, "Messages received by the most loaded brokers."))
+    if run["control_by_kind"]:
+        rows = sorted(run["control_by_kind"].items(), key=lambda item: -item[1])
+        tables.append(Table(["control message", "number"], rows))
     text = [
-        f"Of run {run['run']}: {run['control_messages']:,} control messages, "
+        f"Run {run['run']}: {run['control_messages']:,} control messages, "
         f"{run['control_between_brokers']:,} of them between brokers, at most "
-        f"{run['control_busiest_link']:,} from one of them to another."
+        f"{run['control_busiest_link']:,} in one direction of a link."
     ]
     if run["busiest_share"]:
-        text.append(f"The busiest broker worked {run['busiest_share']:.1%} of the time.")
-    return Section("Where the load lies", text, figures, tables)
+        text.append(f"The busiest broker was busy {run['busiest_share']:.1%} of the time.")
+    return Section("Load of brokers", text, figures, tables)
 
 
 def _runs(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> Section:
@@ -187,10 +185,10 @@ def _runs(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> Se
     columns, rows = run_rows(summaries[:_SHOWN])
     more = f", the first {_SHOWN} of {len(summaries)}" if len(summaries) > _SHOWN else ""
     tables.append(Table(columns, rows, caption=f"Runs{more}"))
-    return Section("All numbers", tables=tables)
+    return Section("Tables", tables=tables)
 
 
 def _meaning() -> Section:
-    rows = [(metric.words, metric.caption) for metric in METRICS]
-    text = ["Computed from the traces of the runs; a percentile is one of the values measured."]
-    return Section("What the numbers mean", text, tables=[Table(["number", "meaning"], rows)])
+    rows = [(metric.label, metric.caption) for metric in METRICS]
+    text = ["Computed from the traces of the runs. A percentile is one of the measured values."]
+    return Section("Definitions", text, tables=[Table(["metric", "definition"], rows)])

@@ -1,8 +1,8 @@
-"""Traces as one table: where they lie, which can be read, and what is made sure of first.
+"""Finds traces and reads them as one table.
 
-A run is a trace, a folder of Parquet files or a single one, or a folder `run=NAME` of traces in the folder of
-a sweep; its name is the trace's or the folder's. Invariants of the table: time never goes back within a run,
-and a row knows whether it lies in the phase that is measured.
+A run is a trace (a folder of Parquet files, or a single file) or a folder `run=NAME` of traces in the folder
+of a sweep; its name is that of the trace or the folder. Invariants of the table: time never decreases within
+a run, and every row has its phase (`setup`, `measured`).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _NEEDED = [name for name in SCHEMA.names if name != "values"]
 
 
 class RunsError(CoveyError, ValueError):
-    """There is no trace to compute metrics of; one sentence says where was looked, and for what."""
+    """No trace was found; the message names the path and what was expected there."""
 
 
 @dataclass(slots=True)
 class Runs:
-    """The traces found: `files` by the name of the run, and `broken`, those that cannot be read, with why."""
+    """Traces: `files` by run name, and `broken`, the reason per run that cannot be read."""
 
     files: dict[str, list[str]] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
 
 
 def find_runs(paths: Iterable[str | Path]) -> Runs:
-    """The runs at some paths: traces, folders of them or of a sweep, or URIs that only Spark can read.
+    """The runs at `paths`: traces, folders of traces, folders of sweeps, or URIs that only Spark can read.
 
-    A trace that lacks a part or has one that is no complete Parquet file is broken, and the others are read;
-    `RunsError` if nothing is left, or a path does not exist. Cost: one footer per file.
+    A trace with a missing part or an incomplete Parquet file is broken; the others are read. Raises
+    `RunsError` if none is readable or a path does not exist. Cost: one footer per file.
     """
     runs = Runs()
     named: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def _unique(name: str, named: Counter[str]) -> str:
 
 
 def _local(path: Path) -> Sequence[tuple[str, list[Path]]]:
-    """The runs at a path: name and traces of each."""
+    """Name and traces of each run at a path."""
     if path.is_file() or (path.is_dir() and (path.suffix == ".parquet" or parts_of(path))):
         folder = path.parent.name
         return [(folder.removeprefix("run=") if folder.startswith("run=") else path.stem, [path])]
@@ -84,13 +84,13 @@ def _local(path: Path) -> Sequence[tuple[str, list[Path]]]:
     if path.name.startswith("run="):
         folders = [path]
     else:
-        folders = sorted(found for found in path.glob("run=*") if found.is_dir())
-    found = [(folder.name.removeprefix("run="), sorted(folder.glob("*.parquet"))) for folder in folders]
-    found += [] if folders else [(trace.stem, [trace]) for trace in sorted(path.glob("*.parquet"))]
-    found = [(name, traces) for name, traces in found if traces]
-    if not found:
-        raise RunsError(f"{path}: no traces in it: expected folders or files *.parquet, or folders run=NAME")
-    return found
+        folders = sorted(folder for folder in path.glob("run=*") if folder.is_dir())
+    runs = [(folder.name.removeprefix("run="), sorted(folder.glob("*.parquet"))) for folder in folders]
+    runs += [] if folders else [(trace.stem, [trace]) for trace in sorted(path.glob("*.parquet"))]
+    runs = [(name, traces) for name, traces in runs if traces]
+    if not runs:
+        raise RunsError(f"{path}: no traces: expected folders or files *.parquet, or folders run=NAME")
+    return runs
 
 
 def _files(trace: Path) -> list[Path]:
@@ -98,32 +98,31 @@ def _files(trace: Path) -> list[Path]:
 
 
 def _gap(trace: Path) -> str | None:
-    """Which part of a trace is not there, None if none is missing before the last."""
+    """The first missing part of a trace, None if there is no gap."""
     if not trace.is_dir():
         return None
-    found = {part.name for part in parts_of(trace)}
-    missing = next(name for name in map(part_name, count()) if name not in found)
-    return f"{trace}: {missing} is missing" if missing < max(found, default="part-00001") else None
+    present = {part.name for part in parts_of(trace)}
+    missing = next(name for name in map(part_name, count()) if name not in present)
+    return f"{trace}: {missing} is missing" if missing < max(present, default="part-00001") else None
 
 
 def _fault(file: Path) -> str | None:
-    """Why a file is no trace, None if it is one."""
+    """The reason why a file is not a trace, None if it is one."""
     try:
         names = pq.read_schema(file).names
     except pa.ArrowInvalid:
-        return f"{file}: it is no complete Parquet file: it was cut short, or it is something else"
+        return f"{file}: not a complete Parquet file"
     except OSError as error:
-        return f"{file}: it cannot be read: {error.strerror or error}"
+        return f"{file}: cannot be read: {error.strerror or error}"
     missing = [name for name in _NEEDED if name not in names]
-    return f"{file}: it is no trace of this version: it has no column {missing[0]}" if missing else None
+    return f"{file}: not a trace of this version: no column {missing[0]}" if missing else None
 
 
 def read_traces(spark: SparkSession, runs: Runs) -> DataFrame:
-    """All rows of some runs, with the columns of a trace that metrics use, `run`, `setup` and `measured`.
+    """All rows of `runs`: the trace columns that metrics use, and `run`, `setup` and `measured`.
 
-    Where the clock was put back during a run, time stands still until it has caught up, so that no duration
-    is negative; how often that happened is counted by `clock_steps`. A step forwards cannot be told from a
-    pause.
+    If the clock was set back during a run, time stands still until the clock has caught up, so that no
+    duration is negative; `clock_steps` counts this. A step forwards is indistinguishable from a pause.
     """
     local = {_key(file): name for name, files in runs.files.items() for file in files if "://" not in file}
     tables = [_read(spark, name, files) for name, files in runs.files.items() if "://" in files[0]]
@@ -132,7 +131,7 @@ def read_traces(spark: SparkSession, runs: Runs) -> DataFrame:
             *(file for files in runs.files.values() for file in files if "://" not in file)
         )
         named = spark.createDataFrame(list(local.items()), f"file string, {c.RUN} string")
-        # A path as Spark writes it is a URI, of which not every encoder makes the same.
+        # Spark writes paths as URIs, and encoders differ.
         path = f.regexp_replace(f.url_decode(f.col("_metadata.file_path")), "^file:/+", "/")
         tables.append(
             read.withColumn("file", path)
@@ -146,7 +145,7 @@ def read_traces(spark: SparkSession, runs: Runs) -> DataFrame:
 
 
 def _key(file: str) -> str:
-    """A path as it is after `url_decode`, which takes a plus for a space."""
+    """A path as `url_decode` returns it: with a space for each plus."""
     return file.replace("+", " ")
 
 
@@ -155,8 +154,8 @@ def _read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
 
 
 def monotonic(rows: DataFrame) -> DataFrame:
-    """The rows of traces, with times that never go back: a row's time is the latest up to it. `stepped` marks
-    rows at which the clock had been put back."""
+    """The rows with times that never decrease: a row's time is the maximum up to it. `stepped` marks rows at
+    which the clock was set back."""
     before = Window.partitionBy(c.RUN).orderBy(c.ROW)
     so_far = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.select(
@@ -171,15 +170,15 @@ def _is_phase(name: str) -> Column:
 
 
 def with_phases(rows: DataFrame) -> DataFrame:
-    """The rows, of which those before `running` are `setup`, and those from there up to `resting` `measured`;
-    all are measured where there are no phases."""
+    """The rows with `setup` (before `running`) and `measured` (from `running` up to `resting`); a run without
+    phases is measured as a whole."""
     bounds = rows.groupBy(c.RUN).agg(
         f.min(f.when(_is_phase(c.RUNNING), f.col(c.ROW))).alias("first"),
         f.min(f.when(_is_phase(c.RESTING), f.col(c.ROW))).alias("last"),
         f.max(f.col(c.KIND) == c.PHASE).alias("phases"),
     )
     setup = f.when(f.col("first").isNull(), f.col("phases")).otherwise(f.col(c.ROW) < f.col("first"))
-    over = f.coalesce(f.col(c.ROW) >= f.col("last"), f.lit(False))
+    ended = f.coalesce(f.col(c.ROW) >= f.col("last"), f.lit(False))
     return rows.join(f.broadcast(bounds), on=c.RUN, how="inner").select(
-        *rows.columns, setup.alias(c.SETUP), (~setup & ~over).alias(c.MEASURED)
+        *rows.columns, setup.alias(c.SETUP), (~setup & ~ended).alias(c.MEASURED)
     )

@@ -13,11 +13,11 @@ them depends on the machine. A trace without `ended` is that of a run that broke
                   came, moved, left: clients; advertised, unadvertised, subscribed, updated, cancelled,
                   settled, refused: what they said and were told;
                   published, delivered, spurious, answered: events;
-                  owed, excused: what the judge held to be owed to a subscription, and then no longer;
+                  expected, excused: deliveries that the judge expects, and no longer expects;
                   control, carried: messages that arrived; dropped, crashed, restarted: brokers
     node, peer    where it happened, and the other end: the interfaces of a client and its broker, or of the
                   receiver and the sender of a message
-    name          the event type, the sort of a control message, the reason of a drop, the name of a phase
+    name          the event type, the kind of a control message, the reason of a drop, the name of a phase
     publisher, sequence   which event
     subscription  which of the client's subscriptions
     count         how many events, where there may be several: spurious, dropped, carried;
@@ -295,7 +295,7 @@ class Trace(Watcher):
             )
 
     def owed(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
-        self._row("owed", client, None, None, publisher, sequence, subscription_id)
+        self._row("expected", client, None, None, publisher, sequence, subscription_id)
 
     def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
         self._row("excused", client, None, None, publisher, sequence, subscription_id)

@@ -1,4 +1,4 @@
-"""Events typed in as lines, where the client does not last."""
+"""Events from standard input: a closed client, and invalid lines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from covey.overlay import ConnectError
 QUOTE = EventType("Quote", {"price": "float64"})
 
 
-class Ended:
-    """A client that its broker has turned away for good."""
+class ClosedClient:
+    """A client whose broker has rejected it."""
 
     async def publish(self, type_name: str, /, **attributes: object) -> None:
         raise ConnectError("a client of this name is here already")
 
 
-def test_a_client_that_has_ended_ends_the_command_also_while_nothing_is_typed(
+def test_a_closed_client_ends_the_command_while_it_waits_for_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def typed() -> AsyncIterator[str]:
@@ -30,17 +30,17 @@ def test_a_client_that_has_ended_ends_the_command_also_while_nothing_is_typed(
         await asyncio.Event().wait()
 
     monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
-    publishing = _publish_lines(cast(Any, Ended()), QUOTE, _Pace(None))
+    publishing = _publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))
     with pytest.raises(ConnectError, match="is here already"):
         asyncio.run(asyncio.wait_for(publishing, 10))
 
 
-def test_a_line_of_json_that_is_nested_without_end_is_refused_as_others_are(
+def test_deeply_nested_json_is_refused_like_other_invalid_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def typed() -> AsyncIterator[str]:
         yield "[" * 100_000
 
     monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
-    assert asyncio.run(_publish_lines(cast(Any, Ended()), QUOTE, _Pace(None))) == (0, 1)
-    assert capsys.readouterr().err.startswith("line 1: no JSON: ")
+    assert asyncio.run(_publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))) == (0, 1)
+    assert capsys.readouterr().err.startswith("line 1: not JSON: ")

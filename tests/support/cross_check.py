@@ -33,7 +33,7 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
     duration_s = duration_ns / 1e9
     delivered, changes = rows("delivered"), len(rows("updated"))
     key = ["node", "subscription", "publisher", "sequence"]
-    got, owed = _keys(delivered, key), _keys(rows("owed"), key) - _keys(rows("excused"), key)
+    got, owed = _keys(delivered, key), _keys(rows("expected"), key) - _keys(rows("excused"), key)
     published = rows("published").set_index(["publisher", "sequence"])["time_ns"].to_dict()
     once = delivered.drop_duplicates(key)
     latencies = [
@@ -66,14 +66,14 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
         "latency_ms": _distribution(latencies),
         "spurious": int(rows("spurious")["count"].sum()),
         "spurious_per_s": int(in_phase[in_phase["kind"] == "spurious"]["count"].sum()) / duration_s,
-        "owed": len(owed),
+        "expected": len(owed),
         "missed": len(owed - got),
         "duplicate": len(delivered) - len(once),
         "control_messages": len(control),
         "control_between_brokers": int(brokers.sum()),
         "control_busiest_link": int(by_link.max()) if len(by_link) else 0,
         "control_per_change": len(control) / changes if changes else None,
-        "control_by_sort": {str(k): int(v) for k, v in control["name"].value_counts().items() if v},
+        "control_by_kind": {str(k): int(v) for k, v in control["name"].value_counts().items() if v},
         "brokers": loads,
         "busiest_share": max(load["busy_share"] for load in loads.values()),
     }

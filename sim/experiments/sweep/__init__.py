@@ -1,4 +1,4 @@
-"""Sweeps: a grid of scenarios, each run as one task of Spark, and measured together."""
+"""Sweeps: a grid of scenarios, each run as one Spark task."""
 
 from covey.sim.experiments.sweep.plan import Sweep, SweepError, load_sweep
 from covey.sim.experiments.sweep.tasks import RunOutcome, run_sweep

@@ -1,6 +1,6 @@
-"""What a sweep runs: a file says a scenario and what varies, and the grid of all combinations follows.
+"""Sweep files: a scenario, the fields that vary, and the grid of all combinations.
 
-    scenario: {load: trading, brokers: 12}   # or a scenario file, beside the sweep's
+    scenario: {load: trading, brokers: 12}   # or a scenario file, relative to the sweep file
     vary:
       system:                                # fields that vary together: a name for each choice
         resubscription: {routing: static, resubscribe: unsubscribe-first}
@@ -8,8 +8,8 @@
       update_rate: [1, 10, 100]
     seeds: 3                                 # each combination with the seeds 0, 1, 2
 
-Invariant: every run of a sweep has a name of its own, made of what varies, so that the same file names the
-same runs however often it is read.
+Invariant: every run of a sweep has a unique name, derived from the fields that vary, so the same file always
+gives the same names.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from covey.overlay.node.documents import read_document
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000
-"""The most runs that a sweep may have."""
+"""Maximum number of runs of a sweep."""
 _FIELDS = tuple(field.name for field in fields(Scenario))
 _KEYS = ("scenario", "vary", "seeds")
 
 
 class SweepError(CoveyError, ValueError):
-    """A sweep is wrong; one sentence names the file, the key, the value and what was expected."""
+    """A sweep is invalid; the message names the file, the key, the value and the expectation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Sweep:
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """Read a sweep file (YAML); `SweepError` or `ScenarioError` that names what is wrong."""
+    """Read a sweep file (YAML). Raises `SweepError` or `ScenarioError`."""
     document = read_document(path, SweepError)
     if not isinstance(document, dict):
         raise SweepError(f"{path}: expected a mapping with {', '.join(_KEYS)}")
@@ -62,7 +62,7 @@ def _grid(document: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Scen
     if not isinstance(vary, dict):
         raise SweepError(f"vary is {vary!r}: expected a mapping from field to values")
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise SweepError(f"seeds is {seeds!r}: expected how many seeds, at least 1")
+        raise SweepError(f"seeds is {seeds!r}: expected the number of seeds, at least 1")
     choices = [_choices(str(field), values) for field, values in vary.items()]
     if "seed" not in vary:
         choices.append([(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
@@ -90,24 +90,24 @@ def _base(scenario: Any, folder: Path) -> Scenario:
 
 
 def _choices(field: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The choices of one dimension: a name for each, and the fields that it sets."""
+    """The choices of one dimension: the name of each, and the fields it sets."""
     if isinstance(values, dict) and values:
         for name, change in values.items():
             if not isinstance(change, dict):
                 raise SweepError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
             _known(change, f"vary.{field}.{name}")
-        made = [(_word(str(name)), change) for name, change in values.items()]
+        choices = [(_word(str(name)), change) for name, change in values.items()]
     elif isinstance(values, list) and values:
         _known({field: None}, "vary")
-        made = [
+        choices = [
             (_word(value if isinstance(value, str) and value else f"{field}-{value}"), {field: value})
             for value in values
         ]
     else:
         raise SweepError(f"vary.{field} is {values!r}: expected a list of values, or choices by name")
-    if len({name for name, _ in made}) < len(made):
+    if len({name for name, _ in choices}) < len(choices):
         raise SweepError(f"vary.{field} is {values!r}: expected each value once")
-    return made
+    return choices
 
 
 def _known(mapping: Mapping[str, Any], where: str) -> None:
@@ -117,5 +117,5 @@ def _known(mapping: Mapping[str, Any], where: str) -> None:
 
 
 def _word(text: str) -> str:
-    """A text as part of the name of a folder."""
+    """A text as part of a folder's name."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", text)

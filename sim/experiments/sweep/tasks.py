@@ -1,8 +1,8 @@
-"""Runs a sweep: each run is one task of Spark, so that a cluster runs it as this machine does.
+"""Runs a sweep: each run is one Spark task, on this machine or on a cluster.
 
-A run writes into `OUT/run=NAME/`, and is done when `trace.parquet` and `report.json` are there: both are
-written beside, and moved into place. So a sweep that was interrupted goes on where it was, and a run whose
-scenario has changed since is run again. On a cluster `OUT` has to be a folder that all machines share.
+A run writes into `OUT/run=NAME/` and is complete when `trace.parquet` and `report.json` exist: both are
+written under temporary names and renamed. So an interrupted sweep resumes, and a run whose scenario has
+changed is repeated. On a cluster, all machines must share `OUT`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """One run: where its trace is, what the checkers found in it, why it failed if it did, and whether it had
-    been there already."""
+    """One run: the path of its trace, the violations by kind, the error if it failed, and whether it was in
+    the folder already."""
 
     run: str
     trace: str
     counts: dict[str, int]
     error: str = ""
-    kept: bool = False
+    reused: bool = False
 
     @property
     def failed(self) -> bool:
-        """Whether it has no trace, or something in it was wrong."""
+        """Whether it has no trace, or the checkers report a violation."""
         return bool(self.error or self.counts)
 
 
@@ -67,18 +67,18 @@ def run_sweep(
     outcomes: dict[str, RunOutcome] = {}
     todo = []
     for name, scenario in sweep.runs.items():
-        kept = _kept(folder, name, scenario)
-        if kept is None:
+        earlier = _earlier(folder, name, scenario)
+        if earlier is None:
             todo.append((str(folder), name, scenario))
         else:
-            outcomes[name] = kept
+            outcomes[name] = earlier
     done(len(outcomes))
     if todo:
         from covey.sim.metrics.session import spark_session
 
         context = spark_session(master).sparkContext
-        kept_count = len(outcomes)
-        ended = _run_tasks(context, todo, lambda count: done(kept_count + count))
+        reused = len(outcomes)
+        ended = _run_tasks(context, todo, lambda count: done(reused + count))
         outcomes |= {outcome.run: outcome for outcome in ended}
     return [outcomes[name] for name in sweep.runs]
 
@@ -116,22 +116,22 @@ def _run_tasks(
         context.cancelJobGroup(group)
         raise
     if failures:
-        raise CoveyError(f"the sweep broke off: {_reason(str(failures[0]))}") from failures[0]
+        raise CoveyError(f"the sweep failed: {_reason(str(failures[0]))}") from failures[0]
     done(len(outcomes))
     return outcomes
 
 
-def _reason(said: str) -> str:
-    """Why a job failed, in one sentence of all that Spark says: the Python exception, if there was one."""
-    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", said, re.MULTILINE)
-    reason = raised[0] if raised and "Traceback" in said else said.strip().partition("\n")[0]
+def _reason(message: str) -> str:
+    """One sentence of Spark's message on a failed job: the Python exception, if there is one."""
+    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", message, re.MULTILINE)
+    reason = raised[0] if raised and "Traceback" in message else message.strip().partition("\n")[0]
     if "No module named 'covey" in reason:
         reason += ": install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
     return reason
 
 
 def run_task(task: tuple[str, str, Scenario]) -> RunOutcome:
-    """Run one scenario; this is what a task of Spark does, wherever it is."""
+    """Run one scenario: the body of a Spark task."""
     from covey.sim.experiments.driver import Run
 
     out, name, scenario = task
@@ -140,29 +140,29 @@ def run_task(task: tuple[str, str, Scenario]) -> RunOutcome:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
-        made = Run(scenario).play(_beside(trace))
-        _beside(report).write_text(json.dumps(made.as_json(), indent=2), encoding="utf-8")
+        result = Run(scenario).play(_temporary(trace))
+        _temporary(report).write_text(json.dumps(result.as_json(), indent=2), encoding="utf-8")
         if trace.is_dir():
             shutil.rmtree(trace)
-        os.replace(_beside(trace), trace)
-        os.replace(_beside(report), report)
+        os.replace(_temporary(trace), trace)
+        os.replace(_temporary(report), report)
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
         return RunOutcome(name, str(trace), {}, error=f"{kind}{error}")
-    return RunOutcome(name, str(trace), made.counts)
+    return RunOutcome(name, str(trace), result.counts)
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-def _kept(folder: Path, name: str, scenario: Scenario) -> RunOutcome | None:
-    """The outcome of a run that is there already, of this very scenario."""
+def _earlier(folder: Path, name: str, scenario: Scenario) -> RunOutcome | None:
+    """The outcome of an earlier run of the same scenario; None if there is none."""
     trace, report = folder / f"run={name}" / _TRACE, folder / f"run={name}" / _REPORT
     try:
-        told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-        if not trace.exists() or told["scenario"] != json.loads(json.dumps(asdict(scenario))):
+        summary: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+        if not trace.exists() or summary["scenario"] != json.loads(json.dumps(asdict(scenario))):
             return None
-        return RunOutcome(name, str(trace), told["counts"], kept=True)
+        return RunOutcome(name, str(trace), summary["counts"], reused=True)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""Lines of a process's output: whole, in parts, without an end, and longer than anyone wants them."""
+"""Lines of a process's output: complete, split, unterminated and overlong."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def lines(*parts: bytes) -> list[str]:
         output.feed_eof()
 
     feeding = asyncio.create_task(feed())
-    found = [line async for line in output_lines(output, longest=8)]
+    result = [line async for line in output_lines(output, longest=8)]
     await feeding
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -37,5 +37,7 @@ async def lines(*parts: bytes) -> list[str]:
         ([b"\xff\n"], ["�"]),
     ],
 )
-def test_output_comes_line_by_line_and_long_lines_are_cut(parts: list[bytes], expected: list[str]) -> None:
+def test_output_is_split_into_lines_and_long_ones_are_truncated(
+    parts: list[bytes], expected: list[str]
+) -> None:
     assert asyncio.run(lines(*parts)) == expected

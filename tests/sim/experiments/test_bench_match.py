@@ -186,7 +186,7 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
     ("words", "told"),
     [
         (("--workload", "W9"), "covey: workload 'W9': expected one of W0, W2"),
-        (("--subscriptions", "many"), "covey: subscriptions 'many': expected numbers from 1 up"),
+        (("--subscriptions", "many"), "covey: subscriptions 'many': expected positive integers"),
         (("--engines", "siena"), "covey: engine 'siena': expected one of"),
         (("--workload", "SYMBOLS", "--set", "domain=1..2"), "covey: workload SYMBOLS: it has no parameters"),
     ],

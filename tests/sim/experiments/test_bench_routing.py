@@ -53,7 +53,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--filters", "many"), "filters 'many': expected numbers from 1 up"),
+        (("--filters", "many"), "filters 'many': expected positive integers"),
         (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
         (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
         (("--grpc", "--concurrent", "20001"), "concurrent is 20001: expected 1 to 20000, the updates of a"),

@@ -93,11 +93,11 @@ def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    from covey.cli.reproduce import write
+    from covey.cli.reproduce import write_files
 
     (tmp_path / "file").write_text("")
     with pytest.raises(CoveyError, match=r"--out .*file: "):
-        write(PaperReport("fabret", "", "quick", []), tmp_path / "file")
+        write_files(PaperReport("fabret", "", "quick", []), tmp_path / "file")
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(

@@ -85,7 +85,7 @@ def test_the_example_is_a_sweep() -> None:
         ("vary: {system: {a: {speed: 3}}}", "vary.system.a: speed is unknown"),
         ("vary: {seed: [1]}\nseeds: 2", "seeds is 2, and seed varies"),
         ("vary: [1]", r"vary is \[1\]: expected a mapping"),
-        ("seeds: 0", "seeds is 0: expected how many seeds"),
+        ("seeds: 0", "seeds is 0: expected the number of seeds"),
         ("seeds: 200000", "vary makes 200,000 runs: expected at most 100,000"),
         ("scenario: absent.yaml", "absent.yaml: cannot be read"),
         ("scenario: {speed: 1}", "scenario: speed is unknown"),
@@ -96,27 +96,25 @@ def test_the_example_is_a_sweep() -> None:
         ("vary:\n  loss: [0]\n  loss: [0.1]", "no YAML at line 3, column 3: loss is there twice"),
     ],
 )
-def test_a_wrong_sweep_file_is_refused_before_anything_runs(
-    text: str, complaint: str, tmp_path: Path
-) -> None:
+def test_an_invalid_sweep_file_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match=complaint):
         sweep_of(tmp_path, text)
     with pytest.raises(CoveyError, match="cannot be read"):
         load_sweep(tmp_path / "absent" / "sweep.yaml")
 
 
-def test_a_sweep_of_which_every_run_failed_is_an_empty_list_for_programs(
+def test_json_of_a_sweep_without_a_successful_run_is_an_empty_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
     monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: failed)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
-    said = capsys.readouterr()
-    assert said.out == "[]\n"
-    assert said.err == "covey: run seed-0 failed: has no places\n"
+    printed = capsys.readouterr()
+    assert printed.out == "[]\n"
+    assert printed.err == "covey: run seed-0 failed: has no places\n"
 
 
-def test_a_sweep_of_which_a_trace_cannot_be_read_has_failed(
+def test_an_unreadable_trace_fails_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {})]
@@ -125,14 +123,14 @@ def test_a_sweep_of_which_a_trace_cannot_be_read_has_failed(
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
 
 
-def test_why_a_sweep_broke_off_is_one_sentence() -> None:
+def test_the_reason_of_a_failed_job_is_one_sentence() -> None:
     raised = (
         "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "worker.py", line 1, in loads\n'
         "{}\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.Runner"
     )
-    said = _reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
-    assert said == (
+    reason = _reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
+    assert reason == (
         "ModuleNotFoundError: No module named 'covey': install Covey on the cluster, and name its "
         "interpreter there in PYSPARK_PYTHON"
     )

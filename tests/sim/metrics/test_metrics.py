@@ -67,7 +67,7 @@ BROKEN_OFF = [
     row("phase", 0, name="running"),
     row("worked", 0, node="broker/b", count=5),
     row("published", 100, node="client/p", **EVENT),
-    row("owed", 100, **MINE, **EVENT),
+    row("expected", 100, **MINE, **EVENT),
     row("carried", 400, node="broker/b", peer="client/p", count=1),
 ]
 CLOCK_STEPS = [
@@ -88,7 +88,7 @@ CLOCK_STEPS = [
 MISSED = [
     row("begun", 0, text="{}"),
     row("phase", 0, name="running"),
-    *(row("owed", 1, **MINE, publisher="p", sequence=sequence) for sequence in range(5)),
+    *(row("expected", 1, **MINE, publisher="p", sequence=sequence) for sequence in range(5)),
     *(row("excused", 2, **MINE, publisher="p", sequence=sequence) for sequence in (0, 1)),
     row("published", 2, node="client/p", publisher="p", sequence=2),
     row("delivered", 3, **MINE, publisher="p", sequence=2),
@@ -144,20 +144,22 @@ def test_spark_and_pandas_agree_exactly(name: str, found: dict[str, Any], traces
     assert found[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
     if name != "nobody":
         assert found[name]["delay_ms"]["count"] > 2
-        assert found[name]["owed"] > 20
+        assert found[name]["expected"] > 20
         assert found[name]["changes"] > 20
     assert found[name]["latency_ms"]["count"] == found[name]["delivered"]
 
 
 def test_a_change_under_the_static_baseline_costs_more_messages(found: dict[str, Any]) -> None:
     assert found["static"]["control_per_change"] > found["at"]["control_per_change"] > 0
-    assert set(found["static"]["control_by_sort"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
-    assert "Update" in found["at"]["control_by_sort"]
+    assert set(found["static"]["control_by_kind"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
+    assert "Update" in found["at"]["control_by_kind"]
 
 
-def test_what_was_owed_and_neither_came_nor_was_excused_was_missed(found: dict[str, Any]) -> None:
+def test_expected_deliveries_that_did_not_happen_and_were_not_excused_are_missed(
+    found: dict[str, Any],
+) -> None:
     run = found["missed"]
-    assert (run["owed"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
+    assert (run["expected"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
 
 
 def test_what_comes_after_the_time_that_is_measured_is_not_counted_per_second(found: dict[str, Any]) -> None:
@@ -174,7 +176,7 @@ def test_the_busiest_link_is_one_between_brokers(found: dict[str, Any]) -> None:
 
 def test_a_run_that_broke_off_is_marked_and_nothing_of_it_counts_as_missed(found: dict[str, Any]) -> None:
     run = found["broken off"]
-    assert (run["complete"], run["missed"], run["owed"]) == (False, None, 1)
+    assert (run["complete"], run["missed"], run["expected"]) == (False, None, 1)
     assert run["duration_s"] == 0.4
     assert run["brokers"] == {"b": {"events": 1, "control_messages": 0, "busy_share": None}}
 
@@ -202,11 +204,11 @@ def test_files_that_are_no_traces_are_named_and_the_others_are_read(tmp_path: Pa
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
     runs = find_runs([tmp_path])
     assert list(runs.files) == ["good"]
-    assert "killed.parquet: it is no complete Parquet file: it was cut short" in runs.broken["killed"]
-    assert "other.parquet: it is no trace of this version: it has no column row" in runs.broken["other"]
+    assert "killed.parquet: not a complete Parquet file" in runs.broken["killed"]
+    assert "other.parquet: not a trace of this version: no column row" in runs.broken["other"]
 
 
-def test_runs_are_named_by_their_folders_and_names_are_told_apart(tmp_path: Path) -> None:
+def test_runs_are_named_by_their_folders_and_equal_names_get_a_suffix(tmp_path: Path) -> None:
     for folder in ("sweep/run=7", "sweep/run=8", "other/run=7"):
         (tmp_path / folder).mkdir(parents=True)
         write(tmp_path / folder / "trace.parquet", MISSED)
@@ -249,23 +251,23 @@ def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
         process.kill()
         process.wait()
     assert run("metrics", str(trace), "--json") == 0
-    (told,) = json.loads(capsys.readouterr().out)
+    (summary,) = json.loads(capsys.readouterr().out)
     rows = pq.read_table(trace).to_pylist()
     assert [row["row"] for row in rows] == list(range(len(rows)))
     kinds = [row["kind"] for row in rows]
-    assert (told["complete"], told["missed"], told["scenario"]["brokers"]) == (False, None, 4)
-    assert (told["delivered"], told["changes"]) == (kinds.count("delivered"), kinds.count("updated"))
-    assert told["delivered"] > 10
-    assert told["duration_s"] > 1
+    assert (summary["complete"], summary["missed"], summary["scenario"]["brokers"]) == (False, None, 4)
+    assert (summary["delivered"], summary["changes"]) == (kinds.count("delivered"), kinds.count("updated"))
+    assert summary["delivered"] > 10
+    assert summary["duration_s"] > 1
 
 
 def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
     with pytest.raises(RunsError, match="no such file or folder: expected a trace"):
         find_runs([tmp_path / "absent"])
-    with pytest.raises(RunsError, match="no traces in it"):
+    with pytest.raises(RunsError, match="no traces: expected"):
         find_runs([tmp_path])
     (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunsError, match="no complete Parquet file"):
+    with pytest.raises(RunsError, match="not a complete Parquet file"):
         find_runs([tmp_path])
 
 
@@ -282,11 +284,11 @@ def test_runs_that_differ_in_their_seed_alone_are_one_setting(found: dict[str, A
 
 
 def test_a_second_session_at_another_master_is_refused(found: dict[str, Any]) -> None:
-    with pytest.raises(SparkError, match="master is 'local', but this process has a Spark session"):
+    with pytest.raises(SparkError, match="master is 'local': this process already has a Spark session"):
         spark_session("local")
 
 
-def test_without_java_one_sentence_says_what_to_install(
+def test_without_java_the_error_names_the_package(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
 ) -> None:
     from pyspark.sql import SparkSession
@@ -298,14 +300,14 @@ def test_without_java_one_sentence_says_what_to_install(
         spark_session()
 
 
-def test_every_number_is_explained(found: dict[str, Any]) -> None:
+def test_every_metric_is_documented(found: dict[str, Any]) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
     assert [name for name in found["at"] if f"`{name}`" not in page] == []
 
 
-def test_why_spark_does_not_start_is_one_sentence() -> None:
-    said = 'Greetings\nException in thread "main" org.apache.spark.SparkException: Master must be local\n\tat'
-    assert _failure("x", "gateway", said) == "Spark does not start at master 'x': Master must be local"
+def test_a_failure_to_start_spark_is_one_sentence() -> None:
+    stderr = 'Banner\nException in thread "main" org.apache.spark.SparkException: Master must be local\n\tat'
+    assert _failure("x", "gateway", stderr) == "Spark does not start at master 'x': Master must be local"
     assert _failure("x", "gone\nmore", "") == "Spark does not start at master 'x': gone"
     assert "Java 17" in _failure("x", "", "java.lang.UnsupportedClassVersionError: SparkSubmit has been")
 
@@ -319,18 +321,18 @@ def test_the_command_prints_tables_and_writes_reports(
     paths = [str(traces / f"{name}.parquet") for name in ("at", "static", "broken off")]
     outputs = ["--html", str(html), "--csv", str(table), "--plots", str(plots)]
     assert run("metrics", *paths, str(killed), *outputs) == 1
-    said = capsys.readouterr()
-    assert "left out" in said.err
-    assert said.err.count("\n") == 1
-    assert "broken off (broke off)" in said.out
-    assert "control per change" in said.out
+    printed = capsys.readouterr()
+    assert "skipped" in printed.err
+    assert printed.err.count("\n") == 1
+    assert "broken off (incomplete)" in printed.out
+    assert "control per change" in printed.out
     rows = {row["run"]: row for row in csv.DictReader(table.open())}
     assert rows["at"]["scenario.routing"] == "parametric"
     assert float(rows["static"]["delay_ms_p50"]) == found["static"]["delay_ms"]["p50"]
     assert rows["broken off"]["missed"] == ""
     assert {path.name for path in plots.iterdir()} >= {"throughput_events_per_s.png", "delay_ms_p50.png"}
     text = html.read_text()
-    for word in ("How it behaves", "Broke off before their end: broken off", "Left out: ", "data:image/png"):
+    for word in ("Curves", "Incomplete: broken off", "Skipped: ", "data:image/png"):
         assert word in text
     assert run("metrics", paths[0], "--json") == 0
     assert json.loads(capsys.readouterr().out) == [found["at"]]
@@ -348,7 +350,7 @@ vary:
 """
 
 
-def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
+def test_a_sweep_runs_as_spark_tasks_and_resumes(
     found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
@@ -356,7 +358,7 @@ def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
     steps: list[str] = []
     sweep = load_sweep(file)
     good, impossible = run_sweep(sweep, out, progress=lambda step, _: steps.append(step))
-    assert (good.failed, good.kept, good.counts) == (False, False, {})
+    assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no places and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
     Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
@@ -364,10 +366,10 @@ def test_a_sweep_runs_as_tasks_and_goes_on_where_it_was(
     assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]
     file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
     assert run("sweep", str(file), "--out", str(out)) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "1 of 2 runs were there already" in said.out
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "1 of 2 runs were in the folder already" in printed.out
     assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == set(load_sweep(file).runs)
     assert "data:image/png" in (out / "report.html").read_text()
     file.write_text(SWEEP.replace("0.5", "0.6"))
-    assert [outcome.kept for outcome in run_sweep(load_sweep(file), out)] == [False, False]
+    assert [outcome.reused for outcome in run_sweep(load_sweep(file), out)] == [False, False]

@@ -156,12 +156,12 @@ def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None
     run = Run(lossy)
     run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
     report = run.play(trace)
-    keys: dict[str, set[tuple[object, ...]]] = {"owed": set(), "excused": set(), "delivered": set()}
+    keys: dict[str, set[tuple[object, ...]]] = {"expected": set(), "excused": set(), "delivered": set()}
     for row in pq.read_table(trace).to_pylist():
         if row["kind"] in keys:
             which = row["node"], row["subscription"], row["publisher"], row["sequence"]
             keys[row["kind"]].add(which)
-    assert report.lost == len(keys["owed"] - keys["excused"] - keys["delivered"]) > 0
+    assert report.lost == len(keys["expected"] - keys["excused"] - keys["delivered"]) > 0
     assert report.excused == 0
     assert f"owed; {report.lost:,} of them were lost to changes; 11 of 11 links" in report.verdict
     crashed = Run(SMALL.having(crashes=1)).play()
