@@ -1,5 +1,5 @@
-"""The overlay: routing core, broker and client. Names are loaded when first used, so that parts stay
-cheap."""
+"""The overlay: routing core, broker and client. Names are loaded when first used, so that importing one part
+does not load the others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         Client,
         ClosedError,
         ConnectError,
+        Deliveries,
         Event,
         Motion,
         NotSettledError,
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
         Subscription,
     )
 
+    __version__: str
+
 __all__ = [
     "Client",
     "ClosedError",
     "ConnectError",
+    "Deliveries",
     "Event",
     "Motion",
     "NotSettledError",
@@ -34,4 +38,12 @@ def __getattr__(name: str) -> object:
         from covey.overlay import client
 
         return getattr(client, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("covey")
     raise AttributeError(f"module 'covey.overlay' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

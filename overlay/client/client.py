@@ -10,12 +10,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
+from covey.matcher.events.data_frames import is_data_frame
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError, RefusedError
@@ -27,6 +28,9 @@ from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.codec import decode_event_type
 from covey.overlay.transport.limits import SlowConsumer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _WINDOW_BYTES = 1 << 20
 
@@ -183,9 +187,13 @@ class Client:
         await accepted
 
     async def publish_batch(
-        self, type_name: str, events: pa.RecordBatch | pa.Table | EventBatch | list[Mapping[str, object]], /
+        self,
+        type_name: str,
+        events: pa.RecordBatch | pa.Table | EventBatch | pd.DataFrame | list[Mapping[str, object]],
+        /,
     ) -> None:
-        """Publish many events: an Arrow record batch or table, an `EventBatch`, or a list of mappings.
+        """Publish many events: an Arrow record batch or table, an `EventBatch`, a pandas DataFrame, or a list
+        of mappings.
 
         Returns when the broker has taken them. Raises as `publish`; no event is sent if any does not fit its
         type, and an event above the size limit takes no other with it.
@@ -195,6 +203,8 @@ class Client:
             batch = EventBatch.from_arrow(event_type, events)
         elif isinstance(events, EventBatch):
             batch = EventBatch.from_arrow(event_type, events.record_batch)
+        elif is_data_frame(events):
+            batch = EventBatch.from_pandas(event_type, events)
         else:
             batch = EventBatch.from_pylist(event_type, events)
         accepted = self._driver.outbox.put_batch(batch)

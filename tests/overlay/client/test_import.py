@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
+
+import covey.overlay
 
 NOT_LOADED = (
     "covey.cli",
@@ -21,6 +24,16 @@ NOT_LOADED = (
     "typer",
     "yaml",
 )
+
+
+def test_the_module_lists_its_public_names() -> None:
+    program = "import covey.overlay; print(covey.overlay.__version__); help(covey.overlay)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(version("covey"))
+    for name in covey.overlay.__all__:
+        assert name in dir(covey.overlay)
+        assert getattr(covey.overlay, name).__name__ == name
+        assert f"class {name}(" in done.stdout or f"    {name}" in done.stdout, name
 
 
 def test_importing_the_client_loads_no_broker_and_no_compiler() -> None:

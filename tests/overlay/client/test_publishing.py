@@ -73,7 +73,7 @@ async def test_events_of_mixed_sizes_are_cut_to_fit_frames(way: str) -> None:
     rows = mixed(362, 3_734)
     async with Brokers() as overlay, Client(overlay.address("b1")) as client:
         broken: list[str] = []
-        client._on_state = lambda connected, why: broken.append(why)
+        client._driver._on_state = lambda connected, why: broken.append(why)
         await client.advertise(NOTE)
         mine = await client.subscribe("Note", 'text == "y"')
         if way == "batch":
@@ -100,3 +100,14 @@ async def test_a_broker_with_large_frames_has_clients_with_large_frames() -> Non
             await feed.publish_batch("Note", [{"text": "x" * 60_000}] * 250)
             assert len(await anext(mine.batches())) == 250
             assert not broken
+
+
+@on_a_loop
+async def test_a_data_frame_is_published_as_a_batch() -> None:
+    pandas = pytest.importorskip("pandas")
+    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
+        await client.advertise(QUOTE)
+        mine = await client.subscribe("Quote", "volume > 1")
+        await client.publish_batch("Quote", pandas.DataFrame({"firm": ["a", "b", "c"], "volume": [1, 2, 3]}))
+        batch = await anext(mine.batches())
+        assert batch.to_pandas()[["firm", "volume"]].values.tolist() == [["b", 2], ["c", 3]]
