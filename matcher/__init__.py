@@ -1,6 +1,7 @@
 """What events, filters and matches are: event types, the filter language, event batches, matching engines."""
 
-from covey.matcher.covering.boxes import Absent, Bound, Box, Test, Text
+from covey.matcher.covering.boxes import Box
+from covey.matcher.covering.parts import Absent, Bound, Test, Text
 from covey.matcher.covering.region import Region
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.errors import (
@@ -15,8 +16,7 @@ from covey.matcher.errors import (
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.filters.builder import F, Var, filter_of
-from covey.matcher.filters.filter import Filter
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import Filter, parse
 from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 
 __all__ = [

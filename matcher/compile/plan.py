@@ -12,24 +12,18 @@ takes work is made once for a skeleton; a plan says which columns stand at its p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from itertools import zip_longest
 
-from covey.matcher.covering.boxes import Absent, Bound, Box, Test, Text, boxes_of
+from covey.matcher.covering.boxes import Box, boxes_of
+from covey.matcher.covering.parts import Absent, Bound, Part, Text
 from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import (
-    And,
-    Expression,
-    Operand,
-    Operator,
-    Or,
-    Predicate,
-    Variable,
-)
+from covey.matcher.expressions.expression import And, Expression, Operand, Or, Predicate, Variable
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
 SKELETONS = 1 << 10
@@ -315,14 +309,12 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
     tests: list[tuple[TestPlan, int]] = []
     texts: list[tuple[TextPlan, int]] = []
     for part in box:
-        place, kind = event_type.index(part.attribute), event_type.attributes[part.attribute]
-        if isinstance(part, Text):
-            plan = TextPlan(part.operator, operands.number(part.operand, kind), part.expected)
-            texts.append((plan, place))
-        elif isinstance(part, Absent):
-            tests.append((TestPlan(kind, None, None, MISSING, MISSING), place))
-        else:
-            tests += [(test, place) for test in _tests(part, kind, operands)]
+        place = event_type.index(part.attribute)
+        for plan in part_plans(part, event_type.attributes[part.attribute], operands.number):
+            if isinstance(plan, TextPlan):
+                texts.append((plan, place))
+            else:
+                tests.append((plan, place))
     tests.sort(key=lambda pair: _ORDER[pair[0].shape])
     return BoxSkeleton(
         tuple([test for test, _ in tests]),
@@ -331,19 +323,26 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
     )
 
 
-def _tests(test: Test, kind: Kind, operands: _Operands) -> list[TestPlan]:
-    if test.nan:
+def part_plans(
+    part: Part, kind: Kind, number_of: Callable[[Operand, Kind], int]
+) -> Sequence[TestPlan | TextPlan]:
+    """The plans of a part of a box, on an attribute of a kind, with its operands numbered."""
+    if isinstance(part, Text):
+        return [TextPlan(part.operator, number_of(part.operand, kind), part.expected)]
+    if isinstance(part, Absent):
+        return [TestPlan(kind, None, None, MISSING, MISSING)]
+    if part.nan:
         return [TestPlan(kind, None, None, NAN_KEY, NAN_KEY)]
-    if not test.lower and not test.upper:
+    if not part.lower and not part.upper:
         return [TestPlan(kind, None, None, FIRST, LAST)]
 
     def side(bound: Bound) -> Side:
-        return Side(operands.number(bound.operand, kind), bound.strict)
+        return Side(number_of(bound.operand, kind), bound.strict)
 
     def interval(lower: Side | None, upper: Side | None) -> TestPlan:
         return TestPlan(kind, lower, upper, FIRST, largest_key(kind))
 
-    equal = [side(b) for b in test.lower if b in test.upper and not b.strict]
-    lowers = [side(b) for b in test.lower if b.strict or b not in test.upper]
-    uppers = [side(b) for b in test.upper if b.strict or b not in test.lower]
+    equal = [side(b) for b in part.lower if b in part.upper and not b.strict]
+    lowers = [side(b) for b in part.lower if b.strict or b not in part.upper]
+    uppers = [side(b) for b in part.upper if b.strict or b not in part.lower]
     return [interval(s, s) for s in equal] + [interval(*ends) for ends in zip_longest(lowers, uppers)]

@@ -13,20 +13,14 @@ boxes and the tree itself is to be matched (Bittner and Hinze 2005).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
 from covey.matcher.covering.intervals import LINES, Cut
+from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, requirements
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.evaluation import passes
-from covey.matcher.expressions.expression import (
-    And,
-    Constant,
-    Expression,
-    Operand,
-    Operator,
-    Predicate,
-)
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.expressions.operators import SPECS
 
 CONJUNCTION_CAP = 64
 """The most conjunctions a normal form may have."""
@@ -35,63 +29,7 @@ PREDICATE_CAP = 4096
 """The most predicates of a normal form, counted with their operands; beyond, the tree is the better form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One end of an interval; `strict` leaves the end itself out."""
-
-    operand: Operand
-    strict: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """`lower <= attribute <= upper` in the order of the attribute's kind; of several bounds all must hold.
-
-    Equality is one same bound, not strict, on both sides. A side without bounds is open up to and including
-    infinity, but NaN lies in no interval. Without any bound the test is `exists`, which NaN passes; with
-    `nan` it is "exactly NaN". On strings there are only equalities and `exists`.
-    """
-
-    __test__ = False  # not for pytest
-
-    attribute: str
-    lower: tuple[Bound, ...] = ()
-    upper: tuple[Bound, ...] = ()
-    nan: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """`not exists(attribute)`."""
-
-    attribute: str
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The attribute, a string, is there, and `attribute operator operand` is `expected`.
-
-    The operator is PREFIX, SUFFIX, CONTAINS, LT, LE, GT, GE, or EQ; all but EQ, which is only ever expected
-    to be false (`!=`), also occur with `expected` true.
-    """
-
-    attribute: str
-    operator: Operator
-    operand: Operand
-    expected: bool
-
-
-Part = Test | Absent | Text
 Box = tuple[Part, ...]
-
-_NEGATED_TEXT = {
-    Operator.NE: Operator.EQ,
-    Operator.NOT_PREFIX: Operator.PREFIX,
-    Operator.NOT_SUFFIX: Operator.SUFFIX,
-    Operator.NOT_CONTAINS: Operator.CONTAINS,
-}
-
-
 Forms = tuple[tuple[Predicate, ...], ...]
 
 
@@ -180,36 +118,18 @@ def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None
 
 def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
     """A predicate as a disjunction of conjunctions of parts."""
-    attribute, operator, operands = predicate.attribute, predicate.operator, predicate.operands
-    if operator is Operator.EXISTS:
-        return [(Test(attribute),)]
-    if operator is Operator.NOT_EXISTS:
-        return [(Absent(attribute),)]
-    if operator is Operator.EQ or operator is Operator.IN:
-        return [(_equal(attribute, operand),) for operand in dict.fromkeys(operands)]
-    if kind is Kind.STRING:
-        return _text_alternatives(attribute, operator, operands)
-    if operator is Operator.NE or operator is Operator.NOT_IN:
-        return _unequal(attribute, kind, tuple(dict.fromkeys(operands)))
-    first, last = Bound(operands[0], False), Bound(operands[-1], False)
-    if operator is Operator.BETWEEN:
-        return [(Test(attribute, (first,), (last,)),)]
-    if operator is Operator.NOT_BETWEEN:
-        below, above = Bound(operands[0], True), Bound(operands[1], True)
-        return [(Test(attribute, (), (below,)),), (Test(attribute, (above,), ()),)]
-    bound = Bound(operands[0], operator is Operator.LT or operator is Operator.GT)
-    if operator is Operator.LT or operator is Operator.LE:
-        return [(Test(attribute, (), (bound,)),)]
-    return [(Test(attribute, (bound,), ()),)]
+    if SPECS[predicate.operator].outside and kind is not Kind.STRING:
+        return _gaps(predicate.attribute, kind, tuple(dict.fromkeys(predicate.operands)))
+    required = requirements(predicate, kind)
+    if len(required) == 1:
+        return required[0]
+    return [tuple([part for (parts,) in required for part in parts])]  # strings unlike several operands
 
 
-def _equal(attribute: str, operand: Operand) -> Test:
-    bound = Bound(operand, False)
-    return Test(attribute, (bound,), (bound,))
-
-
-def _unequal(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tuple[Part, ...]]:
-    """`not in`: the gaps between constants, which lie in a known order, and both sides of every variable."""
+def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tuple[Part, ...]]:
+    """The values unlike all operands: gaps between constants, which lie in a known order, and both sides of
+    every variable.
+    """
     if not operands:
         return [(Test(attribute),)]
     constants = [operand for operand in operands if isinstance(operand, Constant)]
@@ -237,24 +157,6 @@ def _unequal(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[
     if kind is Kind.FLOAT64:
         gaps.append(Test(attribute, nan=True))
     return [(gap,) for gap in gaps]
-
-
-def _text_alternatives(
-    attribute: str, operator: Operator, operands: tuple[Operand, ...]
-) -> list[tuple[Part, ...]]:
-    if operator is Operator.NOT_IN:
-        if not operands:
-            return [(Test(attribute),)]
-        return [tuple([Text(attribute, Operator.EQ, operand, False) for operand in dict.fromkeys(operands)])]
-    if operator is Operator.BETWEEN:
-        low, high = operands
-        return [(Text(attribute, Operator.GE, low, True), Text(attribute, Operator.LE, high, True))]
-    if operator is Operator.NOT_BETWEEN:
-        low, high = operands
-        return [(Text(attribute, Operator.LT, low, True),), (Text(attribute, Operator.GT, high, True),)]
-    if operator in _NEGATED_TEXT:
-        return [(Text(attribute, _NEGATED_TEXT[operator], operands[0], False),)]
-    return [(Text(attribute, operator, operands[0], True),)]
 
 
 class _Making:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from covey.matcher.covering.intervals import Cut, Cuts, only_string
 from covey.matcher.expressions.evaluation import passes
-from covey.matcher.expressions.expression import Constant, Operator, Predicate
+from covey.matcher.expressions.expression import Constant, Predicate
+from covey.matcher.expressions.operators import OPAQUE, SPECS, Operator
 
 _NO_ATOMS: frozenset[Predicate] = frozenset()
-
-OPAQUE = frozenset({Operator.SUFFIX, Operator.NOT_SUFFIX, Operator.CONTAINS, Operator.NOT_CONTAINS})
-"""Operators that no intervals of strings can express."""
 
 FEW_ATOMS = 64
 """Of more atoms than this, each is compared with its equals only: pairs would cost more than they tell."""
@@ -53,7 +51,7 @@ def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction |
             cuts[atom.attribute] = found
         elif text:
             kept.append(atom)
-        elif atom.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
+        elif SPECS[atom.operator].outside:
             return None  # every string ends with the empty one, and contains it
     found_atoms = frozenset(kept)
     for atom in kept:
@@ -86,13 +84,6 @@ def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
     return tuple(found)
 
 
-_WEAKER = {
-    Operator.EQ: (Operator.LE, Operator.GE),
-    Operator.LT: (Operator.LE, Operator.NE),
-    Operator.GT: (Operator.GE, Operator.NE),
-}
-
-
 def implies(a: Predicate, b: Predicate) -> bool:
     """Is atom b true wherever atom a is? False when that is not plain to see."""
     if a == b:
@@ -101,15 +92,14 @@ def implies(a: Predicate, b: Predicate) -> bool:
         return False
     s, t = text_of(a), text_of(b)
     if s is None or t is None:
-        return a.operands == b.operands and b.operator in _WEAKER.get(a.operator, ())
-    if a.operator in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
-        if b.operator not in (Operator.NOT_SUFFIX, Operator.NOT_CONTAINS):
-            return False
+        return a.operands == b.operands and b.operator in SPECS[a.operator].weaker
+    outside = SPECS[a.operator].outside
+    if outside is not SPECS[b.operator].outside:
+        return False
+    if outside:
         return _text_implies(b.operator.complement, t, a.operator.complement, s)
     return _text_implies(a.operator, s, b.operator, t)
 
 
 def _text_implies(a: Operator, s: str, b: Operator, t: str) -> bool:
-    if b is Operator.SUFFIX:
-        return a is Operator.SUFFIX and s.endswith(t)
-    return b is Operator.CONTAINS and t in s
+    return (a is b or b in SPECS[a].weaker) and passes(b, s, [t])

@@ -21,6 +21,7 @@ from covey.matcher.covering.conjunction import FEW_ATOMS, Conjunction, implies, 
 from covey.matcher.covering.intervals import LINES, Cuts, difference, intersection, overlap, within
 from covey.matcher.covering.region import Region, RegionPlan, plan_region
 from covey.matcher.expressions.expression import Predicate
+from covey.matcher.expressions.operators import SPECS
 
 PIECE_BUDGET = 512
 """The most pieces into which a conjunction is cut to see whether several cover it together."""
@@ -93,7 +94,7 @@ def _holds_atoms(outer: Conjunction, inner: Conjunction) -> bool:
 
 def _implied(inner: Conjunction, atom: Predicate) -> bool:
     text = text_of(atom)
-    if text == "" and atom.operator.complement.startswith("not"):
+    if text == "" and not SPECS[atom.operator].outside:
         return atom.attribute in inner.cuts
     cuts = inner.cuts.get(atom.attribute)
     if text is not None and cuts is not None and passing(cuts, atom, text) == cuts:

@@ -19,12 +19,11 @@ from covey.matcher.covering.intervals import (
     difference,
     float_cut,
     float_cuts,
-    interval,
-    prefix,
     union,
 )
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import Constant, Operand, Operator, Predicate, Scalar, Variable
+from covey.matcher.expressions.expression import Constant, Operand, Predicate, Scalar, Variable
+from covey.matcher.expressions.operators import SPECS, Interval
 from covey.matcher.expressions.values import affine, normal
 
 Values = Mapping[str, Scalar]
@@ -72,16 +71,6 @@ _USUAL: dict[Kind, type] = {Kind.FLOAT64: float, Kind.INT64: int}
 _End = tuple[Operand, bool]
 """An operand, and whether the end lies after it rather than before."""
 
-_ENDS: dict[Operator, tuple[bool | None, bool | None]] = {
-    Operator.LT: (None, False),
-    Operator.LE: (None, True),
-    Operator.GT: (True, None),
-    Operator.GE: (False, None),
-    Operator.EQ: (False, True),
-    Operator.BETWEEN: (False, True),
-}
-"""Whether the low and the high end lie after the operand; None for an open end."""
-
 
 def span_of(predicates: Sequence[Predicate], kind: Kind) -> Span | None:
     """The one interval that predicates on one attribute leave; None if it may be several.
@@ -91,13 +80,14 @@ def span_of(predicates: Sequence[Predicate], kind: Kind) -> Span | None:
     lows: list[_End] = []
     highs: list[_End] = []
     for predicate in predicates:
-        ends = _ENDS.get(predicate.operator)
-        if ends is None:
+        spec = SPECS[predicate.operator]
+        if not spec.is_interval:
             return None
-        if ends[0] is not None:
-            lows.append((predicate.operands[0], ends[0]))
-        if ends[1] is not None:
-            highs.append((predicate.operands[-1], ends[1]))
+        ((low, high),) = spec.intervals
+        if low is not None:
+            lows.append((predicate.operands[low.operand], low.after))
+        if high is not None:
+            highs.append((predicate.operands[high.operand], high.after))
     span = _any_span(kind, lows, highs)
     if kind is not Kind.FLOAT64 or len(lows) > 1 or len(highs) > 1:
         return span
@@ -164,65 +154,56 @@ def _float_span(low: _End | None, high: _End | None, general: Span) -> Span:
 
 
 def cuts_of(predicate: Predicate, kind: Kind) -> Callable[[Values], Cuts]:
-    """How to come from values to the set of the attribute's values that satisfy a predicate."""
-    line, operator = LINES[kind], predicate.operator
-    getters = [getter(operand, kind) for operand in predicate.operands]
-    if operator is Operator.EXISTS:
-        return lambda values: line.present
-    if operator is Operator.NOT_EXISTS:
-        return lambda values: (line.missing, line.low)
-    if operator is Operator.EQ:
-        return _points(line, getters[0])
-    if operator in (Operator.NE, Operator.IN, Operator.NOT_IN):
-        outside = operator is not Operator.IN
-        points = [_points(line, getter) for getter in getters]
-
-        def members(values: Values) -> Cuts:
-            inside = union([point(values) for point in points])
-            return difference(line.present, inside, line) if outside else inside
-
-        return members
-    if operator is Operator.PREFIX:
-        return lambda values: prefix(str(getters[0](values)))
-    if operator is Operator.NOT_PREFIX:
-        return lambda values: difference(line.present, prefix(str(getters[0](values))), line)
-    if operator is Operator.BETWEEN:
-        return lambda values: interval(line.before(getters[0](values)), line.after(getters[1](values)))
-    if operator is Operator.NOT_BETWEEN:
-        below, above = _below(line, getters[0], True), _above(line, getters[1], True)
-        return lambda values: union([below(values), above(values)])
-    strict = operator is Operator.LT or operator is Operator.GT
-    if operator is Operator.LT or operator is Operator.LE:
-        return _below(line, getters[0], strict)
-    return _above(line, getters[0], strict)
+    """The set of the attribute's values that satisfy a predicate, as a function of the variables' values."""
+    line, spec, operands = LINES[kind], SPECS[predicate.operator], predicate.operands
+    if spec.presence is not None:
+        cuts = line.present if spec.presence else (line.missing, line.low)
+        return lambda values: cuts
+    if spec.outside:
+        inside = cuts_of(predicate.negated(), kind)
+        return lambda values: difference(line.present, inside(values), line)
+    if spec.span is not None:
+        return _strings(line, getter(operands[0], kind), spec.span)
+    groups = [operands] if spec.operand_count else [(operand,) for operand in operands]
+    sets = [_between(line, kind, interval, group) for group in groups for interval in spec.intervals]
+    if len(sets) == 1:
+        return sets[0]
+    return lambda values: union([cuts(values) for cuts in sets])
 
 
-def _points(line: Line, get: Callable[[Values], Scalar]) -> Callable[[Values], Cuts]:
+def _strings(
+    line: Line, get: Getter, span: Callable[[str], tuple[str, str | None]]
+) -> Callable[[Values], Cuts]:
+    def cuts(values: Values) -> Cuts:
+        least, above = span(str(get(values)))
+        return line.before(least), line.top if above is None else line.before(above)
+
+    return cuts
+
+
+def _between(
+    line: Line, kind: Kind, interval: Interval, operands: Sequence[Operand]
+) -> Callable[[Values], Cuts]:
+    low, high = interval
+    if low is not None and high is not None and low.operand == high.operand:
+        return _point(line, getter(operands[low.operand], kind))
+    low_end = None if low is None else _ending(operands[low.operand], low.after, kind)
+    high_end = None if high is None else _ending(operands[high.operand], high.after, kind)
+
+    def cuts(values: Values) -> Cuts:
+        low_cut = line.low if low_end is None else low_end(values)
+        high_cut = line.top if high_end is None else high_end(values)
+        return (low_cut, high_cut) if low_cut < high_cut else ()
+
+    return cuts
+
+
+def _point(line: Line, get: Getter) -> Callable[[Values], Cuts]:
     before, after = line.before, line.after
 
     def cuts(values: Values) -> Cuts:
         value = get(values)
         low, high = before(value), after(value)
         return (low, high) if low < high else ()
-
-    return cuts
-
-
-def _below(line: Line, get: Callable[[Values], Scalar], strict: bool) -> Callable[[Values], Cuts]:
-    edge, low = line.before if strict else line.after, line.low
-
-    def cuts(values: Values) -> Cuts:
-        cut = edge(get(values))
-        return (low, cut) if low < cut else ()
-
-    return cuts
-
-
-def _above(line: Line, get: Callable[[Values], Scalar], strict: bool) -> Callable[[Values], Cuts]:
-    edge, top = line.after if strict else line.before, line.top
-
-    def cuts(values: Values) -> Cuts:
-        cut = edge(get(values))
-        return (cut, top) if cut < top else ()
 
     return cuts

@@ -153,25 +153,10 @@ def point_of(line: Line, value: Scalar | None) -> Cut:
     return line.top if value != value else line.before(value)
 
 
-def prefix(text: str) -> Cuts:
-    """The strings that begin with this text."""
-    for i in range(len(text) - 1, -1, -1):
-        code = ord(text[i]) + 1
-        if code == 0xD800:  # strings hold no lone surrogates
-            code = 0xE000
-        if code <= 0x10FFFF:
-            return ("\1" + text, "\1" + text[:i] + chr(code))
-    return ("\1" + text, "\2")
-
-
 def only_string(cuts: Cuts, i: int) -> str | None:
     """The string in the interval at `cuts[i]` when it holds exactly one."""
     low: str = cuts[i]
     return low[1:] if low and cuts[i + 1] == low + "\0" else None
-
-
-def interval(low: Cut, high: Cut) -> Cuts:
-    return (low, high) if low < high else ()
 
 
 def intersection(a: Cuts, b: Cuts) -> Cuts:

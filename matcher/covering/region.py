@@ -19,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from covey.matcher.covering.boxes import Forms, conjunctions
-from covey.matcher.covering.conjunction import OPAQUE, Conjunction, settled
+from covey.matcher.covering.conjunction import Conjunction, settled
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
 from covey.matcher.covering.intervals import LINES, Cut, Cuts, intersection, union
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.expressions.operators import OPAQUE
 from covey.matcher.expressions.values import evaluate
 
 _Step = tuple[str, Callable[[Values], Cuts], Predicate]

@@ -9,34 +9,22 @@ on by their price alone never looks at the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
 from covey.matcher.encoding.keys import FIRST, LAST, MISSING, Keys
 from covey.matcher.encoding.strings import StringCodes, as_bytes
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import Operator
+from covey.matcher.expressions.operators import SPECS, Operator
 from covey.matcher.jit.compiling import compile_kernels
 
 Derived = tuple[int, Operator, str]
 """(number of the attribute, operator, constant)"""
-
-_TESTS: dict[Operator, Callable[[pa.Array, str], pa.Array]] = {
-    Operator.PREFIX: lambda values, text: pc.starts_with(values, text),
-    Operator.SUFFIX: lambda values, text: pc.ends_with(values, text),
-    Operator.CONTAINS: lambda values, text: pc.match_substring(values, text),
-    Operator.EQ: lambda values, text: pc.equal(values, text),
-    Operator.LT: lambda values, text: pc.less(values, text),
-    Operator.LE: lambda values, text: pc.less_equal(values, text),
-    Operator.GT: lambda values, text: pc.greater(values, text),
-    Operator.GE: lambda values, text: pc.greater_equal(values, text),
-}
 
 
 class Columns:
@@ -160,7 +148,9 @@ class Columns:
                 distinct[attribute] = encoded.dictionary, positions
             values, positions = distinct[attribute]
             truth = np.empty(len(values) + 1, dtype=np.int64)
-            truth[:-1] = _TESTS[operator](values, text).to_numpy(zero_copy_only=False)
+            test = SPECS[operator].column
+            assert test is not None
+            truth[:-1] = test(values, text).to_numpy(zero_copy_only=False)
             truth[-1] = MISSING
             keys[:, len(self.event_type.names) + place] = truth[positions]
 

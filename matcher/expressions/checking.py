@@ -17,7 +17,6 @@ from covey.matcher.expressions.expression import (
     Constant,
     Expression,
     Operand,
-    Operator,
     Or,
     Predicate,
     Scalar,
@@ -25,6 +24,7 @@ from covey.matcher.expressions.expression import (
     all_of,
     any_of,
 )
+from covey.matcher.expressions.operators import SPECS, Operator, spellings
 from covey.matcher.expressions.values import FAMILY, Family, coerce, normal, shortest
 
 DEPTH_LIMIT = 200
@@ -32,25 +32,6 @@ DEPTH_LIMIT = 200
 
 _NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _LONGEST_OFFSET_S = 10**9 * 86_400
-_EQUALITIES = frozenset({Operator.EQ, Operator.NE, Operator.EXISTS, Operator.NOT_EXISTS})
-_TEXTUAL = frozenset(
-    {
-        Operator.PREFIX,
-        Operator.NOT_PREFIX,
-        Operator.SUFFIX,
-        Operator.NOT_SUFFIX,
-        Operator.CONTAINS,
-        Operator.NOT_CONTAINS,
-    }
-)
-_OPERANDS = {
-    Operator.BETWEEN: 2,
-    Operator.NOT_BETWEEN: 2,
-    Operator.EXISTS: 0,
-    Operator.NOT_EXISTS: 0,
-    Operator.IN: None,
-    Operator.NOT_IN: None,
-}
 
 EXPECTED = {
     Family.NUMBER: "a number or a variable",
@@ -93,10 +74,12 @@ def unknown_attribute(event_type: EventType, name: str) -> str:
 
 def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
     """`FilterError` unless attributes of this kind can be tested with this operator."""
-    if kind is Kind.BOOL and operator not in _EQUALITIES:
-        raise FilterError(f"{attribute} is bool: expected == or !=, not {operator}")
-    if kind is not Kind.STRING and operator in _TEXTUAL:
-        raise FilterError(f"{attribute} is {kind}: {operator} needs a string attribute")
+    kinds = SPECS[operator].kinds
+    if kind in kinds:
+        return
+    if len(kinds) == 1:
+        raise FilterError(f"{attribute} is {kind}: {operator} needs a {min(kinds)} attribute")
+    raise FilterError(f"{attribute} is {kind}: expected {' or '.join(spellings(kind))}, not {operator}")
 
 
 def check_operand(attribute: str, kind: Kind, operand: Operand) -> Operand:
@@ -152,9 +135,9 @@ def check_predicate(event_type: EventType, predicate: Predicate, variables: Vari
         raise FilterError(unknown_attribute(event_type, attribute))
     operator = Operator(predicate.operator)
     check_operator(attribute, kind, operator)
-    wanted = _OPERANDS.get(operator, 1)
-    if wanted is not None and len(predicate.operands) != wanted:
-        raise FilterError(f"{attribute} {operator}: {len(predicate.operands)} operands, expected {wanted}")
+    expected = SPECS[operator].operand_count
+    if expected is not None and len(predicate.operands) != expected:
+        raise FilterError(f"{attribute} {operator}: {len(predicate.operands)} operands, expected {expected}")
     operands = tuple([check_operand(attribute, kind, operand) for operand in predicate.operands])
     for operand in operands:
         variables.use(operand, attribute, kind)

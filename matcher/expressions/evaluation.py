@@ -1,41 +1,19 @@
-"""The truth of an expression for one event: straight evaluation, by the rules that stand in `filter.py`."""
+"""The truth of an expression for one event, by the rules in docs/filters.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import And, Expression, Operator, Or, Scalar
+from covey.matcher.expressions.expression import And, Expression, Or, Scalar
+from covey.matcher.expressions.operators import PASSES, Operator
 from covey.matcher.expressions.values import FAMILY, coerce, evaluate
-
-# Python compares int with float exactly, strings by code point, and NaN with nothing: the rules are its own.
-_PASSES: dict[Operator, Callable[[Any, list[Any]], bool]] = {
-    Operator.EQ: lambda value, given: bool(value == given[0]),
-    Operator.NE: lambda value, given: bool(value != given[0]),
-    Operator.LT: lambda value, given: bool(value < given[0]),
-    Operator.LE: lambda value, given: bool(value <= given[0]),
-    Operator.GT: lambda value, given: bool(value > given[0]),
-    Operator.GE: lambda value, given: bool(value >= given[0]),
-    Operator.IN: lambda value, given: value in given,
-    Operator.NOT_IN: lambda value, given: value not in given,
-    Operator.BETWEEN: lambda value, given: bool(given[0] <= value <= given[1]),
-    Operator.NOT_BETWEEN: lambda value, given: bool(value < given[0] or value > given[1]),
-    Operator.PREFIX: lambda value, given: value.startswith(given[0]),
-    Operator.NOT_PREFIX: lambda value, given: not value.startswith(given[0]),
-    Operator.SUFFIX: lambda value, given: value.endswith(given[0]),
-    Operator.NOT_SUFFIX: lambda value, given: not value.endswith(given[0]),
-    Operator.CONTAINS: lambda value, given: given[0] in value,
-    Operator.NOT_CONTAINS: lambda value, given: given[0] not in value,
-    Operator.EXISTS: lambda value, given: True,
-    Operator.NOT_EXISTS: lambda value, given: False,
-}
 
 
 def passes(operator: Operator, value: Scalar, operands: list[Scalar]) -> bool:
     """Does a value that is there satisfy the operator? The value may be NaN, an operand never is."""
-    return _PASSES[operator](value, operands)
+    return PASSES[operator](value, operands)
 
 
 def event_value(kind: Kind, attribute: str, value: object) -> Scalar | None:

@@ -1,9 +1,7 @@
 """The expression tree of a filter: predicates joined by `and` and `or`, in negation normal form.
 
-There is no `not` node: the parser and the builder push it to the predicates (De Morgan) as they build, so
-every operator has its complement among the operators. `Predicate.negated()` gives it. A predicate on a
-missing attribute is false whether negated or not; only EXISTS and NOT_EXISTS see absence (the truth rules
-stand in `filter.py`).
+There is no `not` node: the parser and the builder push it to the predicates (De Morgan), whose operators all
+have a complement. The rules of truth are in docs/filters.md.
 """
 
 from __future__ import annotations
@@ -11,49 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+
+from covey.matcher.expressions.operators import Operator
 
 Scalar = bool | int | float | str | datetime
 """What a constant or a variable may hold. A datetime without a zone is taken as UTC."""
-
-
-class Operator(StrEnum):
-    EQ = "=="
-    NE = "!="
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
-    IN = "in"
-    NOT_IN = "not in"
-    BETWEEN = "between"
-    NOT_BETWEEN = "not between"
-    PREFIX = "prefix"
-    NOT_PREFIX = "not prefix"
-    SUFFIX = "suffix"
-    NOT_SUFFIX = "not suffix"
-    CONTAINS = "contains"
-    NOT_CONTAINS = "not contains"
-    EXISTS = "exists"
-    NOT_EXISTS = "not exists"
-
-    @property
-    def complement(self) -> Operator:
-        return _COMPLEMENT[self]
-
-
-_PAIRS = [
-    (Operator.EQ, Operator.NE),
-    (Operator.LT, Operator.GE),
-    (Operator.LE, Operator.GT),
-    (Operator.IN, Operator.NOT_IN),
-    (Operator.BETWEEN, Operator.NOT_BETWEEN),
-    (Operator.PREFIX, Operator.NOT_PREFIX),
-    (Operator.SUFFIX, Operator.NOT_SUFFIX),
-    (Operator.CONTAINS, Operator.NOT_CONTAINS),
-    (Operator.EXISTS, Operator.NOT_EXISTS),
-]
-_COMPLEMENT = dict(_PAIRS) | {b: a for a, b in _PAIRS}
 
 
 @dataclass(frozen=True, slots=True)

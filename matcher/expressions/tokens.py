@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from covey.matcher.errors import FilterSyntaxError
+from covey.matcher.expressions.operators import COMPARISONS
 from covey.matcher.expressions.values import INT64_MAX
 
 TEXT_LIMIT = 2**20
 """The longest text of a filter, in characters."""
 
+_SYMBOLS = sorted([*COMPARISONS, "&&", "||", *"!=(),*+-&|"], key=len, reverse=True)
 _SPACE = re.compile(r"\s*")
 _TOKEN = re.compile(
-    r"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    rf"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<WORD>[A-Za-z_][A-Za-z0-9_]*)
       | \$(?P<VARIABLE>[A-Za-z0-9_]+)
       | (?P<STRING>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
-      | (?P<SYMBOL>==|!=|<=|>=|&&|\|\||[<>!=(),*+\-&|])""",
+      | (?P<SYMBOL>{"|".join(map(re.escape, _SYMBOLS))})""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)

@@ -12,11 +12,11 @@ from covey.matcher.expressions.expression import (
     Constant,
     Expression,
     Operand,
-    Operator,
     Or,
     Predicate,
     Scalar,
 )
+from covey.matcher.expressions.operators import SPECS, Syntax
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -38,10 +38,11 @@ def write(expression: Expression) -> str:
 def write_predicate(predicate: Predicate) -> str:
     """The text of one predicate."""
     attribute, operator = predicate.attribute, predicate.operator
-    if operator is Operator.EXISTS or operator is Operator.NOT_EXISTS:
+    syntax = SPECS[operator].syntax
+    if syntax is Syntax.PRESENCE:
         return f"{operator}({attribute})"
     operands = [write_operand(operand) for operand in predicate.operands]
-    if operator is Operator.IN or operator is Operator.NOT_IN:
+    if syntax is Syntax.LIST:
         return f"{attribute} {operator} ({', '.join(operands)})"
     return f"{attribute} {operator} {' and '.join(operands)}"
 

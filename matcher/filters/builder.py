@@ -22,13 +22,13 @@ from covey.matcher.expressions.expression import (
     Constant,
     Expression,
     Operand,
-    Operator,
     Or,
     Predicate,
     Variable,
     all_of,
     any_of,
 )
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.values import NUMBERS
 from covey.matcher.filters.filter import Filter
 

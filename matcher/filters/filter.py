@@ -1,19 +1,8 @@
-"""Filters: what a subscription asks for, a boolean expression of predicates over the attributes of one type.
+"""Filters: boolean expressions of predicates over the attributes of one event type.
 
-The truth of a filter, for one event and one value of each variable:
-
-- A predicate on a missing attribute (absent, or null) is false, `!=` included; only `exists` and `not exists`
-  see absence. `not` has been pushed to the predicates, so as in SQL a missing attribute makes neither a
-  comparison nor its negation true.
-- NaN satisfies `!=`, `not in` (which is several `!=`) and `exists`, and nothing else.
-- Numbers compare exactly, int64 with 10.5 included: no integer is rounded. -0.0 equals 0.0. `between`
-  includes both ends, and is empty when they are swapped.
-- Strings compare by code point. Times compare as instants; without a zone they are UTC. Booleans know == and
-  != only.
-- An affine operand is evaluated exactly over integers, and in float64 as soon as a float takes part.
-
-Invariant: the expression is checked and in normal form (see `checking.py`), so filters of one event type are
-equal exactly when their expressions are; and the text of a filter parses to an equal filter.
+docs/filters.md describes the language and the rules of truth. Invariant: the expression is checked and in
+normal form (`checking.py`), so filters of one event type are equal exactly when their expressions are; and
+the text of a filter parses to an equal filter.
 """
 
 from __future__ import annotations
@@ -26,31 +15,18 @@ from typing import Any
 
 from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
-from covey.matcher.covering.cutting import Getter, getter
-from covey.matcher.errors import VariableError
+from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.checking import Variables, check_expression
 from covey.matcher.expressions.evaluation import holds
-from covey.matcher.expressions.expression import (
-    And,
-    Constant,
-    Expression,
-    Operand,
-    Operator,
-    Or,
-    Predicate,
-    Scalar,
-    Variable,
-)
-from covey.matcher.expressions.values import FAMILY, Family, coerce, evaluate
+from covey.matcher.expressions.expression import Expression, Operand, Scalar, Variable
+from covey.matcher.expressions.language import parse_expression
+from covey.matcher.expressions.rewriting import families_of, lifted, substituted
+from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
+from covey.matcher.filters.lifting import LiftingStep, lifting_steps
 
 _NO_VALUES: Mapping[str, Scalar] = {}
-
-_SHARED = 1 << 12
-"""Predicates of structures that are kept to be shared: what is made once for each structure is what the
-garbage collector looks at again and again.
-"""
 
 
 class Filter:
@@ -81,7 +57,7 @@ class Filter:
 
     def __init__(self, event_type: EventType, expression: Expression) -> None:
         checked = check_expression(event_type, expression, Variables())
-        self._set(event_type, checked, _families(event_type, checked))
+        self._set(event_type, checked, families_of(event_type, checked))
 
     def _set(self, event_type: EventType, expression: Expression, families: dict[str, Family]) -> None:
         self.event_type = event_type
@@ -99,7 +75,7 @@ class Filter:
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
         """A filter of an expression that is known to be checked and in normal form."""
         made = cls.__new__(cls)
-        made._set(event_type, expression, _families(event_type, expression))
+        made._set(event_type, expression, families_of(event_type, expression))
         return made
 
     # --- variables ------------------------------------------------------------------------------------------
@@ -148,7 +124,7 @@ class Filter:
         checked = self.check_values(values, partial=True)
         if not checked:
             return self
-        expression = _substituted(self.expression, checked, self.event_type.attributes)
+        expression = substituted(self.expression, checked, self.event_type.attributes)
         made = Filter.__new__(Filter)
         left = {name: family for name, family in self._families.items() if name not in checked}
         made._set(self.event_type, expression, left)
@@ -171,20 +147,22 @@ class Filter:
         a value.
         """
         lifted = self._lifted or self._lift()
-        found: dict[str, Scalar] = {}
+        if lifted.steps is None:
+            lifted.steps = lifting_steps(lifted.operands, lifted.kinds)
+        result: dict[str, Scalar] = {}
         try:
-            for name, variable, scale, offset, get in lifted.steps or lifted.make_steps():
+            for name, variable, scale, offset, get in lifted.steps:
                 value = values[variable] if variable else None
-                found[name] = scale * value + offset if value.__class__ is float else get(values)
+                result[name] = scale * value + offset if value.__class__ is float else get(values)
         except KeyError as missing:
             raise VariableError(f"variable ${missing.args[0]} has no value") from None
-        return found
+        return result
 
     def _lift(self) -> _Lifted:
         if self._lifted is None:
             operands: list[Operand] = []
             kinds: list[Kind] = []
-            expression = _lifted(self.expression, self.event_type.attributes, operands, kinds)
+            expression = lifted(self.expression, self.event_type.attributes, operands, kinds)
             same = all(operand == Variable(str(number)) for number, operand in enumerate(operands, 1))
             structure = self if same else Filter.of_checked(self.event_type, expression)
             self._lifted = _Lifted(structure, tuple(operands), tuple(kinds))
@@ -256,10 +234,6 @@ class Filter:
         return f"parse({str(self)!r}, {self.event_type.name})"
 
     def __reduce__(self) -> tuple[Callable[[str, EventType], Filter], tuple[str, EventType]]:
-        from covey.matcher.filters.language import (
-            parse,  # the language makes filters, so it cannot be imported above
-        )
-
         return parse, (str(self), self.event_type)
 
 
@@ -268,74 +242,23 @@ class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
     kinds: tuple[Kind, ...]
-    steps: tuple[_Step, ...] = ()
-    """Made when they are first asked for: matching engines never do."""
-
-    def make_steps(self) -> tuple[_Step, ...]:
-        pairs = zip(self.operands, self.kinds, strict=True)
-        self.steps = tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
-        return self.steps
+    steps: tuple[LiftingStep, ...] | None = None
+    """Computed at first use: matching engines never use them."""
 
 
-_Step = tuple[str, str, float, float, Getter]
-"""A variable of the structure and what it stands for; by far the most usual, a variable of a float, in the
-open: its name, scale and offset, which need no call. The name is empty for others.
-"""
+def parse(text: str, event_type: EventType) -> Filter:
+    """The filter that a text in the filter language (docs/filters.md) stands for; "" matches every event.
+
+    `FilterSyntaxError` says what was expected, and points at the column. The last 4,096 texts are cached.
+    """
+    if not isinstance(text, str):
+        raise FilterError(f"filter {text!r}: expected text")
+    return _parse_cached(text, event_type) if len(text) <= _CACHED_LENGTH else _parse(text, event_type)
 
 
-def _step(name: str, operand: Operand, kind: Kind) -> _Step:
-    get = getter(operand, kind)
-    if kind is Kind.FLOAT64 and isinstance(operand, Variable):
-        return name, operand.name, float(operand.scale), float(operand.offset), get
-    return name, "", 1.0, 0.0, get
+def _parse(text: str, event_type: EventType) -> Filter:
+    return Filter.of_checked(event_type, parse_expression(text, event_type))
 
 
-def _families(event_type: EventType, expression: Expression) -> dict[str, Family]:
-    families: dict[str, Family] = {}
-    pending = [expression]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Predicate):
-            for operand in part.operands:
-                if isinstance(operand, Variable):
-                    families.setdefault(operand.name, FAMILY[event_type.attributes[part.attribute]])
-        else:
-            pending.extend(reversed(part.parts))
-    return families
-
-
-def _substituted(
-    expression: Expression, values: Mapping[str, Scalar], kinds: Mapping[str, Kind]
-) -> Expression:
-    if isinstance(expression, Predicate):
-        kind = kinds[expression.attribute]
-        operands: list[Operand] = []
-        for operand in expression.operands:
-            if isinstance(operand, Variable) and operand.name in values:
-                operand = Constant(evaluate(operand, values, kind))
-            operands.append(operand)
-        return Predicate(expression.attribute, expression.operator, tuple(operands))
-    parts: list[Expression] = []
-    for part in expression.parts:
-        parts.append(_substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
-    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
-
-
-def _lifted(
-    expression: Expression, kinds: Mapping[str, Kind], operands: list[Operand], their_kinds: list[Kind]
-) -> Expression:
-    if isinstance(expression, Predicate):
-        first = len(operands) + 1
-        operands += expression.operands
-        their_kinds += [kinds[expression.attribute]] * len(expression.operands)
-        return _numbered(expression.attribute, expression.operator, first, len(operands))
-    parts: list[Expression] = []
-    for part in expression.parts:
-        parts.append(_lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
-    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
-
-
-@lru_cache(_SHARED)
-def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
-    """A predicate of structures: its operands are variables with these numbers."""
-    return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))
+_CACHED_LENGTH = 4096
+_parse_cached = lru_cache(maxsize=4096)(_parse)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher import Filter, Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Operator, Or, Predicate
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate
+from covey.matcher.expressions.operators import Operator
 
 Bools = npt.NDArray[np.bool_]
 

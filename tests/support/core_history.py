@@ -23,8 +23,7 @@ from core_network import Client, Network
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.filter import Filter
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
 

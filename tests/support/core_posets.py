@@ -8,8 +8,7 @@ from functools import cache
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.filter import Filter
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.covering.interest import Interest, Registry
 
 POINT = EventType("Point", {"x": "int64", "y": "int64"})

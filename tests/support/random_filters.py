@@ -9,16 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import (
-    And,
-    Constant,
-    Expression,
-    Operator,
-    Or,
-    Predicate,
-    Scalar,
-    Variable,
-)
+from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Scalar, Variable
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.values import FAMILY, Family
 from covey.matcher.filters.filter import Filter
 

@@ -13,6 +13,7 @@ count*).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,27 +24,21 @@ from covey.matcher.compile.plan import (
     BoxSkeleton,
     Plan,
     PlanKey,
-    Side,
     TestPlan,
     TextPlan,
+    part_plans,
     structure_key,
     variables_of,
 )
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+from covey.matcher.covering.parts import Part, requirements
 from covey.matcher.engines.rows.plans import Plans, Shared
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Expression, Operand, Operator, Predicate, Variable
+from covey.matcher.expressions.expression import And, Expression, Operand, Predicate, Variable
 from covey.matcher.filters.filter import Filter
 
 AND, OR = 0, 1
 
 Shape = npt.NDArray[np.int32]
-
-_TEXTUAL = {
-    Operator.NOT_PREFIX: (Operator.PREFIX, False),
-    Operator.NOT_SUFFIX: (Operator.SUFFIX, False),
-    Operator.NOT_CONTAINS: (Operator.CONTAINS, False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,71 +163,15 @@ class _Maker:
         return _joined(AND, _paired(children)) if isinstance(expression, And) else _joined(OR, children)
 
     def predicate(self, predicate: Predicate) -> _Node:
-        operator, operands = predicate.operator, predicate.operands
-        column, kind = (
-            self.event_type.index(predicate.attribute),
-            self.event_type.attributes[predicate.attribute],
-        )
-        if operator is Operator.EXISTS:
-            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
-        if operator is Operator.NOT_EXISTS:
-            return _Leaf(column, TestPlan(kind, None, None, MISSING, MISSING))
-        if operator in (Operator.EQ, Operator.IN):
-            return _joined(OR, [self.interval(column, kind, o, o) for o in dict.fromkeys(operands)])
-        if operator in (Operator.NE, Operator.NOT_IN):
-            return self.unequal(column, kind, tuple(dict.fromkeys(operands)))
-        if kind is Kind.STRING:
-            return self.textual(column, operator, operands)
-        first, last = operands[0], operands[-1]
-        if operator is Operator.BETWEEN:
-            return self.interval(column, kind, first, last)
-        if operator is Operator.NOT_BETWEEN:
-            outside = [
-                self.interval(column, kind, None, first, strict=True),
-                self.interval(column, kind, last, None, strict=True),
-            ]
-            return _joined(OR, outside)
-        strict = operator in (Operator.LT, Operator.GT)
-        if operator in (Operator.LT, Operator.LE):
-            return self.interval(column, kind, None, first, strict=strict)
-        return self.interval(column, kind, first, None, strict=strict)
+        column = self.event_type.index(predicate.attribute)
+        kind = self.event_type.attributes[predicate.attribute]
 
-    def unequal(self, column: int, kind: Kind, operands: tuple[Operand, ...]) -> _Node:
-        """Unlike each of these, and there."""
-        if not operands:
-            return _Leaf(column, TestPlan(kind, None, None, FIRST, LAST))
-        if kind is Kind.STRING:
-            return _joined(AND, [self.text(column, Operator.EQ, o, False) for o in operands])
-        sides: list[_Node] = []
-        for operand in operands:
-            either: list[_Node] = [
-                self.interval(column, kind, None, operand, strict=True),
-                self.interval(column, kind, operand, None, strict=True),
-            ]
-            if kind is Kind.FLOAT64:
-                either.append(_Leaf(column, TestPlan(kind, None, None, NAN_KEY, NAN_KEY)))
-            sides.append(_joined(OR, either))
-        return _joined(AND, sides)
+        def conjunction(parts: Iterable[Part]) -> _Node:
+            plans = [plan for part in parts for plan in part_plans(part, kind, self.number)]
+            return _joined(AND, [_Leaf(column, plan) for plan in plans])
 
-    def textual(self, column: int, operator: Operator, operands: tuple[Operand, ...]) -> _Node:
-        if operator is Operator.BETWEEN:
-            ends = (Operator.GE, operands[0]), (Operator.LE, operands[1])
-            return _joined(AND, [self.text(column, o, operand, True) for o, operand in ends])
-        if operator is Operator.NOT_BETWEEN:
-            ends = (Operator.LT, operands[0]), (Operator.GT, operands[1])
-            return _joined(OR, [self.text(column, o, operand, True) for o, operand in ends])
-        plain, expected = _TEXTUAL.get(operator, (operator, True))
-        return self.text(column, plain, operands[0], expected)
-
-    def interval(
-        self, column: int, kind: Kind, low: Operand | None, high: Operand | None, *, strict: bool = False
-    ) -> _Node:
-        lower = None if low is None else Side(self.number(low, kind), strict)
-        upper = None if high is None else Side(self.number(high, kind), strict)
-        return _Leaf(column, TestPlan(kind, lower, upper, FIRST, largest_key(kind)))
-
-    def text(self, column: int, operator: Operator, operand: Operand, expected: bool) -> _Node:
-        return _Leaf(column, TextPlan(operator, self.number(operand, Kind.STRING), expected))
+        required = requirements(predicate, kind)
+        return _joined(AND, [_joined(OR, [conjunction(parts) for parts in each]) for each in required])
 
     def number(self, operand: Operand, kind: Kind) -> int:
         """The number of a structure's operand: its variables are called 1, 2, ..."""

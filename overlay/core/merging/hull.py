@@ -16,7 +16,8 @@ from covey.matcher import EventType, Filter
 from covey.matcher.covering.intervals import LINES, Cut, only_string
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import And, Operator, Predicate, Scalar, Variable
+from covey.matcher.expressions.expression import And, Predicate, Scalar, Variable
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.values import INT64_MIN
 
 Span = tuple[Cut, Cut]

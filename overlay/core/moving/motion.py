@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import VariableError
-from covey.matcher.expressions.expression import Expression, Operator, Predicate, Variable
+from covey.matcher.expressions.expression import Expression, Predicate, Variable
+from covey.matcher.expressions.operators import Operator
 
 if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar

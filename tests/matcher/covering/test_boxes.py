@@ -15,7 +15,8 @@ from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import Absent, Bound, Box, EventType, Test, Text, parse
 from covey.matcher.covering.boxes import CONJUNCTION_CAP
-from covey.matcher.expressions.expression import Constant, Operand, Operator, Scalar, Variable
+from covey.matcher.expressions.expression import Constant, Operand, Scalar, Variable
+from covey.matcher.expressions.operators import Operator
 
 T = EventType("T", {"i": "int64", "f": "float64", "s": "string", "b": "bool", "t": "timestamp"})
 

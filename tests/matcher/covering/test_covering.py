@@ -23,12 +23,12 @@ from covey.matcher.covering.intervals import (
     intersection,
     overlap,
     point_of,
-    prefix,
     union,
     within,
 )
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Operator, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Variable
+from covey.matcher.expressions.operators import Operator, prefix_span
 from covey.matcher.expressions.values import FAMILY
 
 T = EventType("T", {"i": "int64", "f": "float64", "s": "string", "b": "bool", "t": "timestamp"})
@@ -237,7 +237,7 @@ def neighbours(kind: Kind, constant: Any) -> Iterable[Any]:
     if kind is Kind.BOOL:
         return [False, True]
     if kind is Kind.STRING:
-        after = prefix(constant)[1][1:]
+        after = prefix_span(constant)[1]
         return [constant, constant + "\0", *([after] if after else [])]
     if kind is Kind.TIMESTAMP:
         tick = timedelta(microseconds=1)

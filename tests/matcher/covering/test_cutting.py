@@ -11,7 +11,7 @@ from covey.matcher.covering.covering import covers_both_ways, covers_region
 from covey.matcher.covering.region import Region
 from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 
 POINT = EventType("Point", {"f": "float64", "i": "int64", "s": "string", "t": "timestamp", "b": "bool"})
 SHAPES = (

@@ -14,7 +14,7 @@ from covey.matcher.covering.region import Region
 from covey.matcher.covering.region_index import RegionIndex
 from covey.matcher.covering.vector_tree import BLOCK
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 
 TRADE = EventType("Trade", {"symbol": "string", "price": "float64", "volume": "int64"})
 SHAPES = (

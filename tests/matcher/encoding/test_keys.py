@@ -28,7 +28,7 @@ from covey.matcher.encoding.keys import (
     upper_key,
     upper_keys,
 )
-from covey.matcher.expressions.expression import Operator
+from covey.matcher.expressions.operators import Operator
 
 integers = st.one_of(st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1))
 floats = st.one_of(st.sampled_from(FLOATS), st.floats(allow_nan=False))

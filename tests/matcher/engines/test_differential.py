@@ -22,8 +22,7 @@ from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.filter import Filter
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import Filter, parse
 
 PARTS = 8 if ALL else 1
 STEPS = 20

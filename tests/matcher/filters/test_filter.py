@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import EventError, EventType, Filter, FilterError, VariableError, parse
-from covey.matcher.expressions.expression import And, Constant, Operator, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Constant, Or, Predicate, Variable
+from covey.matcher.expressions.operators import Operator
 
 T = EventType("T", {"i": "int64", "f": "float64", "s": "string", "b": "bool", "t": "timestamp"})
 

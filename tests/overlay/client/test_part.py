@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.matcher import EventBatch, EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.core.client.actions import Matches
 from covey.overlay.core.client.session import ClientSession

@@ -8,7 +8,7 @@ import pytest
 from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.client import watermarks
 from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
 from covey.overlay.core.client.session import ClientSession

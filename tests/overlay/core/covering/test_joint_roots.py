@@ -7,7 +7,7 @@ import random
 import pytest
 from core_posets import POINT, SHAPES, same, values
 
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.covering.joint_roots import JointRoots

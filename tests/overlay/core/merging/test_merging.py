@@ -11,7 +11,7 @@ from core_posets import Made
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.covering.covering import covers_region
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,

@@ -9,8 +9,7 @@ from core_driven import Driven, sent
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.filter import Filter
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,

@@ -14,7 +14,7 @@ import pytest
 from core_network import Network
 
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.session import ClientSession
 
 QUOTE = EventType("Quote", {"price": "float64", "volume": "int64"})

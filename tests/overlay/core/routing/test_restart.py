@@ -11,7 +11,7 @@ from core_implied import check_links
 from core_network import Network
 
 from covey.matcher.events.event_type import EventType
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Acknowledge,

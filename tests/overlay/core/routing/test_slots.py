@@ -11,7 +11,7 @@ from core_posets import POINT, SHAPES, Made, fresh, matching_points, values
 from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
-from covey.matcher.filters.language import parse
+from covey.matcher.filters.filter import parse
 from covey.overlay.core.covering.interest import Interest, Registry
 from covey.overlay.core.covering.poset import RootChange
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update

@@ -21,7 +21,6 @@ by DEPTH_LIMIT.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from covey.matcher.errors import FilterError, FilterSyntaxError
 from covey.matcher.events.event_type import RESERVED, EventType, Kind
@@ -39,53 +38,23 @@ from covey.matcher.expressions.expression import (
     Constant,
     Expression,
     Operand,
-    Operator,
     Predicate,
     Variable,
     all_of,
     any_of,
 )
+from covey.matcher.expressions.operators import COMPARISONS, SPECS, WORDS, Operator, Syntax, spellings
 from covey.matcher.expressions.tokens import TEXT_LIMIT, Sort, Token, Tokens
 from covey.matcher.expressions.values import FAMILY
-from covey.matcher.filters.filter import Filter
-
-_COMPARISONS = {
-    str(op): op for op in (Operator.EQ, Operator.NE, Operator.LT, Operator.LE, Operator.GT, Operator.GE)
-}
-_MIRRORED = {
-    Operator.EQ: Operator.EQ,
-    Operator.NE: Operator.NE,
-    Operator.LT: Operator.GT,
-    Operator.LE: Operator.GE,
-    Operator.GT: Operator.LT,
-    Operator.GE: Operator.LE,
-}
-_WORD_OPERATORS = {
-    str(op): op for op in (Operator.IN, Operator.BETWEEN, Operator.PREFIX, Operator.SUFFIX, Operator.CONTAINS)
-}
-_FREQUENT = 4096  # texts up to this length, and as many of them, are remembered
 
 
-def parse(text: str, event_type: EventType) -> Filter:
-    """The filter that a text stands for; "" and "true" match every event.
-
-    `FilterSyntaxError` says what was expected, and points at the column. Texts seen lately are not read
-    again.
-    """
-    if not isinstance(text, str):
-        raise FilterError(f"filter {text!r}: expected text")
-    return _remembered(text, event_type) if len(text) <= _FREQUENT else _parse(text, event_type)
-
-
-def _parse(text: str, event_type: EventType) -> Filter:
+def parse_expression(text: str, event_type: EventType) -> Expression:
+    """The checked expression that a text stands for; `FilterSyntaxError` points at the column."""
     if len(text) > TEXT_LIMIT:
         raise FilterSyntaxError(
             f"filter has {len(text)} characters: expected at most {TEXT_LIMIT}", text, TEXT_LIMIT
         )
-    return Filter.of_checked(event_type, _Parser(text, event_type).filter())
-
-
-_remembered = lru_cache(maxsize=_FREQUENT)(_parse)
+    return _Parser(text, event_type).filter()
 
 
 @dataclass(slots=True)
@@ -149,7 +118,7 @@ class _Parser:
         token = tokens.next
         if token.sort is Sort.WORD and token.text in ("true", "false"):
             tokens.take()
-            if tokens.next.text in _COMPARISONS and tokens.next.sort is Sort.SYMBOL:
+            if tokens.next.text in COMPARISONS and tokens.next.sort is Sort.SYMBOL:
                 return self.mirrored(token, Constant(token.text == "true"), negative)
             return TRUE if (token.text == "true") is not negative else FALSE
         if token.sort is Sort.WORD and token.text == "exists":
@@ -176,9 +145,10 @@ class _Parser:
     def predicate(self, negative: bool) -> Predicate:
         attribute, kind = self.attribute()
         operator, after = self.operator(attribute, kind)
-        if operator in (Operator.IN, Operator.NOT_IN):
+        syntax = SPECS[operator].syntax
+        if syntax is Syntax.LIST:
             operands = self.members(attribute, kind)
-        elif operator in (Operator.BETWEEN, Operator.NOT_BETWEEN):
+        elif syntax is Syntax.RANGE:
             low = self.fitting(attribute, kind, after)
             if self.tokens.next.sort is not Sort.WORD or self.tokens.next.text != "and":
                 raise self.error("expected and, between the two ends of between")
@@ -190,20 +160,21 @@ class _Parser:
 
     def operator(self, attribute: str, kind: Kind) -> tuple[Operator, str]:
         token = self.tokens.next
-        operator = _COMPARISONS.get(token.text) if token.sort is Sort.SYMBOL else None
+        operator = COMPARISONS.get(token.text) if token.sort is Sort.SYMBOL else None
         after = token.text
         if token.sort is Sort.WORD and token.text == "not":
             self.tokens.take()
             word = self.tokens.next
-            if word.sort is not Sort.WORD or word.text not in _WORD_OPERATORS:
-                raise self.error(f"expected {', '.join(_WORD_OPERATORS)} after not")
-            operator, after = _WORD_OPERATORS[word.text].complement, f"not {word.text}"
+            if word.sort is not Sort.WORD or word.text not in WORDS:
+                raise self.error(f"expected {', '.join(WORDS)} after not")
+            operator, after = WORDS[word.text].complement, f"not {word.text}"
         elif token.sort is Sort.WORD:
-            operator = _WORD_OPERATORS.get(token.text)
+            operator = WORDS.get(token.text)
         if operator is None:
             if token.is_symbol("="):
                 raise self.error("= is no operator: expected == to compare")
-            raise self.error(f"expected an operator after {attribute}: {_operators(kind)}{_meant(token)}")
+            expected = _listed(spellings(kind))
+            raise self.error(f"expected an operator after {attribute}: {expected}{_meant(token)}")
         try:
             check_operator(attribute, kind, operator)
         except FilterError as error:
@@ -225,10 +196,11 @@ class _Parser:
     def mirrored(self, first: Token, operand: Operand, negative: bool) -> Predicate:
         """`operand comparison attribute`, of which the operand has been read."""
         token = self.tokens.next
-        if token.sort is not Sort.SYMBOL or token.text not in _COMPARISONS:
-            raise self.error(f"expected a comparison: {' '.join(_COMPARISONS)}")
+        if token.sort is not Sort.SYMBOL or token.text not in COMPARISONS:
+            raise self.error(f"expected a comparison: {' '.join(COMPARISONS)}")
         self.tokens.take()
-        operator = _MIRRORED[_COMPARISONS[token.text]]
+        operator = SPECS[COMPARISONS[token.text]].mirrored
+        assert operator is not None
         attribute, kind = self.attribute()
         try:
             check_operator(attribute, kind, operator)
@@ -347,11 +319,8 @@ class _Parser:
         return self.tokens.error(message, self.tokens.next.column if column is None else column)
 
 
-def _operators(kind: Kind) -> str:
-    if kind is Kind.BOOL:
-        return "== or !="
-    words = "in between prefix suffix contains" if kind is Kind.STRING else "in between"
-    return f"{' '.join(_COMPARISONS)} {words}"
+def _listed(operators: list[str]) -> str:
+    return (" or " if len(operators) < 3 else " ").join(operators)
 
 
 def _after(tokens: Tokens) -> str:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from random_filters import event_types, filters
 
 from covey.matcher import EventType, Filter, FilterError, FilterSyntaxError, parse
-from covey.matcher.expressions.expression import And, Constant, Operator, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Constant, Or, Predicate, Variable
+from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.tokens import TEXT_LIMIT
 
 QUOTE = EventType(
