@@ -1,4 +1,4 @@
-"""Brokers of a `LocalOverlay` as tasks of the test's event loop: a process takes a second or two of CPU time."""
+"""Brokers of a `LocalOverlay` as tasks of the test's event loop: a process takes a second or two to start."""
 
 from __future__ import annotations
 
