@@ -48,14 +48,14 @@ def message(cls: type[_M]) -> type[_M]:
 
 @message
 class Advertise:
-    """AD: events of this type will come from the sender, of its content if there is a `filter` (without
-    variables). With `watch` a client is told whether anyone listens (`Listeners`).
+    """AD: the sender publishes events of this type, of the content that `filter` (without variables) accepts.
+    With `report_listeners` a client gets `Listeners` now and on each change.
     """
 
     epoch: int
     event_type: EventType
     filter: Filter | None = None
-    watch: bool = False
+    report_listeners: bool = False
 
 
 @message
@@ -114,10 +114,10 @@ class Acknowledge:
 
 @message
 class Listeners:
-    """To a client that publishes: whether anyone wants anything of what it advertises, from now on."""
+    """To a client that publishes: whether any subscription intersects its advertisement."""
 
     type_name: str
-    listening: bool
+    present: bool
 
 
 @message

@@ -337,7 +337,7 @@ def _encode_advertise(wire: pb.Message, m: Advertise) -> None:
     wire.advertise.epoch = m.epoch
     _fill_event_type(wire.advertise.event_type, m.event_type)
     wire.advertise.filter = "" if m.filter is None else str(m.filter)
-    wire.advertise.watch = m.watch
+    wire.advertise.report_listeners = m.report_listeners
 
 
 def _encode_unadvertise(wire: pb.Message, m: Unadvertise) -> None:
@@ -372,7 +372,7 @@ def _encode_acknowledge(wire: pb.Message, m: Acknowledge) -> None:
 
 def _encode_listeners(wire: pb.Message, m: Listeners) -> None:
     wire.listeners.type_name = m.type_name
-    wire.listeners.listening = m.listening
+    wire.listeners.present = m.present
 
 
 def _encode_sync_begin(wire: pb.Message, m: SyncBegin) -> None:
@@ -429,7 +429,7 @@ def _decode_advertise(wire: pb.Message, lookup: TypeLookup) -> Advertise:
     advertise = wire.advertise
     event_type = _decode_event_type(advertise.event_type)
     filter = parse(advertise.filter, event_type) if advertise.filter else None
-    return Advertise(advertise.epoch, event_type, filter, advertise.watch)
+    return Advertise(advertise.epoch, event_type, filter, advertise.report_listeners)
 
 
 def _decode_subscribe(wire: pb.Message, lookup: TypeLookup) -> Subscribe:
@@ -495,7 +495,7 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.update.epoch, w.update.subscription_id, _decode_values(w.update.values), w.update.since_ns
     ),
     "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
-    "listeners": lambda w, _: Listeners(w.listeners.type_name, w.listeners.listening),
+    "listeners": lambda w, _: Listeners(w.listeners.type_name, w.listeners.present),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
     "deliver": _decode_deliver,

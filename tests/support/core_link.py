@@ -33,8 +33,8 @@ class Link:
         roots = self.poset.change(entered or (), moved or (), left or ())
         if self.merger is not None:
             bundles = self.merger.change(roots)
-            return self.slots.change(bundles, bundles.heirs)
-        return self.slots.change(roots, roots.heirs)
+            return self.slots.change(bundles, bundles.handovers)
+        return self.slots.change(roots, roots.handovers)
 
     def apply(self, message: SlotMessage) -> None:
         if isinstance(message, Subscribe):

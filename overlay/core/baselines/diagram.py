@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering.covering import Region, covers_region
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import Poset, RootChange, heirs_among
+from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
 
 
 class Place:
@@ -218,7 +218,7 @@ class Diagram(Poset):
         stayed = [
             node for node in moved if self._is_root(node) and self._was_root.get(node.uid, (node, False))[1]
         ]
-        return RootChange(entered, stayed, left, heirs_among(left, entered, moved))
+        return RootChange(entered, stayed, left, handovers_among(left, entered, moved))
 
     # --- reading --------------------------------------------------------------------------------------------
 

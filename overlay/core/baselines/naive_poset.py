@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import Poset, RootChange, heirs_among
+from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
 
 
 class NaivePoset(Poset):
@@ -43,7 +43,7 @@ class NaivePoset(Poset):
         gone = [node for uid, node in before.items() if uid not in after]
         new = [node for uid, node in after.items() if uid not in before]
         stayed = [node for node in moved if node.uid in before and node.uid in after]
-        return RootChange(new, stayed, gone, heirs_among(gone, new, moved))
+        return RootChange(new, stayed, gone, handovers_among(gone, new, moved))
 
     def _place(self, node: Interest) -> None:
         self._above[node.uid] = mine = set()

@@ -25,7 +25,7 @@ from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.roots import IndexedRoots, Roots, ScannedRoots
 
 
-class Heir(NamedTuple):
+class RootHandover(NamedTuple):
     """A root that entered and could take the place of one that left, without loss to a third.
 
     Either the new root covers what the old one was (`wider`), or the old one covered what the new one is.
@@ -43,7 +43,7 @@ class RootChange:
     entered: Sequence[Interest] = ()
     moved: Sequence[Interest] = ()
     left: Sequence[Interest] = ()
-    heirs: Sequence[Heir] = ()
+    handovers: Sequence[RootHandover] = ()
 
     def __bool__(self) -> bool:
         return bool(self.entered or self.moved or self.left)
@@ -93,21 +93,21 @@ class Poset(ABC):
         return len(self._nodes)
 
 
-def heirs_among(
+def handovers_among(
     left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
-) -> list[Heir]:
-    """The heirs that a poset finds by comparing every root that left with every one that entered. One that
+) -> list[RootHandover]:
+    """The handovers that a poset finds by comparing every root that left with every one that entered. One that
     moved has none: its slot still holds what it was, which a new root need not cover.
     """
-    heirs: list[Heir] = []
+    handovers: list[RootHandover] = []
     gone = {node.uid for node in moved}
     for old in left:
         for new in entered if old.uid not in gone else ():
             if covers_region(new.region, old.region):
-                heirs.append(Heir(old, new, wider=True))
+                handovers.append(RootHandover(old, new, wider=True))
             elif covers_region(old.region, new.region):
-                heirs.append(Heir(old, new, wider=False))
-    return heirs
+                handovers.append(RootHandover(old, new, wider=False))
+    return handovers
 
 
 class Forest(Poset):
@@ -261,15 +261,15 @@ class Forest(Poset):
             for node in moved
             if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]
         ]
-        heirs = self._heirs(entered, left, {node.uid for node in moved}) if entered and left else []
-        return RootChange(entered, stayed, left, heirs)
+        handovers = self._handovers(entered, left, {node.uid for node in moved}) if entered and left else []
+        return RootChange(entered, stayed, left, handovers)
 
-    def _heirs(
+    def _handovers(
         self, all_entered: Sequence[Interest], all_left: Sequence[Interest], moved: set[int]
-    ) -> Sequence[Heir]:
+    ) -> Sequence[RootHandover]:
         left = {node.uid: node for node in all_left}
         entered = {node.uid: node for node in all_entered}
-        heirs: list[Heir] = []
+        handovers: list[RootHandover] = []
         for node in all_left:
             if node.uid in moved:
                 continue  # its slot still holds what it was, which the new root need not cover
@@ -277,14 +277,14 @@ class Forest(Poset):
             if start is not None and start in self._nodes:
                 root = self.root_of(self._nodes[start])
                 if root.uid in entered:
-                    heirs.append(Heir(node, root, wider=True))
+                    handovers.append(RootHandover(node, root, wider=True))
         for node in all_entered:
             if node.uid in moved:
                 continue  # its former witness covered what it was
             above = self._chase(node.uid, self._former, left)
             if above is not None:
-                heirs.append(Heir(left[above], node, wider=False))
-        return heirs
+                handovers.append(RootHandover(left[above], node, wider=False))
+        return handovers
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -28,17 +28,17 @@ def explain(
 
     `SubscriptionError` if there is no such interface or subscription, `EventError` for an event that is none.
     """
-    peer = broker.peers.get(interface)
+    peer = broker.tables.peers.get(interface)
     interest = None if peer is None else peer.subscriptions.get(subscription_id)
     if peer is None or interest is None:
         known = (
             "" if peer is None else f"; it has {', '.join(map(str, sorted(peer.subscriptions))) or 'none'}"
         )
         who = f"{interface} has no subscription {subscription_id}" if peer else f"{interface} is not here"
-        raise SubscriptionError(f"broker {broker.broker_id}: {who}{known}")
+        raise SubscriptionError(f"broker {broker.tables.broker_id}: {who}{known}")
     filter = interest.filter
     values = still(interest.values, now_ns)
-    state = broker.types[filter.event_type.name]
+    state = broker.tables.types[filter.event_type.name]
     covering = dict(state.covering_slots(interest))
     upstream = []
     for neighbour in (name for name in state.publishers if name.startswith("broker/") and name != interface):
@@ -51,11 +51,11 @@ def explain(
                 "slot": None if slot is None else slot.slot_id,
                 "asks": None if slot is None else slot_text(slot),
                 "epoch": 0 if slot is None else slot.epoch,
-                "acknowledged": slot is not None and not broker.acks.outstanding(neighbour, slot.epoch),
+                "acknowledged": slot is not None and not broker.tables.acks.outstanding(neighbour, slot.epoch),
             }
         )
     return {
-        "broker": broker.broker_id,
+        "broker": broker.tables.broker_id,
         "type": state.event_type.name,
         "interface": interface,
         "subscription": subscription_id,
@@ -92,12 +92,12 @@ def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, ob
 
 def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
     """What this broker did with one event, as plain values; `seen` is false if it does not remember it."""
-    state = broker.types.get(type_name)
+    state = broker.tables.types.get(type_name)
     record = None if state is None or state.ring is None else state.ring.find(publisher, sequence)
-    answer: dict[str, Any] = {"broker": broker.broker_id, "type": type_name, "seen": record is not None}
+    answer: dict[str, Any] = {"broker": broker.tables.broker_id, "type": type_name, "seen": record is not None}
     if record is None:
         return answer
-    names = {peer.life: peer.name for peer in broker.peers.all()}
+    names = {peer.serial: peer.name for peer in broker.tables.peers.all()}
     source, links, sessions, event = record
     return answer | {
         "source": names.get(source, "an interface that has left"),

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 def check(broker: Broker) -> None:
     """`AssertionError` with one clear sentence for the first invariant that does not hold."""
     check_interests(broker)
-    for state in broker.types.values():
-        where = f"broker {broker.broker_id}, type {state.event_type.name}"
+    for state in broker.tables.types.values():
+        where = f"broker {broker.tables.broker_id}, type {state.event_type.name}"
         for group, poset in state.groups.items():
             assert len(poset), f"{where}: an empty poset is kept for {group}"
             check_poset(poset, f"{where}, interest of {group}")
         check_advertisements(broker, state, where)
         check_outgoing(broker, state, where)
         check_engines(state, where)
-    broker.acks.check()
+    broker.tables.acks.check()
 
 
 def check_interests(broker: Broker) -> None:
     """Every interest has a uid of its own, stands in its interface, its group's poset, and nowhere else."""
-    registry = broker.registry
+    registry = broker.tables.registry
     live: dict[int, Interest] = {}
-    for peer in broker.peers.all():
+    for peer in broker.tables.peers.all():
         for subscription_id, interest in peer.subscriptions.items():
             assert interest.uid not in live, f"uid {interest.uid} names two interests"
             live[interest.uid] = interest
@@ -53,11 +53,11 @@ def check_interests(broker: Broker) -> None:
         )
         assert peer.stale_types.keys() <= peer.advertised.keys(), f"{peer.name}: stale, and not advertised"
     assert live == registry.live, "the registry and the interfaces hold different interests"
-    in_posets = [interest for state in broker.types.values() for interest in state.interests()]
+    in_posets = [interest for state in broker.tables.types.values() for interest in state.interests()]
     assert len(in_posets) == len(live), f"{len(live)} interests, {len(in_posets)} nodes in the posets"
     for interest in in_posets:
         assert live.get(interest.uid) is interest, f"{interest} is in a poset and in no interface"
-        state = broker.types[interest.filter.event_type.name]
+        state = broker.tables.types[interest.filter.event_type.name]
         assert interest in state.groups[group_of(interest.interface)], (
             f"{interest} is in another group's poset"
         )
@@ -96,18 +96,18 @@ def check_poset(poset: Poset, where: str) -> None:
 def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     """Publishers are those who advertised; a neighbour is told while another interface publishes."""
     name = state.event_type.name
-    said = {peer.name: peer.advertised[name] for peer in broker.peers.all() if name in peer.advertised}
+    said = {peer.name: peer.advertised[name] for peer in broker.tables.peers.all() if name in peer.advertised}
     assert state.publishers == said, f"{where}: publishers {state.publishers}, advertised by {said}"
-    for neighbour in broker.peers.neighbours():
+    for neighbour in broker.tables.peers.neighbours():
         wanted = any(publisher != neighbour.name for publisher in state.publishers)
-        assert (neighbour.name in state.told) == wanted, (
+        assert (neighbour.name in state.advertised_to) == wanted, (
             f"{where}: {neighbour.name} is {'to be told' if wanted else 'told though nobody else publishes'}"
         )
-    assert state.promised.keys() == state.told.keys(), (
-        f"{where}: promised {state.promised}, told {state.told}"
+    assert state.promised_to.keys() == state.advertised_to.keys(), (
+        f"{where}: promised {state.promised_to}, told {state.advertised_to}"
     )
-    assert state.refused.keys() <= state.told.keys(), (
-        f"{where}: refused by {list(state.refused)}, told {state.told}"
+    assert state.refused_by.keys() <= state.advertised_to.keys(), (
+        f"{where}: refused by {list(state.refused_by)}, told {state.advertised_to}"
     )
     links = {name for name in state.publishers if name.startswith("broker/")}
     assert state.outgoing.keys() == links, (
@@ -136,23 +136,23 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
             check_bundles(outgoing, here)
         asked = outgoing.poset.roots() if outgoing.merger is None else outgoing.merger.bundles()
         roots = {root.uid for root in asked}
-        slots = {slot.root.uid for slot in outgoing.slots}
+        slots = {slot.content.uid for slot in outgoing.slots}
         assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
         assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
         for slot in outgoing.slots:
-            assert outgoing.slots.slot_of(slot.root) is slot, f"{here}: slot {slot.slot_id} is not its root's"
-            assert slot.structure == slot.root.structure, f"{here}: slot {slot.slot_id} has another structure"
+            assert outgoing.slots.slot_of(slot.content) is slot, f"{here}: slot {slot.slot_id} is not its root's"
+            assert slot.structure == slot.content.structure, f"{here}: slot {slot.slot_id} has another structure"
             region = slot.structure.region(slot.values)
-            assert covers_region(region, slot.root.region), (
-                f"{here}: slot {slot.slot_id} misses events of {slot.root}"
+            assert covers_region(region, slot.content.region), (
+                f"{here}: slot {slot.slot_id} misses events of {slot.content}"
             )
-            assert covers_region(slot.root.region, region), (
-                f"{here}: slot {slot.slot_id} is wider than {slot.root}"
+            assert covers_region(slot.content.region, region), (
+                f"{here}: slot {slot.slot_id} is wider than {slot.content}"
             )
-            assert 0 < slot.epoch <= broker.peers[neighbour].epoch, (
+            assert 0 < slot.epoch <= broker.tables.peers[neighbour].epoch, (
                 f"{here}: slot {slot.slot_id} has no epoch"
             )
-            assert 0 < slot.slot_id <= broker.peers[neighbour].last_slot, (
+            assert 0 < slot.slot_id <= broker.tables.peers[neighbour].last_slot, (
                 f"{here}: slot id {slot.slot_id} not given"
             )
 

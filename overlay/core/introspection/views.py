@@ -32,14 +32,14 @@ def render(broker: Broker, listed: int | None = None) -> str:
     Of the interest of each group, and of the slots at each neighbour, `listed` lines and how many more there
     are; all if it is None.
     """
-    lines = [f"broker {broker.broker_id}, routing {broker.routing}, engine {broker.engine}"]
-    lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.unheard()]
-    pending = broker.acks.pending()
-    for peer in broker.peers.all():
+    lines = [f"broker {broker.tables.broker_id}, routing {broker.tables.routing}, engine {broker.tables.engine}"]
+    lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.tables.unsynced]
+    pending = broker.tables.acks.pending()
+    for peer in broker.tables.peers.all():
         epochs = pending.get(peer.name)
         waits = f", not yet answered: {', '.join(map(str, epochs))}" if epochs else ""
         lines.append(f"  {peer.name}: {len(peer.subscriptions)} subscriptions, epoch {peer.received}{waits}")
-    for state in broker.types.values():
+    for state in broker.tables.types.values():
         attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())
         lines.append(f"type {state.event_type.name} ({attributes})")
         lines.append(f"  publishers: {', '.join(state.publishers) or 'none'}")
@@ -49,7 +49,7 @@ def render(broker: Broker, listed: int | None = None) -> str:
         for neighbour, outgoing in state.outgoing.items():
             lines.append(f"  asked of {neighbour}:")
             for slot in islice(outgoing.slots, listed):
-                waiting = broker.acks.outstanding(neighbour, slot.epoch)
+                waiting = broker.tables.acks.outstanding(neighbour, slot.epoch)
                 lines.append(
                     f"    slot {slot.slot_id}: {slot_text(slot)}"
                     f" <- {_origin(slot)}"
@@ -61,7 +61,7 @@ def render(broker: Broker, listed: int | None = None) -> str:
 
 def _origin(slot: Slot) -> str:
     """Where a slot's root comes from, or how many it is for."""
-    root = slot.root.root if isinstance(slot.root, Bundle) and slot.root.size == 1 else slot.root
+    root = slot.content.root if isinstance(slot.content, Bundle) and slot.content.size == 1 else slot.content
     if isinstance(root, Interest):
         return f"{root.interface}#{root.subscription_id}"
     return f"{root.size} roots" if isinstance(root, Bundle) else "a root"
@@ -95,17 +95,17 @@ def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
     Of the subscriptions, and of the slots at each neighbour, of a type only `listed`, with `interests` and
     `slots_in_use` saying how many there are; all if it is None.
     """
-    peers = broker.peers.all()
-    pending, awaited = broker.acks.pending(), broker.acks.awaited()
+    peers = broker.tables.peers.all()
+    pending, awaited = broker.tables.acks.pending(), broker.tables.acks.awaited()
     return {
-        "broker": broker.broker_id,
-        "routing": broker.routing,
-        "engine": broker.engine,
-        "unheard": broker.unheard(),
+        "broker": broker.tables.broker_id,
+        "routing": broker.tables.routing,
+        "engine": broker.tables.engine,
+        "unheard": broker.tables.unsynced,
         "interfaces": {
             peer.name: {
                 "epoch_received": peer.received,
-                "epoch_answered": peer.answered,
+                "epoch_answered": peer.acknowledged,
                 "epoch_sent": peer.epoch,
                 "unanswered": pending.get(peer.name, []),
                 "awaited": awaited.get(peer.name, []),
@@ -114,7 +114,7 @@ def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
             }
             for peer in peers
         },
-        "types": {name: _inspect_type(state, listed) for name, state in broker.types.items()},
+        "types": {name: _inspect_type(state, listed) for name, state in broker.tables.types.items()},
         "totals": _totals(peers),
     }
 
@@ -126,7 +126,7 @@ def _inspect_type(state: TypeState, listed: int | None) -> dict[str, Any]:
     return {
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
         "publishers": list(state.publishers),
-        "advertised_to": list(state.told),
+        "advertised_to": list(state.advertised_to),
         "contents": {name: str(promise.filter) for name, promise in state.promises.items()},
         "replay": {} if state.ring is None else state.ring.inspect(),
         "interests": sum(len(poset) for poset in state.groups.values()),

@@ -51,8 +51,8 @@ class Bundle:
         return f"<bundle {self.uid} of {self.size}: {self.structure.substitute(self.announced)}>"
 
 
-class BundleHeir(NamedTuple):
-    """As `poset.Heir`, of bundles."""
+class BundleHandover(NamedTuple):
+    """As `poset.RootHandover`, of bundles."""
 
     left: Bundle
     entered: Bundle
@@ -66,7 +66,7 @@ class BundleChange:
     entered: list[Bundle] = field(default_factory=list)
     moved: list[Bundle] = field(default_factory=list)
     left: list[Bundle] = field(default_factory=list)
-    heirs: list[BundleHeir] = field(default_factory=list)
+    handovers: list[BundleHandover] = field(default_factory=list)
 
 
 class _Before(NamedTuple):
@@ -176,10 +176,10 @@ class Merger(ABC):
                 shifted.append(bundle)
             else:
                 self._renew(bundle, change)
-            self._tell(bundle)
+            self._set_content(bundle)
         change.moved = grown + shifted + shrunk
         if len(change.left) * len(change.entered) <= _FEW_PAIRS:
-            self._find_heirs(change)
+            self._find_handovers(change)
         return change
 
     def _renew(self, bundle: Bundle, change: BundleChange) -> None:
@@ -190,7 +190,7 @@ class Merger(ABC):
         bundle.uid = self._uid()
         change.entered.append(bundle)
 
-    def _find_heirs(self, change: BundleChange) -> None:
+    def _find_handovers(self, change: BundleChange) -> None:
         for left in change.left:
             old = self._before[left.uid].hull
             for entered in change.entered if old is not None else ():
@@ -198,11 +198,11 @@ class Merger(ABC):
                 if old is None or new is None or old.keys() != new.keys():
                     continue
                 if holds(new, old):
-                    change.heirs.append(BundleHeir(left, entered, True))
+                    change.handovers.append(BundleHandover(left, entered, True))
                 elif holds(old, new):
-                    change.heirs.append(BundleHeir(left, entered, False))
+                    change.handovers.append(BundleHandover(left, entered, False))
 
-    def _tell(self, bundle: Bundle) -> None:
+    def _set_content(self, bundle: Bundle) -> None:
         """The structure and the values that say what the bundle asks for."""
         if bundle.hull is None:
             assert bundle.root is not None

@@ -1,13 +1,12 @@
-"""Which control messages have taken effect here and beyond: the bookkeeping behind UPD-ACK.
+"""Pending acknowledgements: which control messages have taken effect here and further on (UPD-ACK).
 
 A control message of a source is *complete* when every neighbour that it waits for has acknowledged the epoch
-that it waits for there. Acknowledgements are cumulative: a source hears of an epoch once it and all before it
-are complete. A message never waits for the neighbour it came from; in an overlay without cycles waiting
-therefore always goes away from the source and ends (were an AD to wait for the interest it draws back, two
-that cross would wait for each other).
+awaited there. Acknowledgements are cumulative: an epoch is acknowledged to its source once it and all before
+it are complete. A message never waits for the neighbour it came from, so in an overlay without cycles waiting
+ends. (If an Advertise waited for the interest that it draws back, two that cross would wait for each other.)
 
-Invariant: what is queued for a source is in order of epochs; what is awaited of a neighbour is an epoch that
-was sent to it and that it has not acknowledged.
+Invariant: the queue of a source is in order of epochs; an epoch awaited of a neighbour was sent to it, and it
+has not acknowledged it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,19 @@ from dataclasses import dataclass
 
 from covey.overlay.core.messages import Interface
 
-HELD = 1 << 62
-"""In place of an epoch: wait for a neighbour that a starting broker has not heard yet (`release`)."""
+UNSYNCED = 1 << 62
+"""In place of an epoch: wait for a neighbour whose first SyncEnd has not arrived (`synced`)."""
 
-
-_SINGLY = 1000
-"""Up to how many messages of a source wait each by itself. What comes on top waits in runs, each as long as
-all before it: a neighbour that is out of reach for an hour costs some more entries, not millions.
+_MAX_SINGLE = 1000
+"""How many messages of a source wait each in an entry of its own. Later ones wait in runs, each as long as
+all before it: a neighbour that is out of reach for an hour costs a few more entries, not millions.
 """
 
 
 @dataclass(slots=True)
 class _Pending:
-    """One control message of a source; or, where many wait, a run of them from epoch `first` to `epoch`, with
-    the newest epoch that each neighbour is yet to acknowledge.
+    """One control message of a source, or a run of them from epoch `first` to `epoch`; `newest` of a run is
+    the newest epoch awaited of each neighbour.
     """
 
     source: Interface
@@ -44,7 +42,7 @@ class _Pending:
 
 
 class Acks:
-    """Pending control messages, by source, and what they wait for, by neighbour."""
+    """Pending control messages by source, and the epochs that they await by neighbour."""
 
     def __init__(self) -> None:
         self._queues: dict[Interface, deque[_Pending]] = {}
@@ -53,12 +51,12 @@ class Acks:
         self._acknowledged: dict[Interface, int] = {}
         self._serial = 0
         self._void = 0
-        """How many of what is awaited nobody waits for any more."""
+        """How many entries of `_awaited` are void."""
         self.ready: dict[Interface, int] = {}
-        """The newest epochs that may be acknowledged and have not been, by source."""
+        """The newest epochs to acknowledge now, by source."""
 
     def sent(self, neighbour: Interface, epoch: int) -> None:
-        """The newest epoch sent to a neighbour."""
+        """Record the newest epoch sent to a neighbour."""
         self._sent[neighbour] = epoch
 
     def outstanding(self, neighbour: Interface, epoch: int) -> bool:
@@ -70,19 +68,19 @@ class Acks:
         return self._sent.get(neighbour, 0) <= self._acknowledged.get(neighbour, 0)
 
     def open(self, source: Interface, epoch: int, waits: Mapping[Interface, int]) -> None:
-        """A message of the source was handled; it is complete when each neighbour has acknowledged its
-        epoch.
+        """A message of the source was handled; it is complete when each neighbour in `waits` has acknowledged
+        the epoch there.
         """
         queue = self._queues.get(source)
-        if queue is not None and len(queue) >= _SINGLY:
-            self._prolong(queue, source, epoch, waits)
+        if queue is not None and len(queue) >= _MAX_SINGLE:
+            self._extend_run(queue, source, epoch, waits)
             return
         pending: _Pending | None = None
-        for neighbour, wanted in waits.items():
-            if wanted > self._acknowledged.get(neighbour, 0):
+        for neighbour, awaited in waits.items():
+            if awaited > self._acknowledged.get(neighbour, 0):
                 if pending is None:
                     pending = _Pending(source, epoch)
-                self._await(neighbour, wanted, pending)
+                self._await(neighbour, awaited, pending)
         if pending is None:
             if not queue:
                 self.ready[source] = max(epoch, self.ready.get(source, 0))
@@ -94,21 +92,21 @@ class Acks:
             pending.epoch = queue[-1].epoch  # an Unadvertise that was overtaken
         queue.append(pending)
 
-    def _prolong(
+    def _extend_run(
         self, queue: deque[_Pending], source: Interface, epoch: int, waits: Mapping[Interface, int]
     ) -> None:
-        """As `open`, in the last run of the queue, or in a new one where that is as long as all before it."""
+        """As `open`, in the last run of the queue, or in a new run if that is as long as all before it."""
         run = queue[-1]
         if run.newest is None or epoch - run.first > run.first - queue[0].epoch:
             run = _Pending(source, max(epoch, run.epoch), first=epoch, newest={})
             queue.append(run)
         assert run.newest is not None
         run.epoch = max(epoch, run.epoch)
-        for neighbour, wanted in waits.items():
-            if self.outstanding(neighbour, wanted):
+        for neighbour, awaited in waits.items():
+            if self.outstanding(neighbour, awaited):
                 if neighbour not in run.newest:
-                    self._await(neighbour, wanted, run)
-                run.newest[neighbour] = max(wanted, run.newest.get(neighbour, 0))
+                    self._await(neighbour, awaited, run)
+                run.newest[neighbour] = max(awaited, run.newest.get(neighbour, 0))
 
     def _await(self, neighbour: Interface, epoch: int, pending: _Pending) -> None:
         self._serial += 1
@@ -119,62 +117,62 @@ class Acks:
         heapq.heappush(heap, (epoch, self._serial, pending))
 
     def acknowledged(self, neighbour: Interface, epoch: int) -> bool:
-        """A neighbour has acknowledged everything up to this epoch; false for an epoch it was never sent."""
+        """A neighbour has acknowledged everything up to this epoch; False for an epoch it was never sent."""
         if epoch > self._sent.get(neighbour, 0):
             return False
         if epoch > self._acknowledged.get(neighbour, 0):
             self._acknowledged[neighbour] = epoch
             heap = self._awaited.get(neighbour, [])
             while heap and heap[0][0] <= epoch:
-                self._reached(neighbour, heapq.heappop(heap)[2])
+                self._on_awaited(neighbour, heapq.heappop(heap)[2])
         return True
 
     def defer(self, neighbour: Interface, epoch: int) -> None:
-        """All that waits for this neighbour waits for this epoch, the end of a resynchronisation, instead."""
+        """Whatever waits for this neighbour waits for this epoch, the end of a resynchronisation, instead."""
         heap = self._awaited.get(neighbour)
         if heap:
             self._awaited[neighbour] = sorted(
-                (wanted if wanted == HELD else epoch, serial, pending) for wanted, serial, pending in heap
+                (awaited if awaited == UNSYNCED else epoch, serial, pending) for awaited, serial, pending in heap
             )
 
-    def release(self, neighbour: Interface, epoch: int) -> None:
-        """What was held for this neighbour waits for this epoch, the newest sent to it, from now on."""
+    def synced(self, neighbour: Interface, epoch: int) -> None:
+        """Its first SyncEnd has arrived: whatever waited for that waits for this epoch, the newest sent to it."""
         heap = self._awaited.pop(neighbour, [])
-        for wanted, serial, pending in sorted(heap):
-            wanted = epoch if wanted == HELD else wanted
-            if pending.newest is not None and pending.newest[neighbour] == HELD:
+        for awaited, serial, pending in sorted(heap):
+            awaited = epoch if awaited == UNSYNCED else awaited
+            if pending.newest is not None and pending.newest[neighbour] == UNSYNCED:
                 pending.newest[neighbour] = epoch
-            if self.outstanding(neighbour, wanted):
-                heapq.heappush(self._awaited.setdefault(neighbour, []), (wanted, serial, pending))
+            if self.outstanding(neighbour, awaited):
+                heapq.heappush(self._awaited.setdefault(neighbour, []), (awaited, serial, pending))
             else:
-                self._reached(neighbour, pending)
+                self._on_awaited(neighbour, pending)
 
-    def forget_neighbour(self, neighbour: Interface) -> None:
-        """A neighbour is gone for good: nothing waits for it any longer."""
+    def remove_neighbour(self, neighbour: Interface) -> None:
+        """A neighbour has left for good: nothing waits for it any longer."""
         for _, _, pending in sorted(self._awaited.pop(neighbour, [])):
             if pending.newest is not None:
                 del pending.newest[neighbour]
-            self._arrived(pending)
+            self._count_down(pending)
         self._sent.pop(neighbour, None)
         self._acknowledged.pop(neighbour, None)
 
-    def forget_source(self, source: Interface) -> None:
-        """A source has lost its state, or is gone: it does not wait for the epochs it sent before."""
+    def remove_source(self, source: Interface) -> None:
+        """A source has lost its state or left: its earlier epochs are not acknowledged."""
         for pending in self._queues.pop(source, ()):
             pending.void = True
             self._void += pending.missing
         self.ready.pop(source, None)
-        if self._void > max(_SINGLY, sum(map(len, self._awaited.values())) // 2):
-            self._let_go()
+        if self._void > max(_MAX_SINGLE, sum(map(len, self._awaited.values())) // 2):
+            self._compact()
 
-    def _let_go(self) -> None:
-        """Most of what is awaited is void: sources came and went while a neighbour was out of reach."""
+    def _compact(self) -> None:
+        """Remove void entries: sources came and went while a neighbour was out of reach."""
         for neighbour, heap in self._awaited.items():
             self._awaited[neighbour] = sorted(entry for entry in heap if not entry[2].void)
         self._void = 0
 
-    def _reached(self, neighbour: Interface, pending: _Pending) -> None:
-        """A neighbour has acknowledged an epoch that was awaited; of a run perhaps not yet the newest."""
+    def _on_awaited(self, neighbour: Interface, pending: _Pending) -> None:
+        """A neighbour has acknowledged an awaited epoch; a run may await a newer one."""
         if pending.newest is not None:
             newest = pending.newest.pop(neighbour)
             if self.outstanding(neighbour, newest):
@@ -182,9 +180,9 @@ class Acks:
                 self._await(neighbour, newest, pending)
                 pending.newest[neighbour] = newest
                 return
-        self._arrived(pending)
+        self._count_down(pending)
 
-    def _arrived(self, pending: _Pending) -> None:
+    def _count_down(self, pending: _Pending) -> None:
         pending.missing -= 1
         if pending.void:
             self._void -= 1
@@ -197,20 +195,20 @@ class Acks:
             del self._queues[pending.source]
 
     def drain(self) -> list[tuple[Interface, int]]:
-        """The epochs that may be acknowledged now, one for each source, in order of completion."""
+        """Remove and return the epochs to acknowledge now, one per source, in order of completion."""
         ready = list(self.ready.items())
         self.ready.clear()
         return ready
 
     def pending(self) -> dict[Interface, list[int]]:
-        """The epochs, by source, that are not complete."""
+        """The incomplete epochs, by source."""
         return {source: [p.epoch for p in queue] for source, queue in self._queues.items()}
 
     def awaited(self) -> dict[Interface, list[int]]:
-        """The epochs, by neighbour, that something waits for. Void entries do not count."""
+        """The awaited epochs, by neighbour, without void entries."""
         awaited = {}
         for neighbour, heap in self._awaited.items():
-            epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void and epoch != HELD]
+            epochs = [epoch for epoch, _, pending in sorted(heap) if not pending.void and epoch != UNSYNCED]
             if epochs:
                 awaited[neighbour] = epochs
         return awaited
@@ -223,7 +221,7 @@ class Acks:
             for epoch, _, pending in heap:
                 void += pending.void
                 waiting[id(pending)] = waiting.get(id(pending), 0) + 1
-                if epoch == HELD:
+                if epoch == UNSYNCED:
                     continue
                 assert epoch <= self._sent.get(neighbour, 0), f"epoch {epoch} was never sent to {neighbour}"
                 assert self.outstanding(neighbour, epoch), (

@@ -1,31 +1,32 @@
-"""The broker of Jayaram et al. (Figs. 3 and 6, with what the listings lack), as a function of its messages.
+"""The broker of Jayaram et al. (Figs. 3 and 6, with the mends of its listings), as a function of messages.
 
-All routing state (`tables.py`) changes through `Broker.handle` alone (and `handle_all`, for messages that
-arrived together): a message and the interface it came from go in, a list of actions comes out. Same input,
-same output; no clock, no randomness, no I/O. What each message does stands in `subscribing.py`,
-`advertisements.py`, `publishing.py` and `syncing.py`.
+All routing state (`tables.py`) changes through `Broker.handle` and `handle_all` alone: a message and the
+interface it came from go in, a list of actions comes out. Same input, same output; no clock, no randomness,
+no I/O. A handler is a function of the tables, the call, the message and its sender; the modules
+`subscriptions`, `advertisements`, `events` and `syncing` have one family of messages each.
 
-Invariants (`invariants.check` states and checks them): what each neighbour was asked for is the maximal
-elements of all interest but its own, in the event types that it publishes; the engines hold exactly the
-interest that is there; a control message is acknowledged once it has taken effect here and beyond, in the
-order of its interface.
+Invariants (stated and checked by `introspection/invariants.py`): the slots of a neighbour are the maximal
+elements of all interest but its own, in the event types that it publishes; the engines have exactly the
+registered interests; a control message is acknowledged once it has taken effect here and in every broker
+further on that it concerns, in the order of its interface.
 
-Clients get their own events if they match: "never back where they came from" is about links. A client is
-delivered an event once, with the ids of all its subscriptions that match.
+"Never back where they came from" holds for links: clients get their own events if these match. An event is
+delivered to a client once, with the ids of all its subscriptions that match.
 
-Order of the actions of one message: what it makes for the neighbours, neighbour by neighbour, within each as
-`slots.py` says; refusals; events to links, then to sessions; acknowledgements last.
+Order of the actions of one message: control messages, neighbour by neighbour, each in the order of
+`slots.py`; refusals; events to links, then to sessions; acknowledgements last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.covering.poset import Forest, Poset
-from covey.overlay.core.introspection import invariants, views
-from covey.overlay.core.matching.interest_matching import MatchingFactory
-from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.core.matching.interest_matching import InterestMatching, MatchingFactory
+from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.merging.mergers import MERGING_BUDGET, merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -45,17 +46,46 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.routing.acks import HELD
-from covey.overlay.core.routing.peers import Peer
-from covey.overlay.core.routing.publishing import Publishing
-from covey.overlay.core.routing.syncing import Syncing
+from covey.overlay.core.routing.acks import UNSYNCED
+from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.events import on_publish
+from covey.overlay.core.routing.interest_changes import on_tick
+from covey.overlay.core.routing.peers import BROKER, Peer
+from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
+from covey.overlay.core.routing.syncing import (
+    on_acknowledge,
+    on_connect,
+    on_disconnect,
+    on_sync_begin,
+    on_sync_end,
+)
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
 
+ROUTINGS = ("parametric", "static")
 
-class Broker(Syncing, Publishing):
-    """One broker. Give it an id, feed `handle`, and do what it says, in order.
+_HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
+    Subscribe: on_subscribe,
+    Unsubscribe: on_unsubscribe,
+    Update: on_update,
+    Advertise: on_advertise,
+    Unadvertise: on_unadvertise,
+    SyncEnd: on_sync_end,
+    Publish: on_publish,
+    Acknowledge: on_acknowledge,
+    SyncBegin: on_sync_begin,
+    Refuse: on_refuse,
+    Disconnect: on_disconnect,
+}
+_WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))
+
+
+class Broker:
+    """One broker: pass messages to `handle` and perform the actions it returns, in order.
 
     `routing` is "parametric" or "static" (the paper's baseline). `engine` names a matching engine, or is a
     factory of what replaces it; `poset` creates posets (`baselines/options.py` has those of the measuring
@@ -81,124 +111,105 @@ class Broker(Syncing, Publishing):
         merging: str = "off",
         merging_budget: int = MERGING_BUDGET,
     ) -> None:
-        super().__init__(
+        if routing not in ROUTINGS:
+            raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
+        named = isinstance(engine, str)
+        if damping and not named:
+            raise ValueError(f"damping {damping!r}: expected 0 where a factory replaces the engine")
+        parametric = routing == "parametric"
+        self.tables = Tables(
             broker_id,
             routing=routing,
-            engine=engine,
-            poset=poset,
-            neighbours=neighbours,
-            replay_events=replay_events,
-            damping=damping,
-            merging=merging,
-            merging_budget=merging_budget,
+            engine=engine if isinstance(engine, str) else getattr(engine, "__name__", "factory"),
+            damping=damping if parametric else 0.0,
+            accepts_motion=parametric and named,
+            new_type=partial(
+                TypeState,
+                matching=_engine_matching(engine) if isinstance(engine, str) else engine,
+                poset=poset,
+                merger=merger_factory(merging, merging_budget, routing),
+                replay_events=replay_events,
+            ),
+            unsynced=dict.fromkeys(BROKER + name for name in neighbours),
         )
-        self._epochal: dict[type[Any], Callable[[Any, Peer], None]] = {
-            Subscribe: self._on_subscribe,
-            Unsubscribe: self._on_unsubscribe,
-            Update: self._on_update,
-            Advertise: self._on_advertise,
-            Unadvertise: self._on_unadvertise,
-            SyncEnd: self._on_sync_end,
-        }
-        self._plain: dict[type[Any], Callable[[Any, Peer], None]] = {
-            Publish: self._on_publish,
-            Acknowledge: self._on_acknowledge,
-            SyncBegin: self._on_sync_begin,
-            Refuse: self._on_refuse,
-            Disconnect: self._on_disconnect,
-        }
         for event_type in event_types:
-            self._type(event_type).pinned = True
-
-    # --- what the node asks ---------------------------------------------------------------------------------
+            self.tables.type_state(event_type).pinned = True
 
     def event_type(self, name: str) -> EventType | None:
-        """The event type of that name, if this broker knows one."""
-        state = self.types.get(name)
+        """The event type of that name, if this broker has one."""
+        state = self.tables.types.get(name)
         return None if state is None else state.event_type
 
     def known_types(self) -> tuple[str, ...]:
-        """The names of all event types that this broker knows, sorted."""
-        return tuple(sorted(self.types))
-
-    def unheard(self) -> list[Interface]:
-        """The neighbours that have not told their state since this broker started: answers wait for them."""
-        return list(self._unheard)
+        """The names of all event types of this broker, sorted."""
+        return tuple(sorted(self.tables.types))
 
     def timer(self) -> float | None:
-        """When, as `now`, a Tick is to be handled; None while there is nothing to be done by the clock."""
-        return self._movers.next_ns / 1e9 if self._movers.next_ns else None
-
-    def render(self, listed: int | None = None) -> str:
-        """The routing state, for people; see `views.render`."""
-        return views.render(self, listed)
-
-    def inspect(self, listed: int | None = None) -> dict[str, Any]:
-        """The routing state and the counters, as plain values that JSON can hold; see `views.inspect`."""
-        return views.inspect(self, listed)
-
-    def validate(self) -> None:
-        """Check every invariant; `AssertionError` with a clear sentence where one does not hold. Scans
-        everything.
-        """
-        invariants.check(self)
-
-    # --- the one entry --------------------------------------------------------------------------------------
+        """When, as `now`, the next Tick is due; None if none is."""
+        next_ns = self.tables.moving.next_ns
+        return next_ns / 1e9 if next_ns else None
 
     def handle(self, message: Message, source: Interface, now: float) -> list[Action]:
-        """Take in one message from an interface at time `now`, in seconds since the epoch by the clock that
-        stamps events; the actions to do, in order.
+        """Process one message from an interface at time `now`, in seconds since the epoch by the clock that
+        stamps events. Returns the actions to perform, in order.
 
-        Never raises for anything a peer can send: what does not fit is refused or dropped, by an action that
-        says so. Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a
-        client's.
+        Never raises for a message that a peer can send: an invalid one is refused or dropped, by an action.
+        Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a client's.
         """
         return self.handle_all((message,), source, now)
 
     def handle_all(self, messages: Iterable[Message], source: Interface, now: float) -> list[Action]:
-        """As `handle`, for messages that arrived together, in order: whoever is owed acknowledgements is sent
-        one, after all else.
+        """As `handle`, for messages that arrived together, in order. Each interface gets at most one
+        acknowledgement, after all other actions.
         """
-        actions = self._actions = []
-        self._source = source
-        self._now_ns = round(now * 1e9)
+        tables = self.tables
+        call = Call(source, round(now * 1e9))
         for message in messages:
             kind = message.__class__
-            peer = self.peers.get(source)
+            peer = tables.peers.get(source)
             if kind is Tick:
-                self._on_tick()
+                on_tick(tables, call)
             elif kind is Connect:
-                self._on_connect(source)
+                on_connect(tables, call)
             elif peer is not None:
-                self._take(message, kind, peer)
+                peer.counters.received[kind] += 1
+                if kind in _WITH_EPOCH:
+                    _handle_epoch(tables, call, message, peer)
+                elif kind in _HANDLERS:
+                    _HANDLERS[kind](tables, call, message, peer)
             elif isinstance(message, Publish):
-                actions.append(Drop("not connected", len(message.batch), message.batch.event_type.name))
-        if self._quench.touched:
-            for name, listeners in self._quench.drain(self.types):
-                self._send(self.peers[name], listeners)
-        if self.acks.ready:
-            for name, epoch in self.acks.drain():
-                self._acknowledge(name, epoch)
-        if self._maybe_idle:
-            self._forget_idle()
-        return actions
+                call.actions.append(Drop("not connected", len(message.batch), message.batch.event_type.name))
+        if tables.listeners.touched:
+            for name, report in tables.listeners.drain(tables.types):
+                call.send(tables.peers[name], report)
+        if tables.acks.ready:
+            for name, epoch in tables.acks.drain():
+                peer = tables.peers.get(name)
+                if peer is not None:
+                    call.acknowledge(peer, epoch)
+        if tables.maybe_idle:
+            tables.remove_idle_types()
+        return call.actions
 
-    def _take(self, message: Message, kind: type[Message], peer: Peer) -> None:
-        peer.counters.received[kind] += 1
-        handler = self._epochal.get(kind)
-        if handler is None:
-            if kind in self._plain:
-                self._plain[kind](message, peer)
-            return
-        epoch: int = message.epoch  # type: ignore[union-attr]
-        if epoch > peer.received:
-            peer.received = epoch
-        elif kind is not Unadvertise:
-            self._acknowledge(peer.name, peer.answered)  # said twice: it has been handled
-            return
-        waits = self._waits = {}
-        handler(message, peer)
-        for neighbour in self._unheard:
-            if neighbour != peer.name:
-                waits[neighbour] = HELD
-        self.acks.open(peer.name, epoch, waits)
+
+def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> None:
+    """Handle a message that carries an epoch, once, and note what its acknowledgement waits for."""
+    epoch: int = message.epoch  # type: ignore[union-attr]
+    if epoch > peer.received:
+        peer.received = epoch
+    elif not isinstance(message, Unadvertise):
+        call.acknowledge(peer, peer.acknowledged)  # a repetition
+        return
+    waits = call.waits = {}
+    _HANDLERS[message.__class__](tables, call, message, peer)
+    for neighbour in tables.unsynced:
+        if neighbour != peer.name:
+            waits[neighbour] = UNSYNCED
+    tables.acks.open(peer.name, epoch, waits)
+
+
+def _engine_matching(engine: str) -> MatchingFactory:
+    def create(event_type: EventType, groups: Mapping[str, Poset], sessions: bool) -> InterestMatching:
+        return Matching(engine, event_type)
+
+    return create

@@ -1,7 +1,7 @@
-"""The interfaces of a broker: what each has said, what was said to it, and how much.
+"""The interfaces of a broker: state received from each, epochs in both directions, and counters.
 
-Invariant: `subscriptions` and `advertised` are what the interface has said and not taken back, across all
-event types; the `stale` ones among them were said before its last SyncBegin and have not been repeated since.
+Invariant: `subscriptions` and `advertised` are those of the interface that have not been withdrawn, across all
+event types; the `stale` ones among them precede its last SyncBegin and have not been repeated since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLIENT = "client/"
 
 @dataclass(slots=True)
 class Counters:
-    """Messages by sort, and events, since the interface appeared."""
+    """Messages by kind, and events, since the interface appeared."""
 
     received: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
     sent: defaultdict[type[Message], int] = field(default_factory=lambda: defaultdict(int))
@@ -26,7 +26,7 @@ class Counters:
     events_sent: int = 0
     events_dropped: int = 0
     events_unwanted: int = 0
-    """Events that came from a neighbour and went to nobody: what merging asks for in excess."""
+    """Events that a neighbour sent and nobody here wanted: the excess of merged slots."""
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -45,17 +45,17 @@ class Peer:
 
     name: Interface
     number: int
-    life: int = 0
-    """Like the number, but never given again."""
+    serial: int = 0
+    """Like the number, but never reused."""
     received: int = 0
     """The newest control epoch received; the one that a Deliver carries."""
-    answered: int = 0
+    acknowledged: int = 0
     """The newest epoch acknowledged to it."""
     epoch: int = 0
-    """The newest control epoch sent to it. Grows as long as the interface is there, also over a Connect."""
+    """The newest control epoch sent to it. Grows while the interface exists, also over a Connect."""
     last_slot: int = 0
-    set_aside: int = 0
-    """The id, negative, that was last given to a subscription from before a SyncBegin."""
+    last_stale_id: int = 0
+    """The id, negative, last assigned to a subscription from before a SyncBegin."""
     subscriptions: dict[int, Interest] = field(default_factory=dict)
     advertised: dict[str, int] = field(default_factory=dict)
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
@@ -66,9 +66,9 @@ class Peer:
     def __post_init__(self) -> None:
         self.is_broker = self.name.startswith(BROKER)
 
-    def next_aside(self) -> int:
-        self.set_aside -= 1
-        return self.set_aside
+    def next_stale_id(self) -> int:
+        self.last_stale_id -= 1
+        return self.last_stale_id
 
     def next_slot(self) -> int:
         self.last_slot += 1
@@ -76,7 +76,7 @@ class Peer:
 
 
 class Peers(dict[Interface, Peer]):
-    """The interfaces by name, in order of their appearance, and by number."""
+    """The interfaces by name, in order of connection, and by number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,26 +84,26 @@ class Peers(dict[Interface, Peer]):
         self._sessions: dict[int, Peer] = {}
         self._free: dict[str, list[int]] = {BROKER: [], CLIENT: []}
         self._next: dict[str, int] = {BROKER: 0, CLIENT: 0}
-        self._lives = 0
+        self._serials = 0
 
     def add(self, name: Interface) -> Peer:
         """A new interface; `ValueError` for a name that is neither a broker's nor a client's."""
-        sort = BROKER if name.startswith(BROKER) else CLIENT
-        if not name.startswith(sort) or len(name) == len(sort):
+        kind = BROKER if name.startswith(BROKER) else CLIENT
+        if not name.startswith(kind) or len(name) == len(kind):
             raise ValueError(f"interface {name!r}: expected {BROKER}NAME or {CLIENT}NAME")
-        free = self._free[sort]
+        free = self._free[kind]
         if free:
             number = free.pop()
         else:
-            number = self._next[sort]
-            self._next[sort] += 1
-        self._lives += 1
-        peer = self[name] = Peer(name, number, self._lives)
+            number = self._next[kind]
+            self._next[kind] += 1
+        self._serials += 1
+        peer = self[name] = Peer(name, number, self._serials)
         (self._links if peer.is_broker else self._sessions)[number] = peer
         return peer
 
     def remove(self, peer: Peer) -> None:
-        """Forget an interface; its number may be given again."""
+        """Remove an interface; its number may be reused."""
         del self[peer.name]
         del (self._links if peer.is_broker else self._sessions)[peer.number]
         self._free[BROKER if peer.is_broker else CLIENT].append(peer.number)

@@ -1,21 +1,20 @@
 """Slots: the interest sent to one neighbour in one event type, and the broker variables in it.
 
-Every root forwarded to a neighbour occupies a slot. Its id was chosen by this broker, its filter is the
-root's *structure* (every operand lifted to a variable "1", "2", ...), and the values of these broker
-variables are known to the two ends of the link alone (Jayaram et al., section 4.3, Fig. 6 PROPAGATE, with
-constants lifted too). So a root that takes other values, and a root that gives way to another of the same
-structure, cost one Update of the values that differ; only a change of structure costs a Subscribe and an
-Unsubscribe.
+Every root forwarded to a neighbour occupies a slot. This broker chooses its id; its filter is the root's
+*structure* (every operand lifted to a variable "1", "2", ...), and only the two ends of the link have the
+values of these broker variables (Jayaram et al., section 4.3, Fig. 6 PROPAGATE, with constants lifted too).
+A root that takes other values, or gives way to another of the same structure, costs one Update of the values
+that differ; only a change of structure costs a Subscribe and an Unsubscribe.
 
-Invariant: after a change, and its messages, the slots are exactly the roots. In between nothing is lost that
-is asked for before and after (make before break). The messages of one change therefore stand in this order:
-Subscribe; Updates whose new content includes the old; Updates of roots in place; Updates to a root that the
-old content included; Unsubscribe. A root takes over a slot only in one of these two relations (`Heir`): an
-exchange of unrelated content in one step could take away what a third needs before another slot has it.
+Invariant: after the messages of a change the slots are exactly the roots, and during them no event is missed
+that is wanted before and after (make before break). The messages of one change are therefore in this order:
+Subscribe; Updates that widen a slot on handover; Updates of roots in place; Updates that narrow a slot on
+handover; Unsubscribe. A slot is handed over only between roots of which one covers the other: an exchange of
+unrelated content in one step could remove what a third root needs before another slot covers it.
 
-With `parametric=False` (the static baseline, Fig. 3) slots are not handed on, and no root moves, since there
-a change is a new subscription: Subscribe, then Unsubscribe. Slot ids are never given twice on an interface,
-so an id that the neighbour may still use cannot be taken.
+With `parametric=False` (the static baseline, Fig. 3) slots are not handed over, and no root moves: a change
+is a new subscription, Subscribe then Unsubscribe. Slot ids are never reused on an interface, so that no id
+can collide with one that the neighbour still has.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 SlotMessage = Subscribe | Update | Unsubscribe
 
 
-class Asked(Protocol):
-    """What takes a slot: a root (`Interest`), or several as one (`Bundle`)."""
+class SlotContent(Protocol):
+    """What occupies a slot: a root (`Interest`), or several merged (`Bundle`)."""
 
     @property
     def uid(self) -> int: ...
@@ -50,44 +49,46 @@ class Asked(Protocol):
     def region(self) -> Region: ...
 
 
-class Succession(Protocol):
-    """One that entered and can take the place of one that left (`Heir`, `BundleHeir`)."""
+class SlotHandover(Protocol):
+    """Content that entered and may take over the slot of content that left (`RootHandover`,
+    `BundleHandover`); `wider` if it covers that, else it is covered.
+    """
 
     @property
-    def left(self) -> Asked: ...
+    def left(self) -> SlotContent: ...
 
     @property
-    def entered(self) -> Asked: ...
+    def entered(self) -> SlotContent: ...
 
     @property
     def wider(self) -> bool: ...
 
 
-class Changed(Protocol):
-    """How a change has changed what is asked for (`RootChange`, `BundleChange`)."""
+class ContentChange(Protocol):
+    """A change of all content of a neighbour (`RootChange`, `BundleChange`)."""
 
     @property
-    def entered(self) -> Sequence[Asked]: ...
+    def entered(self) -> Sequence[SlotContent]: ...
 
     @property
-    def moved(self) -> Sequence[Asked]: ...
+    def moved(self) -> Sequence[SlotContent]: ...
 
     @property
-    def left(self) -> Sequence[Asked]: ...
+    def left(self) -> Sequence[SlotContent]: ...
 
 
 @dataclass(slots=True)
 class Slot:
-    """What the neighbour holds for one root. `epoch` is that of the last message about it."""
+    """A subscription at the neighbour. `epoch` is that of the last message about it."""
 
     slot_id: int
-    root: Asked
+    content: SlotContent
     structure: Filter
     values: dict[str, Scalar]
     epoch: int
     refused: bool = False
     uid: int = 0
-    """The root's, since it took the slot. (A bundle that becomes another takes another uid.)"""
+    """That of the content when it took the slot. (A bundle may take another uid.)"""
 
 
 class Slots:
@@ -99,67 +100,74 @@ class Slots:
         self._next_epoch = next_epoch
         self._next_id = next_id
         self._parametric = parametric
-        self._by_root: dict[int, Slot] = {}
+        self._by_content: dict[int, Slot] = {}
         self._by_id: dict[int, Slot] = {}
 
-    def change(self, roots: Changed, heirs: Iterable[Succession]) -> list[SlotMessage]:
-        """Bring the slots to the new roots; the messages that tell the neighbour, in order."""
+    def change(self, change: ContentChange, handovers: Iterable[SlotHandover]) -> list[SlotMessage]:
+        """Apply a change of the content; the messages for the neighbour, in order."""
         messages: list[SlotMessage] = []
-        if not roots.entered and not roots.left:
-            for root in roots.moved:
-                self._update(self._by_root[root.uid], root, messages)
+        if not change.entered and not change.left:
+            for content in change.moved:
+                self._update(self._by_content[content.uid], content, messages)
             return messages
-        entered = {root.uid: root for root in roots.entered}
-        left = {root.uid: root for root in roots.left}
-        wider: list[tuple[Slot, Asked]] = []
-        narrower: list[tuple[Slot, Asked]] = []
+        entered = {content.uid: content for content in change.entered}
+        left = {content.uid: content for content in change.left}
+        wider: list[tuple[Slot, SlotContent]] = []
+        narrower: list[tuple[Slot, SlotContent]] = []
         if self._parametric:
-            for heir in heirs:
-                if heir.left.uid in left and heir.entered.uid in entered:
-                    slot = self._by_root[heir.left.uid]
-                    if slot.structure == heir.entered.structure:
-                        del left[heir.left.uid], entered[heir.entered.uid]
-                        (wider if heir.wider else narrower).append((slot, heir.entered))
-        messages += [self._occupy(root) for root in entered.values()]
-        for slot, root in wider:
-            self._succeed(slot, root, messages)
-        for root in roots.moved:
-            self._update(self._by_root[root.uid], root, messages)
-        for slot, root in narrower:
-            self._succeed(slot, root, messages)
+            for handover in handovers:
+                if handover.left.uid in left and handover.entered.uid in entered:
+                    slot = self._by_content[handover.left.uid]
+                    if slot.structure == handover.entered.structure:
+                        del left[handover.left.uid], entered[handover.entered.uid]
+                        (wider if handover.wider else narrower).append((slot, handover.entered))
+        messages += [self._occupy(content) for content in entered.values()]
+        for slot, content in wider:
+            self._hand_over(slot, content, messages)
+        for content in change.moved:
+            self._update(self._by_content[content.uid], content, messages)
+        for slot, content in narrower:
+            self._hand_over(slot, content, messages)
         messages += [self._release(uid) for uid in left]
         return messages
 
-    def _occupy(self, root: Asked) -> Subscribe:
-        slot = Slot(self._next_id(), root, root.structure, root.announced, self._next_epoch(), uid=root.uid)
-        self._by_root[root.uid] = slot
+    def _occupy(self, content: SlotContent) -> Subscribe:
+        slot = Slot(
+            self._next_id(),
+            content,
+            content.structure,
+            content.announced,
+            self._next_epoch(),
+            uid=content.uid,
+        )
+        self._by_content[content.uid] = slot
         self._by_id[slot.slot_id] = slot
         return Subscribe(slot.epoch, slot.slot_id, slot.structure, slot.values)
 
-    def _succeed(self, slot: Slot, root: Asked, messages: list[SlotMessage]) -> None:
-        if slot.uid != root.uid:
-            del self._by_root[slot.uid]
-            self._by_root[root.uid] = slot
-            slot.uid = root.uid
-        self._update(slot, root, messages)
+    def _hand_over(self, slot: Slot, content: SlotContent, messages: list[SlotMessage]) -> None:
+        if slot.uid != content.uid:
+            del self._by_content[slot.uid]
+            self._by_content[content.uid] = slot
+            slot.uid = content.uid
+        self._update(slot, content, messages)
 
-    def _update(self, slot: Slot, root: Asked, messages: list[SlotMessage]) -> None:
-        slot.root = root
-        values = root.announced
-        held = slot.values
-        changed = {name: value for name, value in values.items() if held[name] != value}
+    def _update(self, slot: Slot, content: SlotContent, messages: list[SlotMessage]) -> None:
+        slot.content = content
+        values = content.announced
+        old = slot.values
+        changed = {name: value for name, value in values.items() if old[name] != value}
         slot.values = values
         if changed:
             slot.epoch = self._next_epoch()
             messages.append(Update(slot.epoch, slot.slot_id, changed))
 
     def _release(self, uid: int) -> Unsubscribe:
-        slot = self._by_root.pop(uid)
+        slot = self._by_content.pop(uid)
         del self._by_id[slot.slot_id]
         return Unsubscribe(self._next_epoch(), slot.slot_id)
 
     def resend(self, *, refused_only: bool = False) -> list[SlotMessage]:
-        """Say everything again (or what was refused): to a neighbour that has lost its state."""
+        """Subscribe again for every slot (or those refused): for a neighbour that has lost its state."""
         messages: list[SlotMessage] = []
         for slot in self._by_id.values():
             if slot.refused or not refused_only:
@@ -172,8 +180,8 @@ class Slots:
         """Release every slot."""
         return [self._release(slot.uid) for slot in list(self._by_id.values())]
 
-    def slot_of(self, root: Asked) -> Slot:
-        return self._by_root[root.uid]
+    def slot_of(self, content: SlotContent) -> Slot:
+        return self._by_content[content.uid]
 
     def get(self, slot_id: int) -> Slot | None:
         return self._by_id.get(slot_id)

@@ -1,15 +1,12 @@
-"""What a broker knows about one event type: who publishes it, who wants what of it, and what it asked of
-whom.
+"""The routing state of one event type: its publishers, the interest in it, and the slots at neighbours.
 
-Interest is kept on two levels. A *group* is a neighbour, or all clients together; each has a poset of its
-own. What a group adds to the interest of the others is the roots of its poset, so for each neighbour that
-publishes the type there is a second poset, over the roots of every group but that neighbour's own ("what is
-sent to k must leave out what came from k"). Its roots occupy slots. A change that moves no root of its group
-ends there, whatever the number of links.
+Interest has two levels. A *group* is a neighbour, or all clients together; each has a poset. For each
+neighbour that publishes the type there is a second poset, over the roots of every group but its own (interest
+sent to k excludes what came from k). Its roots occupy slots. A change that moves no root of its group ends
+there, whatever the number of links.
 
 Invariants: `outgoing` has exactly the neighbours among `publishers`; the nodes of its posets are the roots of
-the other groups; `told` has exactly the neighbours that are advertised to: those for which another interface
-publishes.
+the other groups; `advertised_to` has exactly the neighbours for which another interface publishes.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ from typing import TYPE_CHECKING, cast
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.joint_roots import JointRoots
-from covey.overlay.core.covering.poset import Forest, Heir, Poset, RootChange
+from covey.overlay.core.covering.poset import Forest, Poset, RootChange, RootHandover
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
-from covey.overlay.core.routing.advertising import Promise, scoped, union
-from covey.overlay.core.routing.replay import Ring
+from covey.overlay.core.routing.promises import Promise, scoped, union
+from covey.overlay.core.routing.ring import Ring
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
 
 if TYPE_CHECKING:
@@ -35,21 +32,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Outgoing:
-    """The interest sent to one neighbour. With a merger, slots ask for its bundles and not for roots."""
+    """The interest sent to one neighbour. With a merger, bundles occupy the slots in place of roots."""
 
     poset: Poset
     slots: Slots
     merger: Merger | None
 
-    def tell(self, roots: RootChange, heirs: Iterable[Heir]) -> list[SlotMessage]:
-        """Bring the slots to the new roots; the messages that tell the neighbour, in order."""
+    def change(self, roots: RootChange, handovers: Iterable[RootHandover]) -> list[SlotMessage]:
+        """Apply a change of the roots to the slots; the messages for the neighbour, in order."""
         if self.merger is None:
-            return self.slots.change(roots, heirs)
+            return self.slots.change(roots, handovers)
         bundles = self.merger.change(roots)
-        return self.slots.change(bundles, bundles.heirs)
+        return self.slots.change(bundles, bundles.handovers)
 
     def slot_of(self, root: Interest) -> Slot:
-        """The slot that asks for a root."""
+        """The slot that covers a root."""
         return self.slots.slot_of(root if self.merger is None else self.merger.bundle_of(root))
 
 
@@ -63,32 +60,33 @@ class TypeState:
         matching: MatchingFactory,
         poset: Callable[[], Poset],
         merger: Callable[[], Merger | None],
+        replay_events: int,
     ) -> None:
         self.event_type = event_type
         self.pinned = False
-        """Whether a configuration asks to keep it."""
+        """Whether it stays while idle."""
         self.publishers: dict[Interface, int] = {}
-        """Interfaces from which an AD came, and its epoch."""
-        self.told: dict[Interface, int] = {}
-        """Neighbours to which an AD went, and its epoch."""
-        self.refused: dict[Interface, None] = {}
-        """Those among them from which a refusal came: they are told again when somebody else advertises."""
+        """Interfaces that sent an Advertise, and its epoch."""
+        self.advertised_to: dict[Interface, int] = {}
+        """Neighbours that were sent an Advertise, and its epoch."""
+        self.refused_by: dict[Interface, None] = {}
+        """Those among them that refused it: they get another one when another interface advertises."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
         self.links = matching(event_type, self.groups, False)
         self.sessions = matching(event_type, self.groups, True)
         self.promises: dict[Interface, Promise] = {}
-        """What publishers advertise, where that is not everything."""
-        self.promised: dict[Interface, Filter | None] = {}
-        """What neighbours were told, None for everything."""
-        self.ring: Ring | None = None
-        """Its recent events, where updates without gaps are provided for."""
+        """The promises of publishers that do not promise everything."""
+        self.promised_to: dict[Interface, Filter | None] = {}
+        """The promises sent to neighbours, None for everything."""
+        self.ring = Ring(replay_events) if replay_events else None
+        """Recent events, for updates without gaps."""
         self._new_poset = poset
         self._new_merger = merger
 
     @property
     def idle(self) -> bool:
-        """Nobody publishes or wants this type, and no configuration asks to keep it."""
+        """Whether the type has neither publishers nor interest and is not pinned."""
         return not (self.pinned or self.publishers or self.groups)
 
     def change(
@@ -99,7 +97,7 @@ class TypeState:
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> list[tuple[Interface, list[SlotMessage]]]:
-        """Apply one change of a group's interest; the messages it makes for each neighbour, in order."""
+        """Apply one change of a group's interest; the messages for each neighbour, in order."""
         poset = self.groups.get(group)
         if poset is None:
             poset = self.groups[group] = self._new_poset()
@@ -108,40 +106,40 @@ class TypeState:
             del self.groups[group]
         if not (first.moved or first.entered or first.left):
             return []
-        stays = self._stays(first)
-        told: list[tuple[Interface, list[SlotMessage]]] = []
+        same_roots = self._is_joint_change(first)
+        messages: list[tuple[Interface, list[SlotMessage]]] = []
         for neighbour, outgoing in self.outgoing.items():
             if neighbour != group:
-                if stays and neighbour not in self.promises:
-                    told.append((neighbour, outgoing.tell(first, ())))
+                if same_roots and neighbour not in self.promises:
+                    messages.append((neighbour, outgoing.change(first, ())))
                     continue
                 within = scoped(self.promises.get(neighbour), outgoing.poset, first)
                 second = outgoing.poset.change(*within)
                 if second:
-                    messages = outgoing.tell(second, chain(first.heirs, second.heirs))
-                    told.append((neighbour, messages))
-        return told
+                    handovers = chain(first.handovers, second.handovers)
+                    messages.append((neighbour, outgoing.change(second, handovers)))
+        return messages
 
-    def _stays(self, roots: RootChange) -> bool:
-        """Whether a change of one group's roots is one of the joint roots as well, whatever the neighbour:
-        roots that move hide nothing and are hidden by nothing where no other group has interest.
+    def _is_joint_change(self, roots: RootChange) -> bool:
+        """Whether a change of one group's roots is also that of the joint roots, whatever the neighbour:
+        where no other group has interest, roots that move neither cover others nor are covered.
         """
         return len(self.groups) == 1 and self._new_poset is Forest and not roots.entered and not roots.left
 
     def open(self, neighbour: Interface, slots: Slots) -> list[SlotMessage]:
-        """A neighbour publishes now: the interest that is there flows to it."""
+        """A neighbour publishes from now on: send it the existing interest."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
-        change = outgoing.poset.change(entered=self.wanted(neighbour))
-        return outgoing.tell(RootChange(entered=change.entered), ())
+        change = outgoing.poset.change(entered=self.joint_roots(neighbour))
+        return outgoing.change(RootChange(entered=change.entered), ())
 
     def _joint(self, neighbour: Interface) -> Poset:
-        """A poset for the roots of all groups but the neighbour's own. A forest searches theirs."""
+        """A poset for the roots of all groups but the neighbour's own. A forest searches the roots of theirs."""
         if self._new_poset is not Forest:
             return self._new_poset()
         return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))
 
-    def wanted(self, neighbour: Interface) -> list[Interest]:
-        """The roots of the other groups that the neighbour's promise admits. A scan of them."""
+    def joint_roots(self, neighbour: Interface) -> list[Interest]:
+        """The roots of the other groups that the neighbour's promise admits. O(roots)."""
         promise = self.promises.get(neighbour)
         return [
             root
@@ -151,8 +149,8 @@ class TypeState:
             if promise is None or promise.admits(root)
         ]
 
-    def promise(self, publisher: Interface, filter: Filter | None) -> bool:
-        """What an interface advertises from now on; whether that is anything else than before."""
+    def set_promise(self, publisher: Interface, filter: Filter | None) -> bool:
+        """The content that an interface advertises from now on; whether that is a change."""
         before = self.promises[publisher].filter if publisher in self.promises else None
         if filter == before:
             return False
@@ -162,47 +160,45 @@ class TypeState:
             self.promises[publisher] = Promise(filter)
         return True
 
-    def promise_to(self, neighbour: Interface) -> Filter | None:
-        """What a neighbour is to be told: all that others promise, and all that it was told before."""
+    def promise_for(self, neighbour: Interface) -> Filter | None:
+        """The promise to send to a neighbour: the union of those of others and the one sent before."""
         filters = [
             self.promises[name].filter if name in self.promises else None
             for name in self.publishers
             if name != neighbour
         ]
-        return union(filters + ([self.promised[neighbour]] if neighbour in self.promised else []))
+        return union(filters + ([self.promised_to[neighbour]] if neighbour in self.promised_to else []))
 
     def rescope(self, neighbour: Interface) -> list[SlotMessage]:
-        """The promise of a neighbour has changed: interest flows to it, or no more, accordingly. A scan."""
+        """The promise of a neighbour has changed: send or withdraw interest accordingly. O(roots)."""
         outgoing = self.outgoing[neighbour]
-        wanted = {root.uid: root for root in self.wanted(neighbour)}
-        left = [node for node in outgoing.poset.nodes() if node.uid not in wanted]
-        entered = [root for root in wanted.values() if root not in outgoing.poset]
+        admitted = {root.uid: root for root in self.joint_roots(neighbour)}
+        left = [node for node in outgoing.poset.nodes() if node.uid not in admitted]
+        entered = [root for root in admitted.values() if root not in outgoing.poset]
         change = outgoing.poset.change(entered, (), left)
-        return outgoing.tell(change, change.heirs) if change else []
+        return outgoing.change(change, change.handovers) if change else []
 
     def close(self, neighbour: Interface) -> list[SlotMessage]:
-        """A neighbour no longer publishes: the interest sent to it is withdrawn."""
+        """A neighbour no longer publishes: withdraw the interest sent to it."""
         return self.outgoing.pop(neighbour).slots.withdraw()
 
     def covering_slot(self, interest: Interest, neighbour: Interface) -> Slot | None:
-        """The slot that asks a neighbour for this interest, alone or with others; None where it need not
-        know.
-        """
+        """The slot at a neighbour that covers this interest; None if its promise excludes the interest."""
         root = self.groups[interest.group].root_of(interest)
         outgoing = self.outgoing[neighbour]
         if root not in outgoing.poset:
-            return None  # nothing of it is advertised there
+            return None
         return outgoing.slot_of(outgoing.poset.root_of(root))
 
     def covering_slots(self, interest: Interest) -> Iterator[tuple[Interface, Slot]]:
-        """For each neighbour that had to know of this interest, the slot that asks for it."""
+        """The slots that cover this interest, by neighbour."""
         for neighbour in self.outgoing:
             slot = None if neighbour == interest.group else self.covering_slot(interest, neighbour)
             if slot is not None:
                 yield neighbour, slot
 
     def interests(self) -> Iterable[Interest]:
-        """Every interest in this type, group by group."""
+        """Every interest in this type, by group."""
         return chain.from_iterable(poset.nodes() for poset in self.groups.values())
 
 

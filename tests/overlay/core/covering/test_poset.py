@@ -13,7 +13,7 @@ from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, Heir, Poset
+from covey.overlay.core.covering.poset import Forest, RootHandover, Poset
 from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
 from covey.overlay.core.introspection.invariants import check_poset
 
@@ -45,7 +45,7 @@ def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
     poset.change(entered=[wide, low, high, deep])
     change = poset.change(left=[wide])
     assert (texts(change.entered), texts(change.left)) == (["x < 5", "x between 3 and 9"], ["x < 10"])
-    assert [(h.left, h.entered, h.wider) for h in change.heirs] == [(wide, low, False), (wide, high, False)]
+    assert [(h.left, h.entered, h.wider) for h in change.handovers] == [(wide, low, False), (wide, high, False)]
     assert poset.root_of(deep) is low
 
 
@@ -72,7 +72,7 @@ def test_update_can_lift_a_node_above_its_witness(poset: Poset) -> None:
     node.move({"a": 12})
     change = poset.change(moved=[node])
     assert (change.entered, change.left, change.moved) == ([node], [wide], [])
-    assert change.heirs == [Heir(wide, node, wider=True)]
+    assert change.handovers == [RootHandover(wide, node, wider=True)]
 
 
 def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset) -> None:
@@ -82,7 +82,7 @@ def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset)
     root.move({"b": 5})
     change = poset.change(moved=[root])
     assert (change.entered, change.left, change.moved) == ([child], [], [root])
-    assert change.heirs == []
+    assert change.handovers == []
 
 
 def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
@@ -92,7 +92,7 @@ def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
     root.move({"a": 6})
     change = poset.change(moved=[root])
     assert (change.entered, change.left, change.moved) == ([child], [root], [])
-    assert change.heirs == [Heir(root, child, wider=False)] or not isinstance(poset, Forest)
+    assert change.handovers == [RootHandover(root, child, wider=False)] or not isinstance(poset, Forest)
     assert poset.root_of(other) is child
 
 
@@ -119,10 +119,10 @@ def test_several_changes_at_once_are_one_change_of_the_roots(poset: Poset) -> No
     last = made("x < 4")
     poset.change(entered=[*chain, last])
     change = poset.change(left=chain)
-    assert (change.entered, change.left, change.heirs) == (
+    assert (change.entered, change.left, change.handovers) == (
         [last],
         [chain[0]],
-        [Heir(chain[0], last, wider=False)],
+        [RootHandover(chain[0], last, wider=False)],
     )
 
 
@@ -169,11 +169,11 @@ def test_random_changes_keep_the_invariants(seed: int, made: Callable[[], Poset]
         assert known == {root.uid: root for root in forest.roots()}
         assert len(forest) == len(naive) == len(live)
         same(forest.roots(), naive.roots())
-        for heir in change.heirs:
-            assert heir.left in change.left
-            assert heir.entered in change.entered
-            wide, narrow = (heir.entered, heir.left) if heir.wider else (heir.left, heir.entered)
-            assert heir.left in moved or covers_region(wide.region, narrow.region)
+        for handover in change.handovers:
+            assert handover.left in change.left
+            assert handover.entered in change.entered
+            wide, narrow = (handover.entered, handover.left) if handover.wider else (handover.left, handover.entered)
+            assert handover.left in moved or covers_region(wide.region, narrow.region)
         for node in left:
             registry.release(node)
 

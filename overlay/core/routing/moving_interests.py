@@ -1,9 +1,9 @@
-"""The subscriptions of a broker's clients whose variables move by themselves, and when to look at them again.
+"""The clients' interests whose values are motions, and when to renew their bounds.
 
-Their engine holds a bound that is good for a short while (`SHORT_NS`), renewed every `PERIOD_NS`, so that no
-batch of events waits for values to be computed; what it lets through too much the client drops. What
-neighbours were asked for is renewed when its time is almost over (`announcing.py`). Invariant: at every time
-both cover what the subscription asks for. Cost: per moving subscription and period one hull.
+The engine has a bound that holds for `SHORT_NS` and is renewed every `PERIOD_NS`, so that no batch of events
+waits for values to be computed; the client drops the excess. Announcements to neighbours are renewed shortly
+before they end (`announcing.py`). Invariant: both always cover the subscription. Cost: one hull per moving
+interest and period.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ SHORT_NS = 3 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A moving interest as its engine holds it."""
+class _ShortHull:
+    """A moving interest as its engine has it."""
 
     uid: int
     filter: Filter
     values: Mapping[str, Scalar]
 
 
-class Movers:
+class MovingInterests:
     """The moving interests, in the order in which they began to move."""
 
     def __init__(self) -> None:
         self.next_ns = 0
-        """When to look again; 0 while nothing moves."""
+        """When the next renewal is due; 0 while nothing moves."""
         self._interests: dict[int, Interest] = {}
 
-    def held(self, interest: Interest, now_ns: int) -> Matched:
-        """What the engine is to hold for an interest, which is taken note of if it moves."""
-        if interest.announcement is None:  # what moves is announced
+    def matched(self, interest: Interest, now_ns: int) -> Matched:
+        """What the engine gets for an interest. Adds the interest if it moves, removes it if it does not."""
+        if interest.announcement is None:  # moving interests are announced
             return interest
         if not moves(interest.values):
             self.discard(interest)
@@ -53,7 +53,7 @@ class Movers:
         if not self.next_ns:
             self.next_ns = now_ns + PERIOD_NS
         values = hull(interest.filter, interest.values, now_ns - LATE_NS, now_ns + SHORT_NS)
-        return _Held(interest.uid, interest.structure, values)
+        return _ShortHull(interest.uid, interest.structure, values)
 
     def discard(self, interest: Interest) -> None:
         self._interests.pop(interest.uid, None)
@@ -61,7 +61,7 @@ class Movers:
             self.next_ns = 0
 
     def due(self, now_ns: int) -> Iterator[Interest]:
-        """The interests to look at again, if it is time."""
+        """The interests to renew now."""
         if self.next_ns and now_ns >= self.next_ns:
             self.next_ns = now_ns + PERIOD_NS
             yield from list(self._interests.values())

@@ -1,11 +1,11 @@
-"""What advertisements promise: which events of a type may come from where (content in ADs, as Siena has it).
+"""Promises: the content that advertisements announce, as in Siena.
 
-An AD may carry a filter without variables: events outside are refused where they would enter, and interest
-flows only towards neighbours beyond which some advertisement intersects it. What a neighbour is told is the
-disjunction of what the others promise. Invariant: a promise that was told only widens until it is taken back
-as a whole, so that no event under way meets interest that was withdrawn because of it; so what flows towards
-a neighbour may be more than its present promises need, never less. A disjunction of more than `MAX_PARTS`
-becomes a promise of everything, which is sound.
+An Advertise may carry a filter without variables. Events outside of it are refused where they enter, and
+interest is forwarded to a neighbour only if the neighbour's promise intersects it. The promise sent to a
+neighbour is the disjunction of those of all other interfaces. Invariant: a promise that was sent only widens
+until the type is withdrawn as a whole, so that events in flight do not meet interest that was withdrawn
+because of it. A neighbour may therefore get more interest than its present promise needs, never less. A
+disjunction of more than `MAX_PARTS` becomes a promise of everything, which is sound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PARTS = 16
 
 
 class Promise:
-    """What one interface advertises of a type; `filter` None for everything."""
+    """The content that one interface advertises of a type; `filter` None for everything."""
 
     def __init__(self, filter: Filter | None) -> None:
         self.filter = filter
@@ -38,11 +38,11 @@ class Promise:
         self._engine: Engine | None = None
 
     def admits(self, interest: Interest) -> bool:
-        """Whether an event of this promise may match; a no is always right."""
+        """Whether an event of this promise may match; False is always exact."""
         return self._region is None or intersects_region(self._region, interest.region)
 
-    def keeps(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
-        """Which events it promises, None for all of them."""
+    def select(self, batch: EventBatch) -> npt.NDArray[np.bool_] | None:
+        """The promised events of a batch, one bool each; None for all of them."""
         if self.filter is None:
             return None
         if self._engine is None:
@@ -51,8 +51,8 @@ class Promise:
             )
             self._engine.add(1, self.filter)
         offsets, _ = self._engine.match(batch)
-        kept = np.diff(offsets) > 0
-        return None if kept.all() else kept
+        promised = np.diff(offsets) > 0
+        return None if promised.all() else promised
 
 
 def covers(wider: Filter | None, narrower: Filter | None) -> bool:
@@ -62,18 +62,18 @@ def covers(wider: Filter | None, narrower: Filter | None) -> bool:
 
 def union(filters: Iterable[Filter | None]) -> Filter | None:
     """A filter that accepts what any of these does; None for everything."""
-    kept: list[Filter] = []
+    widest: list[Filter] = []
     for filter in filters:
         if filter is None:
             return None
-        if not any(other.covers(filter) for other in kept):
-            kept = [other for other in kept if not filter.covers(other)] + [filter]
-    if len(kept) == 1:
-        return kept[0]
-    parts = [part for filter in kept for part in _parts(filter)]
-    if not kept or len(parts) > MAX_PARTS:
+        if not any(other.covers(filter) for other in widest):
+            widest = [other for other in widest if not filter.covers(other)] + [filter]
+    if len(widest) == 1:
+        return widest[0]
+    parts = [part for filter in widest for part in _parts(filter)]
+    if not widest or len(parts) > MAX_PARTS:
         return None
-    return Filter(kept[0].event_type, Or(tuple(parts)))
+    return Filter(widest[0].event_type, Or(tuple(parts)))
 
 
 def _parts(filter: Filter) -> tuple[Expression, ...]:
@@ -83,7 +83,7 @@ def _parts(filter: Filter) -> tuple[Expression, ...]:
 def scoped(
     promise: Promise | None, poset: Poset, roots: RootChange
 ) -> tuple[Sequence[Interest], Sequence[Interest], Sequence[Interest]]:
-    """A change of roots as one neighbour's poset sees it: what entered, moved and left within its promise."""
+    """The part of a change of roots that is within a neighbour's promise: entered, moved and left roots."""
     if promise is None:
         return roots.entered, roots.moved, roots.left
     entered = [root for root in roots.entered if promise.admits(root)]

@@ -1,0 +1,60 @@
+"""The context of one call of `Broker.handle`: who sent the messages, when, and the actions so far."""
+
+from __future__ import annotations
+
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    Advertise,
+    Interface,
+    Message,
+    Refuse,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.routing.peers import Peer
+
+
+class Call:
+    """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for."""
+
+    __slots__ = ("actions", "now_ns", "source", "waits")
+
+    def __init__(self, source: Interface, now_ns: int) -> None:
+        self.source = source
+        self.now_ns = now_ns
+        self.actions: list[Action] = []
+        self.waits: dict[Interface, int] = {}
+
+    def send(self, peer: Peer, message: Message) -> None:
+        peer.counters.sent[message.__class__] += 1
+        self.actions.append(Send(peer.name, message))
+
+    def control(self, peer: Peer, message: Advertise | Subscribe | Update | Unsubscribe) -> None:
+        """Send a message that the current one waits for, unless it goes back to the source."""
+        if peer.name != self.source:
+            self.waits[peer.name] = message.epoch
+        self.send(peer, message)
+
+    def wait_for(self, neighbour: Interface, epoch: int) -> None:
+        if neighbour != self.source and epoch > self.waits.get(neighbour, 0):
+            self.waits[neighbour] = epoch
+
+    def acknowledge(self, peer: Peer, epoch: int) -> None:
+        if epoch:
+            peer.acknowledged = max(peer.acknowledged, epoch)
+            self.send(peer, Acknowledge(peer.acknowledged))
+
+    def refuse(
+        self,
+        peer: Peer,
+        epoch: int,
+        status: str,
+        reason: str,
+        *,
+        subscription_id: int = 0,
+        type_name: str = "",
+    ) -> None:
+        self.send(peer, Refuse(epoch, status, reason, subscription_id, type_name))

@@ -1,0 +1,75 @@
+"""PUB: forwards events to interested interfaces; refuses or drops those that were not advertised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.overlay.core.messages import Drop, Publish, Refuse
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.dispatch import dispatch
+from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.promises import Promise
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState, difference
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch
+
+
+def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None:
+    """PUB (Fig. 3 lines 8-12, Fig. 6 lines 38-41)."""
+    batch = message.batch
+    count, name = len(batch), batch.event_type.name
+    peer.counters.events_received += count
+    state = tables.types.get(name)
+    if state is None or peer.name not in state.publishers or state.event_type != batch.event_type:
+        _reject(tables, call, batch, state, peer)
+        return
+    promise = None if peer.is_broker else state.promises.get(peer.name)
+    promised = None if promise is None else promise.select(batch)
+    if promise is not None and promised is not None:
+        _refuse_outside(call, promise, batch, promised, peer)
+        batch = batch.filter(promised)
+        message, count = Publish(batch), len(batch)
+    if not count:
+        return
+    for target, event_message in dispatch(message, peer, state, tables.peers, tables.registry):
+        target.counters.events_sent += len(event_message.batch)
+        call.send(target, event_message)
+
+
+def _refuse_outside(
+    call: Call, promise: Promise, batch: EventBatch, promised: npt.NDArray[np.bool_], peer: Peer
+) -> None:
+    """Refuse the events outside of what their publisher advertised: one refusal for each run of them."""
+    outside = np.flatnonzero(~promised)
+    peer.counters.events_dropped += len(outside)
+    sequences, name = batch.sequences()[outside], batch.event_type.name
+    for run in np.split(sequences, np.flatnonzero(np.diff(sequences) != 1) + 1):
+        reason = (
+            f"{len(run)} events of {name} from number {int(run[0])} on not accepted: outside of what "
+            f"{peer.name} advertised, {promise.filter}"
+        )
+        call.send(peer, Refuse(0, "FAILED_PRECONDITION", reason, 0, name, int(run[0]), len(run)))
+
+
+def _reject(tables: Tables, call: Call, batch: EventBatch, state: TypeState | None, peer: Peer) -> None:
+    """Drop a neighbour's batch, or refuse a client's, of a type that its sender has not advertised so."""
+    name = batch.event_type.name
+    peer.counters.events_dropped += len(batch)
+    if peer.is_broker:
+        call.actions.append(Drop("not advertised", len(batch), name))
+        return
+    if state is None or peer.name not in state.publishers:
+        status, reason = "FAILED_PRECONDITION", f"{peer.name} has not advertised {name}; advertise it first"
+    else:
+        status = "INVALID_ARGUMENT"
+        reason = difference(state.event_type, batch.event_type, tables.broker_id)
+    reason = f"{len(batch)} events of {name} not accepted: {reason}"
+    refusal = Refuse(
+        0, status, reason, type_name=name, first_sequence=batch.first_sequence, count=len(batch)
+    )
+    call.send(peer, refusal)

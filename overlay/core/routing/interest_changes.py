@@ -1,0 +1,120 @@
+"""Changes of interest, and the messages to neighbours that follow.
+
+A change goes to the group's poset and from there to the posets of the neighbours that publish
+(`type_state.py`); what it changes there becomes messages (`slots.py`). The message that made the change is
+acknowledged when the slots that cover its subject have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.covering.interest import Interest, group_of
+from covey.overlay.core.messages import Interface
+from covey.overlay.core.moving.motion import moves
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.slots import SlotMessage
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState
+
+if TYPE_CHECKING:
+    from covey.matcher.expressions.expression import Scalar
+
+
+def exchange(
+    tables: Tables,
+    call: Call,
+    state: TypeState,
+    peer: Peer,
+    entered: Sequence[Interest],
+    left: Sequence[Interest],
+) -> None:
+    """Insert some subscriptions of an interface and remove others, in one change."""
+    matching = state.links if peer.is_broker else state.sessions
+    tables.listeners.touch(state.event_type.name)
+    for interest in left:
+        del peer.subscriptions[interest.subscription_id]
+        matching.discard(interest)
+        tables.moving.discard(interest)
+    for interest in entered:
+        peer.subscriptions[interest.subscription_id] = interest
+        announce(tables, call, peer, interest, moving=moves(interest.values))
+        put(tables, call, state, peer, interest)
+    forward(tables, call, state.change(group_of(peer.name), entered=entered, left=left))
+    for interest in left:
+        tables.registry.release(interest)
+    for interest in entered:
+        wait_for_cover(tables, call, state, interest)
+    if left and state.idle:
+        tables.maybe_idle[state.event_type.name] = None
+
+
+def move(
+    tables: Tables, call: Call, peer: Peer, interest: Interest, values: Mapping[str, Scalar]
+) -> Interest:
+    """Take new values: an update, or in the static mode a new subscription in place of the old one. Returns
+    the interest that has them.
+    """
+    state = tables.types[interest.filter.event_type.name]
+    if not tables.parametric and any(interest.values[name] != value for name, value in values.items()):
+        new = tables.registry.make(
+            peer.name, peer.number, interest.subscription_id, interest.filter, {**interest.values, **values}
+        )
+        exchange(tables, call, state, peer, [new], [interest])
+        return new
+    if moves(values):
+        announce(tables, call, peer, interest, moving=True)
+    moved = interest.move(values, call.now_ns)
+    put(tables, call, state, peer, interest)
+    if moved:
+        tables.listeners.touch(state.event_type.name)
+        forward(tables, call, state.change(interest.group, moved=[interest]))
+    wait_for_cover(tables, call, state, interest)
+    return interest
+
+
+def on_tick(tables: Tables, call: Call) -> None:
+    """Renew the engines' bounds, and the announcements that end soon, of interests that move."""
+    for interest in tables.moving.due(call.now_ns):
+        state, peer = tables.types[interest.filter.event_type.name], tables.peers[interest.interface]
+        put(tables, call, state, peer, interest)
+        announcement = interest.announcement
+        if announcement is not None and announcement.due(call.now_ns) and interest.move({}, call.now_ns):
+            tables.listeners.touch(state.event_type.name)
+            forward(tables, call, state.change(interest.group, moved=[interest]))
+
+
+def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Interest) -> None:
+    """Give an interest, or its new values, to the engine."""
+    matching = state.links if peer.is_broker else state.sessions
+    matching.put(tables.moving.matched(interest, call.now_ns), peer.number)
+
+
+def announce(tables: Tables, call: Call, peer: Peer, interest: Interest, *, moving: bool) -> None:
+    """Announce wider bounds where damping or motion asks for it: for clients only, since a neighbour's slot
+    holds announced values already.
+    """
+    if interest.announcement is None and not peer.is_broker and (tables.damping or moving):
+        interest.announce(tables.damping, call.now_ns)
+
+
+def forward(tables: Tables, call: Call, messages: Iterable[tuple[Interface, list[SlotMessage]]]) -> None:
+    for neighbour, slot_messages in messages:
+        peer = tables.peers[neighbour]
+        for message in slot_messages:
+            call.control(peer, message)
+
+
+def wait_for_cover(tables: Tables, call: Call, state: TypeState, interest: Interest) -> None:
+    """Wait for the slots that cover an interest: a covered change has taken effect when its root has."""
+    acks = tables.acks
+    for neighbour in state.outgoing:
+        if neighbour == interest.group or acks.settled(neighbour):
+            continue
+        if call.waits.get(neighbour) == tables.peers[neighbour].epoch:
+            continue  # already waits for the newest epoch sent there
+        slot = state.covering_slot(interest, neighbour)
+        if slot is not None and acks.outstanding(neighbour, slot.epoch):
+            call.wait_for(neighbour, slot.epoch)

@@ -1,0 +1,182 @@
+"""The recent events of one type at one broker, for updates without gaps (`replay.py`) and `covey trace`.
+
+Invariant: an entry records for each event the links, and the subscriptions of sessions, to which it has been
+sent, so that an event crosses a link at most once, replayed or not. The ring stores the last `max_events`
+events, and `MAX_BYTES` at the most, its records included; a replay from before them is counted as `short`.
+Cost: one entry per batch; per replay one match of the batches since the update's call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.splitting import Share, split_by_link
+
+if TYPE_CHECKING:
+    from covey.matcher.events.batch import EventBatch
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+MAX_BYTES = 16 << 20
+_ENTRY_BYTES = 1024
+"""About what an entry takes besides its batch and the shares of sessions."""
+
+
+class _Matches(Protocol):
+    """The matching that a replay needs."""
+
+    def match(self, events: EventPoints) -> tuple[Int64s, Int64s]: ...
+
+    def match_interfaces(self, events: EventPoints) -> npt.NDArray[np.uint64]: ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A batch, and the events of it sent to each interface. Interfaces are keyed by `Peer.serial`."""
+
+    batch: EventBatch
+    source: int
+    high_ns: int
+    """The latest ingress time of this entry and all before it."""
+    links: dict[int, Bools | None] = field(default_factory=dict)
+    """The events sent to a link, None for all of them."""
+    shares: dict[int, Share] = field(default_factory=dict)
+    """The shares of sessions, delivered when the batch arrived."""
+    replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
+    """The (event, subscription) pairs replayed to a session since."""
+    bytes: int = 0
+    """Size of the batch and of its records."""
+
+    def sent_to_session(self, serial: int) -> list[tuple[Int64s, Int64s]]:
+        """All (event, subscription) pairs sent to a session."""
+        replayed = self.replays.get(serial, [])
+        if serial not in self.shares:
+            return replayed
+        _, rows, offsets, ids = self.shares[serial]
+        events = np.arange(len(self.batch)) if rows is None else rows
+        return [(np.repeat(events, np.diff(offsets)), ids), *replayed]
+
+
+class Ring:
+    """The recent events of one type at one broker. `max_events` bounds them."""
+
+    def __init__(self, max_events: int) -> None:
+        self.max_events = max_events
+        self.events = 0
+        self.replayed = 0
+        self.short = 0
+        """Replays that would have needed older events than the ring stores."""
+        self._bytes = 0
+        self._entries: deque[_Entry] = deque()
+        self._evicted_ns = 0
+
+    def record(
+        self,
+        batch: EventBatch,
+        source: int,
+        links: list[tuple[int, Bools | None]],
+        shares: list[tuple[int, Share]],
+    ) -> None:
+        """Store a batch, its source, and the `links` and `shares` it was sent to, by serials of interfaces."""
+        high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
+        entry = _Entry(batch, source, high_ns, dict(links), dict(shares))
+        entry.bytes = _ENTRY_BYTES + batch.nbytes + sum(_bytes_of(share) for _, share in shares)
+        self._entries.append(entry)
+        self.events += len(batch)
+        self._bytes += entry.bytes
+        while self.events > self.max_events or self._bytes > MAX_BYTES:
+            old = self._entries.popleft()
+            self.events -= len(old.batch)
+            self._bytes -= old.bytes
+            self._evicted_ns = max(self._evicted_ns, old.batch.ingress_ns)
+
+    def _since(self, since_ns: int) -> list[_Entry]:
+        """The entries with events that may have entered since, in order of arrival.
+
+        Joined events share the ingress time of the earliest, which may be a little before their own.
+        """
+        since_ns -= INGRESS_SPAN_NS
+        if self._evicted_ns >= since_ns:
+            self.short += 1
+        entries: list[_Entry] = []
+        for entry in reversed(self._entries):
+            if entry.high_ns < since_ns:
+                break
+            if entry.batch.ingress_ns >= since_ns:
+                entries.append(entry)
+        return entries[::-1]
+
+    def to_link(self, serial: int, number: int, since_ns: int, matching: _Matches) -> Iterator[EventBatch]:
+        """The events since that match a link's interest and were not sent to it; records them as sent."""
+        for entry in self._since(since_ns):
+            sent = entry.links.get(serial, _NOTHING)
+            if entry.source == serial or sent is None:
+                continue
+            for _, mask in split_by_link(matching.match_interfaces(EventPoints(entry.batch)), [number]):
+                matching_rows = np.ones(len(entry.batch), np.bool_) if mask is None else mask
+                unsent = matching_rows if sent is _NOTHING else matching_rows & ~sent
+                entry.links[serial] = matching_rows if sent is _NOTHING else matching_rows | sent
+                if unsent.any():
+                    self.replayed += int(unsent.sum())
+                    yield entry.batch.filter(unsent)
+
+    def to_session(
+        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: _Matches
+    ) -> Iterator[EventBatch]:
+        """The events since that match a subscription and were not sent for it; records them as sent."""
+        for entry in self._since(since_ns):
+            offsets, uids = matching.match(EventPoints(entry.batch))
+            rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
+            for events, ids in entry.sent_to_session(serial):
+                rows = np.setdiff1d(rows, events[ids == subscription_id], assume_unique=True)
+            if len(rows):
+                pairs = (rows, np.full(len(rows), subscription_id, np.int64))
+                entry.replays.setdefault(serial, []).append(pairs)
+                entry.bytes += 16 * len(rows)
+                self._bytes += 16 * len(rows)
+                self.replayed += len(rows)
+                yield entry.batch.take(rows)
+
+    def find(
+        self, publisher: str, sequence: int
+    ) -> tuple[int, list[int], dict[int, list[int]], dict[str, object]] | None:
+        """The source of an event, the links and the subscriptions of sessions it was sent to, by serials, and
+        its attributes; None if the ring does not have it. A pass over the ring.
+        """
+        for entry in reversed(self._entries):
+            batch = entry.batch
+            if batch.publisher != publisher:
+                continue
+            rows = np.flatnonzero(batch.sequences() == sequence)
+            if not len(rows):
+                continue
+            row = int(rows[0])
+            links = [serial for serial, sent in entry.links.items() if sent is None or bool(sent[row])]
+            sessions = {
+                serial: [int(i) for events, ids in entry.sent_to_session(serial) for i in ids[events == row]]
+                for serial in entry.shares | entry.replays
+            }
+            reached = {serial: ids for serial, ids in sessions.items() if ids}
+            return entry.source, links, reached, batch.slice(row, 1).to_pylist()[0]
+        return None
+
+    def inspect(self) -> dict[str, int]:
+        """Its size and its counters."""
+        return {"held": self.events, "bound": self.max_events, "replayed": self.replayed, "short": self.short}
+
+
+def _bytes_of(share: Share) -> int:
+    _, rows, offsets, ids = share
+    return int(offsets.nbytes + ids.nbytes + (0 if rows is None else rows.nbytes))
+
+
+_NOTHING: Bools = np.zeros(0, np.bool_)

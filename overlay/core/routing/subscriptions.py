@@ -1,0 +1,133 @@
+"""SUB, UPD and USUB: the handlers of subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from covey.matcher.errors import EventTypeError, FilterError, VariableError
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
+from covey.overlay.core.moving.motion import check_values, moves
+from covey.overlay.core.routing.call import Call
+from covey.overlay.core.routing.interest_changes import exchange, move
+from covey.overlay.core.routing.peers import Peer
+from covey.overlay.core.routing.replay import replay
+from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import difference
+
+if TYPE_CHECKING:
+    from covey.matcher import Filter
+    from covey.matcher.expressions.expression import Scalar
+
+
+def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> None:
+    """SUB (Fig. 3 lines 13-19, Fig. 6 lines 10-19)."""
+    event_type, subscription_id = message.filter.event_type, message.subscription_id
+    state = tables.types.get(event_type.name)
+    try:
+        values = _checked(tables, call, peer, message.filter, message.values)
+        if state is not None and state.event_type != event_type:
+            raise EventTypeError(difference(state.event_type, event_type, tables.broker_id))
+    except (FilterError, EventTypeError) as error:
+        status = "INVALID_ARGUMENT" if isinstance(error, FilterError) else "ALREADY_EXISTS"
+        call.refuse(
+            peer,
+            message.epoch,
+            status,
+            f"subscription {subscription_id} of {peer.name}: {error}",
+            subscription_id=subscription_id,
+            type_name=event_type.name,
+        )
+        return
+    peer.stale_subscriptions.pop(subscription_id, None)
+    old = peer.subscriptions.get(subscription_id)
+    if old is not None and old.filter == message.filter:
+        move(tables, call, peer, old, values).epoch = message.epoch
+        return
+    state = tables.type_state(event_type)
+    new = tables.registry.make(peer.name, peer.number, subscription_id, message.filter, values)
+    new.epoch = message.epoch
+    if old is None:
+        exchange(tables, call, state, peer, [new], [])
+    elif old.filter.event_type == event_type:
+        exchange(tables, call, state, peer, [new], [old])
+    else:
+        exchange(tables, call, state, peer, [new], [])
+        exchange(tables, call, tables.types[old.filter.event_type.name], peer, [], [old])
+        peer.subscriptions[subscription_id] = new
+
+
+def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
+    """UPD (Fig. 6 lines 42-47)."""
+    interest = peer.subscriptions.get(message.subscription_id)
+    if interest is None:
+        call.refuse(
+            peer,
+            message.epoch,
+            "NOT_FOUND",
+            f"update of subscription {message.subscription_id}: {peer.name} has none of that id; "
+            "it was cancelled or never made",
+            subscription_id=message.subscription_id,
+        )
+        return
+    try:
+        values = _checked(tables, call, peer, interest.filter, message.values, partial=True)
+    except FilterError as error:
+        call.refuse(
+            peer,
+            message.epoch,
+            "INVALID_ARGUMENT",
+            f"update of subscription {message.subscription_id}: {error}",
+            subscription_id=message.subscription_id,
+            type_name=interest.filter.event_type.name,
+        )
+        return
+    interest = move(tables, call, peer, interest, values)
+    interest.epoch = message.epoch
+    if message.since_ns:
+        _replay_since(tables, call, peer, interest, message.since_ns)
+
+
+def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer) -> None:
+    """USUB (Fig. 3 lines 20-26, Fig. 6 lines 29-37). An unknown subscription is no error."""
+    interest = peer.subscriptions.get(message.subscription_id)
+    if interest is not None:
+        peer.stale_subscriptions.pop(message.subscription_id, None)
+        exchange(tables, call, tables.types[interest.filter.event_type.name], peer, [], [interest])
+
+
+def _checked(
+    tables: Tables,
+    call: Call,
+    peer: Peer,
+    filter: Filter,
+    values: Mapping[str, Scalar],
+    *,
+    partial: bool = False,
+) -> dict[str, Scalar]:
+    """The values, checked. Motion is accepted from clients under parametric routing."""
+    try:
+        return filter.check_values(values, partial=partial)
+    except VariableError:
+        if not moves(values):
+            raise
+    if peer.is_broker or not tables.accepts_motion:
+        raise VariableError(
+            f"a variable that moves by itself: expected a number, from {peer.name} and under routing "
+            f"{tables.routing} with engine {tables.engine}"
+        )
+    return check_values(filter, values, partial=partial, now_ns=call.now_ns)
+
+
+def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, since_ns: int) -> None:
+    """An update without gaps: replay the recent events of this broker, and have the neighbours that publish
+    replay theirs.
+    """
+    state = tables.types[interest.filter.event_type.name]
+    for neighbour, slot in state.covering_slots(interest):
+        slot.epoch = tables.next_epoch(tables.peers[neighbour])
+        call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, since_ns))
+    for replayed in replay(interest, peer, state, since_ns):
+        peer.counters.events_sent += len(replayed.batch)
+        call.send(peer, replayed)
