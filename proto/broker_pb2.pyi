@@ -110,7 +110,7 @@ class Frame(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _Optional[bool] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -122,7 +122,7 @@ class Message(_message.Message):
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
     DELIVER_FIELD_NUMBER: _ClassVar[int]
     REFUSE_FIELD_NUMBER: _ClassVar[int]
-    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    LISTENERS_REPORT_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
@@ -134,8 +134,8 @@ class Message(_message.Message):
     publish: Publish
     deliver: Deliver
     refuse: Refuse
-    listeners: Listeners
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., acknowledge: _Optional[_Union[Acknowledge, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners: _Optional[_Union[Listeners, _Mapping]] = ...) -> None: ...
+    listeners_report: ListenersReport
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., acknowledge: _Optional[_Union[Acknowledge, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -180,16 +180,16 @@ class Value(_message.Message):
     def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
 
 class Advertise(_message.Message):
-    __slots__ = ("epoch", "event_type", "filter", "watch")
+    __slots__ = ("epoch", "event_type", "filter", "report_listeners")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EVENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
-    WATCH_FIELD_NUMBER: _ClassVar[int]
+    REPORT_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     event_type: EventType
     filter: str
-    watch: bool
-    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., watch: _Optional[bool] = ...) -> None: ...
+    report_listeners: bool
+    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., report_listeners: _Optional[bool] = ...) -> None: ...
 
 class Unadvertise(_message.Message):
     __slots__ = ("epoch", "type_name")
@@ -255,13 +255,13 @@ class Acknowledge(_message.Message):
     epoch: int
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
-class Listeners(_message.Message):
-    __slots__ = ("type_name", "listening")
+class ListenersReport(_message.Message):
+    __slots__ = ("type_name", "present")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
-    LISTENING_FIELD_NUMBER: _ClassVar[int]
+    PRESENT_FIELD_NUMBER: _ClassVar[int]
     type_name: str
-    listening: bool
-    def __init__(self, type_name: _Optional[str] = ..., listening: _Optional[bool] = ...) -> None: ...
+    present: bool
+    def __init__(self, type_name: _Optional[str] = ..., present: _Optional[bool] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
     __slots__ = ()

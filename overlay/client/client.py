@@ -148,7 +148,9 @@ class Client:
         self._driver.check_open()
         everything = isinstance(filter, str) and not filter
         content = None if everything else _filter(filter, event_type)
-        messages = self._core.advertise(event_type, content, watch=event_type.name in self._driver.listeners)
+        messages = self._core.advertise(
+            event_type, content, report_listeners=event_type.name in self._driver.listeners
+        )
         self._driver.transmit(messages)
         await self._driver.settle(timeout, f"the advertisement of {event_type.name}")
 
@@ -162,7 +164,7 @@ class Client:
         if found is None:
             found = self._driver.listeners[type_name] = Listeners(type_name)
             content = self._core.advertised[type_name].filter
-            self._driver.transmit(self._core.advertise(event_type, content, watch=True))
+            self._driver.transmit(self._core.advertise(event_type, content, report_listeners=True))
         await self._driver.settle(timeout, f"the question who listens to {type_name}")
         return found
 

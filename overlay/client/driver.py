@@ -21,11 +21,11 @@ from covey.overlay.client.part import Claim, Part
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.actions import Listening, Matches, Refused, Settled, Transmit
+from covey.overlay.core.client.actions import Matches, Refused, Settled, Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, Message
+from covey.overlay.core.messages import Deliver, ListenersReport, Message
 from covey.overlay.transport.codec import (
     Greeting,
     MessageError,
@@ -255,9 +255,9 @@ class SessionDriver:
                 self.waiters.settle(action.epoch)
             elif isinstance(action, Refused):
                 self._refuse(action)
-            elif isinstance(action, Listening):
+            elif isinstance(action, ListenersReport):
                 if action.type_name in self.listeners:
-                    self.listeners[action.type_name]._set(action.listening)
+                    self.listeners[action.type_name]._set(action.present)
             elif isinstance(action, Transmit):
                 self.transmit([action.message])
 

@@ -49,7 +49,7 @@ def message(cls: type[_M]) -> type[_M]:
 @message
 class Advertise:
     """AD: the sender publishes events of this type, of the content that `filter` (without variables) accepts.
-    With `report_listeners` a client gets `Listeners` now and on each change.
+    With `report_listeners` a client gets `ListenersReport` now and on each change.
     """
 
     epoch: int
@@ -113,7 +113,7 @@ class Acknowledge:
 
 
 @message
-class Listeners:
+class ListenersReport:
     """To a client that publishes: whether any subscription intersects its advertisement."""
 
     type_name: str
@@ -212,7 +212,7 @@ Message = (
     | Acknowledge
     | SyncBegin
     | SyncEnd
-    | Listeners
+    | ListenersReport
     | Publish
     | Deliver
     | Refuse
@@ -221,7 +221,17 @@ Message = (
     | Disconnect
 )
 
-CONTROL = (Advertise, Subscribe, Unsubscribe, Update, Acknowledge, SyncBegin, SyncEnd, Listeners, Refuse)
+CONTROL = (
+    Advertise,
+    Subscribe,
+    Unsubscribe,
+    Update,
+    Acknowledge,
+    SyncBegin,
+    SyncEnd,
+    ListenersReport,
+    Refuse,
+)
 """Messages that need no credit on a link and overtake events that wait for it.
 
 Unadvertise is not among them: it keeps its place behind the events that were published before it, else a

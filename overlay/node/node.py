@@ -18,6 +18,7 @@ from typing import Any
 
 from covey.matcher import EventType
 from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
@@ -353,7 +354,7 @@ class Node:
             "routing": self.overlay.routing,
             "process": os.getpid(),
             "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
-            "core": self.core.inspect(listed),
+            "core": inspect(self.core, listed),
             "interfaces": {name: queue.inspect() for name, queue in self.queues.items()},
             "dropped": dict(self._dropped),
             "refused": self._refused,
@@ -361,7 +362,7 @@ class Node:
 
     def render(self, listed: int | None = None) -> str:
         """The core's state (`listed` as there) and the interfaces, for people."""
-        lines = [self.core.render(listed).rstrip(), "", "interfaces"]
+        lines = [render(self.core, listed).rstrip(), "", "interfaces"]
         for name, queue in self.queues.items():
             state = "here" if queue.connected else "away"
             waits = queue.link.queued_events

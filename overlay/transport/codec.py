@@ -28,7 +28,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
-    Listeners,
+    ListenersReport,
     Message,
     Publish,
     Refuse,
@@ -370,9 +370,9 @@ def _encode_acknowledge(wire: pb.Message, m: Acknowledge) -> None:
     wire.acknowledge.epoch = m.epoch
 
 
-def _encode_listeners(wire: pb.Message, m: Listeners) -> None:
-    wire.listeners.type_name = m.type_name
-    wire.listeners.present = m.present
+def _encode_listeners_report(wire: pb.Message, m: ListenersReport) -> None:
+    wire.listeners_report.type_name = m.type_name
+    wire.listeners_report.present = m.present
 
 
 def _encode_sync_begin(wire: pb.Message, m: SyncBegin) -> None:
@@ -478,7 +478,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     Unsubscribe: _encode_unsubscribe,
     Update: _encode_update,
     Acknowledge: _encode_acknowledge,
-    Listeners: _encode_listeners,
+    ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
     SyncEnd: _encode_sync_end,
     Publish: _encode_publish,
@@ -495,7 +495,9 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
         w.update.epoch, w.update.subscription_id, _decode_values(w.update.values), w.update.since_ns
     ),
     "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
-    "listeners": lambda w, _: Listeners(w.listeners.type_name, w.listeners.present),
+    "listeners_report": lambda w, _: ListenersReport(
+        w.listeners_report.type_name, w.listeners_report.present
+    ),
     "sync_begin": lambda w, _: SyncBegin(),
     "sync_end": lambda w, _: SyncEnd(w.sync_end.epoch),
     "deliver": _decode_deliver,

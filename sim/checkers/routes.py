@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from covey.matcher.covering.covering import Region, covers_region, intersects_region
 from covey.matcher.filters.filter import Filter
+from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.client import ClientProcess
@@ -37,10 +38,10 @@ def check_quiet(simulation: Simulation, findings: Findings) -> None:
         if said != settled:
             findings.add("settling", now, f"{client.name} has said {said} things, of which {settled} settled")
     for name, broker in simulation.brokers.items():
-        if broker.core.acks.pending():
-            findings.add("settling", now, f"{name} still owes {broker.core.acks.pending()}")
-        if broker.core.acks.awaited():
-            findings.add("settling", now, f"{name} still awaits {broker.core.acks.awaited()}")
+        if broker.core.tables.acks.pending():
+            findings.add("settling", now, f"{name} still owes {broker.core.tables.acks.pending()}")
+        if broker.core.tables.acks.awaited():
+            findings.add("settling", now, f"{name} still awaits {broker.core.tables.acks.awaited()}")
 
 
 def check_routes(
@@ -48,7 +49,7 @@ def check_routes(
 ) -> int:
     """Compare links with what they must carry, all of them or `sample` drawn ones; how many were compared.
 
-    The brokers at the links also check their own invariants (`Broker.validate`).
+    The brokers at the links also check their own invariants (`introspection/invariants.py`).
     """
     links = simulation.links
     if sample is not None and sample < len(links):
@@ -65,13 +66,15 @@ def check_routes(
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:
-            simulation.brokers[end].core.validate()
+            check(simulation.brokers[end].core)
         except AssertionError as error:
             findings.add("invariant", simulation.clock.now_ns, str(error))
     for x, y in links:
         near = _side(simulation.links, x, y)
         for a, b, near_a in ((x, y, True), (y, x, False)):
-            known = set(simulation.brokers[a].core.types) | set(simulation.brokers[b].core.types)
+            known = set(simulation.brokers[a].core.tables.types) | set(
+                simulation.brokers[b].core.tables.types
+            )
             for name in sorted(adverts.keys() | known):
                 wanted = [wish for at, wish in wishes.get(name, ()) if (at in near) == near_a]
                 beyond = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
@@ -117,7 +120,7 @@ def _compare(
 ) -> Iterable[str]:
     """A sentence for each difference between what a asks of b for one type and what it must ask."""
     where = f"from {a} to {b}, type {name}"
-    state = simulation.brokers[a].core.types.get(name)
+    state = simulation.brokers[a].core.tables.types.get(name)
     known = state is not None and b in state.publishers
     if known != advertised:
         yield f"{where}: the type is {'not ' if known else ''}advertised beyond {b}, {a} thinks otherwise"
@@ -152,7 +155,7 @@ def _compare(
         for j, other in enumerate(regions):
             if i != j and covers_region(other, region):
                 yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"
-    peer = simulation.brokers[b].core.peers.get(a)
+    peer = simulation.brokers[b].core.tables.peers.get(a)
     held = {} if peer is None else peer.subscriptions
     here = {i: s for i, s in held.items() if s.filter.event_type.name == name}
     if here.keys() != {slot.slot_id for slot in slots}:

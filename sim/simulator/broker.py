@@ -183,7 +183,7 @@ class BrokerProcess:
             actions = self._defect.apply(self.core, interface, message, actions)
         self._do(actions)
         self._arm()
-        sort, subscriptions = type(message).__name__, len(self.core.registry)
+        sort, subscriptions = type(message).__name__, len(self.core.tables.registry)
         return self._costs.charge(Sample(sort, events_in(message), len(actions), subscriptions, took_ns))
 
     def _arm(self) -> None:

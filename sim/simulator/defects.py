@@ -144,7 +144,7 @@ class RepeatEvent(Defect):
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if isinstance(message, Connect) and source.startswith("broker/"):
-            link = core.broker_id, source
+            link = core.tables.broker_id, source
             (self._anew if link in self._opened else self._opened).add(link)
         done: list[Action] = []
         for action in actions:
@@ -152,7 +152,7 @@ class RepeatEvent(Defect):
             if (
                 isinstance(action, Send)
                 and isinstance(action.message, Publish)
-                and (core.broker_id, action.interface) in self._anew
+                and (core.tables.broker_id, action.interface) in self._anew
             ):
                 self.fired += 1
                 done.append(action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.messages import Action, Connect, Message, Send
 from covey.overlay.core.routing.broker import Broker
 
@@ -18,7 +19,7 @@ class Driven:
         actions: list[Action] = []
         for message in messages:
             actions += self.broker.handle(message, source, now)
-            self.broker.validate()
+            check(self.broker)
         return actions
 
 

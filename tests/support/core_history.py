@@ -26,6 +26,7 @@ from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.invariants import check
 
 TYPES = (
     EventType("T", {"x": "int64", "y": "float64", "s": "string"}),
@@ -284,9 +285,13 @@ class History:
             )
             assert not client.refused, f"seed {self.seed}: {client.name} was refused {client.refused}"
         for name, broker in self.network.brokers.items():
-            broker.validate()
-            assert not broker.acks.pending(), f"seed {self.seed}: {name} still owes {broker.acks.pending()}"
-            assert not broker.acks.awaited(), f"seed {self.seed}: {name} still awaits {broker.acks.awaited()}"
+            check(broker)
+            assert not broker.tables.acks.pending(), (
+                f"seed {self.seed}: {name} still owes {broker.tables.acks.pending()}"
+            )
+            assert not broker.tables.acks.awaited(), (
+                f"seed {self.seed}: {name} still awaits {broker.tables.acks.awaited()}"
+            )
         check_links(self.network)
         dropped = [drop for drop in self.network.drops if drop.reason != "not connected"]
         assert not dropped or self.network.crashes, f"seed {self.seed}: dropped {dropped}"

@@ -53,13 +53,15 @@ def check_links(network: Network) -> None:
     for x, y in network.links:
         for a, b in ((x, y), (y, x)):
             near, far = side(network.links, a, b), side(network.links, b, a)
-            for name in sorted(names | set(network.brokers[a].types) | set(network.brokers[b].types)):
+            for name in sorted(
+                names | set(network.brokers[a].tables.types) | set(network.brokers[b].tables.types)
+            ):
                 advertised = any(name in c.session.advertised for c in clients if c.broker in far)
                 wanted = [
                     wish for c in clients if c.broker in near for wish in wishes(c.session).get(name, ())
                 ]
                 check_link(network, a, b, name, wanted if advertised else [])
-                state = network.brokers[a].types.get(name)
+                state = network.brokers[a].tables.types.get(name)
                 known = state is not None and b in state.publishers
                 assert known == advertised, (
                     f"{a}: type {name} is {'' if known else 'not '}published beyond {b}"
@@ -68,7 +70,7 @@ def check_links(network: Network) -> None:
 
 def check_link(network: Network, a: str, b: str, name: str, wanted: list[Wish]) -> None:
     where = f"from {a} to {b}, type {name}"
-    state = network.brokers[a].types.get(name)
+    state = network.brokers[a].tables.types.get(name)
     outgoing = None if state is None else state.outgoing.get(b)
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
@@ -84,7 +86,7 @@ def check_link(network: Network, a: str, b: str, name: str, wanted: list[Wish]) 
             assert i == j or not covers_region(one, other), (
                 f"{where}: slot {slots[i].slot_id} covers slot {slots[j].slot_id}"
             )
-    held = network.brokers[b].peers[a].subscriptions
+    held = network.brokers[b].tables.peers[a].subscriptions
     held = {i: s for i, s in held.items() if s.filter.event_type.name == name}
     assert held.keys() == {slot.slot_id for slot in slots}, f"{where}: {b} holds slots {sorted(held)}"
     for slot in slots:

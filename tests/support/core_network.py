@@ -104,7 +104,7 @@ class Network:
         self.crashes += 1
         for key in [key for key in self._lanes if name in key[:2]]:
             del self._lanes[key]
-        pinned = [s.event_type for s in self.brokers[name].types.values() if s.pinned]
+        pinned = [s.event_type for s in self.brokers[name].tables.types.values() if s.pinned]
         self.broker(name, pinned)
         for a, b in self.links:
             if name in (a, b):

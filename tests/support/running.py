@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from covey.matcher import EventType, compile_kernels
+from covey.overlay.core.introspection.invariants import check
 from covey.overlay.node.config import BrokerAddress, Overlay
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
@@ -239,4 +240,4 @@ class Brokers:
             "quiet",
         )
         for node in self.nodes.values():
-            node.core.validate()
+            check(node.core)

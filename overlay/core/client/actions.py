@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from covey.overlay.core.messages import ListenersReport, Message
+
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
-    from covey.overlay.core.messages import Message
 
 Int64s = npt.NDArray[np.int64]
 
@@ -86,18 +87,10 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Whether any subscription may match what is advertised of a type, from now on."""
-
-    type_name: str
-    listening: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Transmit:
     """Send this message to the broker."""
 
     message: Message
 
 
-ClientAction = DeliverTo | Settled | Refused | Listening | Transmit
+ClientAction = DeliverTo | Settled | Refused | ListenersReport | Transmit

@@ -20,7 +20,6 @@ from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.client.actions import (
     ClientAction,
     Int64s,
-    Listening,
     Matches,
     Refused,
     Settled,
@@ -33,7 +32,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
-    Listeners,
+    ListenersReport,
     Message,
     Publish,
     Refuse,
@@ -91,12 +90,12 @@ class ClientSession:
     # --- publishing -----------------------------------------------------------------------------------------
 
     def advertise(
-        self, event_type: EventType, filter: Filter | None = None, *, watch: bool = False
+        self, event_type: EventType, filter: Filter | None = None, *, report_listeners: bool = False
     ) -> list[Message]:
         """Announce events of this type, those that `filter` accepts; nothing to send if that was done.
 
-        Another filter takes the place of the earlier one. With `watch` the broker tells whether anyone
-        listens. `EventTypeError` for another type of the name, `VariableError` for a filter with variables.
+        Another filter replaces the earlier one. With `report_listeners` the broker sends `ListenersReport`.
+        `EventTypeError` for another type of the name, `VariableError` for a filter with variables.
         """
         if filter is not None and filter.variables:
             raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
@@ -107,9 +106,11 @@ class ClientSession:
                     f"event type {event_type.name}: advertised as {known.event_type!r}, now as "
                     f"{event_type!r}; expected the same attributes"
                 )
-            if (known.filter, known.watch) == (filter, watch):
+            if (known.filter, known.report_listeners) == (filter, report_listeners):
                 return []
-        message = self._advertised[event_type.name] = Advertise(self._next_epoch(), event_type, filter, watch)
+        message = self._advertised[event_type.name] = Advertise(
+            self._next_epoch(), event_type, filter, report_listeners
+        )
         return [message]
 
     def unadvertise(self, type_name: str) -> list[Message]:
@@ -301,8 +302,8 @@ class ClientSession:
             return []
         if isinstance(message, Refuse):
             return self._on_refuse(message)
-        if isinstance(message, Listeners):
-            return [Listening(message.type_name, message.listening)]
+        if isinstance(message, ListenersReport):
+            return [message]
         return []
 
     def _on_refuse(self, message: Refuse) -> list[ClientAction]:

@@ -96,8 +96,8 @@ class Poset(ABC):
 def handovers_among(
     left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
 ) -> list[RootHandover]:
-    """The handovers that a poset finds by comparing every root that left with every one that entered. One that
-    moved has none: its slot still holds what it was, which a new root need not cover.
+    """The handovers found by comparing every root that left with every one that entered. A root that moved
+    before it left has none: its slot has its old region, which a new root need not cover.
     """
     handovers: list[RootHandover] = []
     gone = {node.uid for node in moved}

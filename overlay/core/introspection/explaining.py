@@ -51,7 +51,8 @@ def explain(
                 "slot": None if slot is None else slot.slot_id,
                 "asks": None if slot is None else slot_text(slot),
                 "epoch": 0 if slot is None else slot.epoch,
-                "acknowledged": slot is not None and not broker.tables.acks.outstanding(neighbour, slot.epoch),
+                "acknowledged": slot is not None
+                and not broker.tables.acks.outstanding(neighbour, slot.epoch),
             }
         )
     return {
@@ -94,14 +95,18 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
     """What this broker did with one event, as plain values; `seen` is false if it does not remember it."""
     state = broker.tables.types.get(type_name)
     record = None if state is None or state.ring is None else state.ring.find(publisher, sequence)
-    answer: dict[str, Any] = {"broker": broker.tables.broker_id, "type": type_name, "seen": record is not None}
+    answer: dict[str, Any] = {
+        "broker": broker.tables.broker_id,
+        "type": type_name,
+        "seen": record is not None,
+    }
     if record is None:
         return answer
     names = {peer.serial: peer.name for peer in broker.tables.peers.all()}
     source, links, sessions, event = record
     return answer | {
         "source": names.get(source, "an interface that has left"),
-        "links": [names[life].removeprefix("broker/") for life in links if life in names],
-        "sessions": {names[life]: ids for life, ids in sessions.items() if life in names},
+        "links": [names[serial].removeprefix("broker/") for serial in links if serial in names],
+        "sessions": {names[serial]: ids for serial, ids in sessions.items() if serial in names},
         "event": {name: str(value) for name, value in event.items()},
     }

@@ -94,20 +94,20 @@ def check_poset(poset: Poset, where: str) -> None:
 
 
 def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
-    """Publishers are those who advertised; a neighbour is told while another interface publishes."""
+    """Publishers are the interfaces that advertised; a neighbour is advertised to while another publishes."""
     name = state.event_type.name
     said = {peer.name: peer.advertised[name] for peer in broker.tables.peers.all() if name in peer.advertised}
     assert state.publishers == said, f"{where}: publishers {state.publishers}, advertised by {said}"
     for neighbour in broker.tables.peers.neighbours():
         wanted = any(publisher != neighbour.name for publisher in state.publishers)
         assert (neighbour.name in state.advertised_to) == wanted, (
-            f"{where}: {neighbour.name} is {'to be told' if wanted else 'told though nobody else publishes'}"
+            f"{where}: {neighbour.name} is {'not ' if wanted else ''}advertised to"
         )
     assert state.promised_to.keys() == state.advertised_to.keys(), (
-        f"{where}: promised {state.promised_to}, told {state.advertised_to}"
+        f"{where}: promised {state.promised_to}, advertised to {state.advertised_to}"
     )
     assert state.refused_by.keys() <= state.advertised_to.keys(), (
-        f"{where}: refused by {list(state.refused_by)}, told {state.advertised_to}"
+        f"{where}: refused by {list(state.refused_by)}, advertised to {state.advertised_to}"
     )
     links = {name for name in state.publishers if name.startswith("broker/")}
     assert state.outgoing.keys() == links, (
@@ -140,8 +140,12 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
         assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
         assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
         for slot in outgoing.slots:
-            assert outgoing.slots.slot_of(slot.content) is slot, f"{here}: slot {slot.slot_id} is not its root's"
-            assert slot.structure == slot.content.structure, f"{here}: slot {slot.slot_id} has another structure"
+            assert outgoing.slots.slot_of(slot.content) is slot, (
+                f"{here}: slot {slot.slot_id} is not its root's"
+            )
+            assert slot.structure == slot.content.structure, (
+                f"{here}: slot {slot.slot_id} has another structure"
+            )
             region = slot.structure.region(slot.values)
             assert covers_region(region, slot.content.region), (
                 f"{here}: slot {slot.slot_id} misses events of {slot.content}"

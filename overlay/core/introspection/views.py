@@ -32,12 +32,14 @@ def render(broker: Broker, listed: int | None = None) -> str:
     Of the interest of each group, and of the slots at each neighbour, `listed` lines and how many more there
     are; all if it is None.
     """
-    lines = [f"broker {broker.tables.broker_id}, routing {broker.tables.routing}, engine {broker.tables.engine}"]
-    lines += [f"  {name}: not heard yet, answers wait for it" for name in broker.tables.unsynced]
+    lines = [
+        f"broker {broker.tables.broker_id}, routing {broker.tables.routing}, engine {broker.tables.engine}"
+    ]
+    lines += [f"  {name}: not synced yet, acknowledgements wait for it" for name in broker.tables.unsynced]
     pending = broker.tables.acks.pending()
     for peer in broker.tables.peers.all():
         epochs = pending.get(peer.name)
-        waits = f", not yet answered: {', '.join(map(str, epochs))}" if epochs else ""
+        waits = f", unacknowledged: {', '.join(map(str, epochs))}" if epochs else ""
         lines.append(f"  {peer.name}: {len(peer.subscriptions)} subscriptions, epoch {peer.received}{waits}")
     for state in broker.tables.types.values():
         attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())
@@ -101,13 +103,13 @@ def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
         "broker": broker.tables.broker_id,
         "routing": broker.tables.routing,
         "engine": broker.tables.engine,
-        "unheard": broker.tables.unsynced,
+        "unsynced": list(broker.tables.unsynced),
         "interfaces": {
             peer.name: {
                 "epoch_received": peer.received,
-                "epoch_answered": peer.acknowledged,
+                "epoch_acknowledged": peer.acknowledged,
                 "epoch_sent": peer.epoch,
-                "unanswered": pending.get(peer.name, []),
+                "unacknowledged": pending.get(peer.name, []),
                 "awaited": awaited.get(peer.name, []),
                 "subscriptions": len(peer.subscriptions),
                 **peer.counters.to_dict(),

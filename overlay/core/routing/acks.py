@@ -132,11 +132,14 @@ class Acks:
         heap = self._awaited.get(neighbour)
         if heap:
             self._awaited[neighbour] = sorted(
-                (awaited if awaited == UNSYNCED else epoch, serial, pending) for awaited, serial, pending in heap
+                (awaited if awaited == UNSYNCED else epoch, serial, pending)
+                for awaited, serial, pending in heap
             )
 
     def synced(self, neighbour: Interface, epoch: int) -> None:
-        """Its first SyncEnd has arrived: whatever waited for that waits for this epoch, the newest sent to it."""
+        """The neighbour's first SyncEnd has arrived: entries that wait for it wait for this epoch, the newest
+        sent to the neighbour.
+        """
         heap = self._awaited.pop(neighbour, [])
         for awaited, serial, pending in sorted(heap):
             awaited = epoch if awaited == UNSYNCED else awaited

@@ -63,7 +63,7 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 
 
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
-    """An interface no longer publishes this type. No acknowledgement waits for the Unadvertise that follows."""
+    """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     name = state.event_type.name
     del state.publishers[peer.name], peer.advertised[name]
     state.set_promise(peer.name, None)

@@ -69,7 +69,5 @@ def _reject(tables: Tables, call: Call, batch: EventBatch, state: TypeState | No
         status = "INVALID_ARGUMENT"
         reason = difference(state.event_type, batch.event_type, tables.broker_id)
     reason = f"{len(batch)} events of {name} not accepted: {reason}"
-    refusal = Refuse(
-        0, status, reason, type_name=name, first_sequence=batch.first_sequence, count=len(batch)
-    )
+    refusal = Refuse(0, status, reason, type_name=name, first_sequence=batch.first_sequence, count=len(batch))
     call.send(peer, refusal)

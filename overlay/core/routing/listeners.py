@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.messages import Interface, Listeners
+from covey.overlay.core.messages import Interface, ListenersReport
 
 if TYPE_CHECKING:
     from covey.overlay.core.routing.peers import Peer
@@ -47,7 +47,7 @@ class ListenerReports:
         if type_name in self._reported:
             self.touched[type_name] = None
 
-    def drain(self, types: Mapping[str, TypeState]) -> Iterator[tuple[Interface, Listeners]]:
+    def drain(self, types: Mapping[str, TypeState]) -> Iterator[tuple[Interface, ListenersReport]]:
         """The reports to send now, in the order in which publishers asked."""
         touched, self.touched = self.touched, {}
         for name in touched:
@@ -55,7 +55,7 @@ class ListenerReports:
                 present = _any_listener(types[name], interface)
                 if present is not reported:
                     self._reported[name][interface] = present
-                    yield interface, Listeners(name, present)
+                    yield interface, ListenersReport(name, present)
 
 
 def _any_listener(state: TypeState, publisher: Interface) -> bool:

@@ -1,6 +1,6 @@
 """The interfaces of a broker: state received from each, epochs in both directions, and counters.
 
-Invariant: `subscriptions` and `advertised` are those of the interface that have not been withdrawn, across all
+Invariant: `subscriptions` and `advertised` are those of the interface that are not withdrawn, across all
 event types; the `stale` ones among them precede its last SyncBegin and have not been repeated since.
 """
 

@@ -86,7 +86,7 @@ class Ring:
         links: list[tuple[int, Bools | None]],
         shares: list[tuple[int, Share]],
     ) -> None:
-        """Store a batch, its source, and the `links` and `shares` it was sent to, by serials of interfaces."""
+        """Store a batch, its source, and the `links` and `shares` sent, by serials of interfaces."""
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
         entry = _Entry(batch, source, high_ns, dict(links), dict(shares))
         entry.bytes = _ENTRY_BYTES + batch.nbytes + sum(_bytes_of(share) for _, share in shares)

@@ -133,7 +133,7 @@ class TypeState:
         return outgoing.change(RootChange(entered=change.entered), ())
 
     def _joint(self, neighbour: Interface) -> Poset:
-        """A poset for the roots of all groups but the neighbour's own. A forest searches the roots of theirs."""
+        """A poset for the roots of all groups but the neighbour's own. A forest searches their roots."""
         if self._new_poset is not Forest:
             return self._new_poset()
         return Forest(JointRoots(cast("dict[str, Forest]", self.groups), neighbour))

@@ -183,7 +183,7 @@ class _Edge:
 
     @property
     def slots(self) -> list[Slot]:
-        return list(self._broker.types[self._type.name].outgoing[PUBLISHING].slots)
+        return list(self._broker.tables.types[self._type.name].outgoing[PUBLISHING].slots)
 
     def excess(self, batch: EventBatch) -> float:
         """Of the events that the neighbour would send, the share that nobody wants."""
@@ -200,7 +200,7 @@ class _Edge:
 
     @property
     def _unwanted(self) -> int:
-        return self._broker.peers[PUBLISHING].counters.events_unwanted
+        return self._broker.tables.peers[PUBLISHING].counters.events_unwanted
 
     def time(self, messages: Iterable[Message]) -> list[float]:
         """Take in messages of the client; the microseconds of each, the neighbour's answers included.

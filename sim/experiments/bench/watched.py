@@ -55,9 +55,9 @@ class WatchedSession(ClientSession):
     # --- what its user does ---------------------------------------------------------------------------------
 
     def advertise(
-        self, event_type: EventType, filter: Filter | None = None, *, watch: bool = False
+        self, event_type: EventType, filter: Filter | None = None, *, report_listeners: bool = False
     ) -> list[Message]:
-        messages = super().advertise(event_type, filter, watch=watch)
+        messages = super().advertise(event_type, filter, report_listeners=report_listeners)
         if messages:
             for watcher in self._watchers:
                 watcher.advertised(self._self, event_type)

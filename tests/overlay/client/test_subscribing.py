@@ -68,7 +68,7 @@ async def test_a_subscription_that_has_not_settled_in_time_is_taken_back_other_c
             await first.update(limit=2, timeout=0.1)
         proxy.refusing = False
         await me.settled()
-        held = overlay.nodes["b2"].core.peers["client/me"].subscriptions
+        held = overlay.nodes["b2"].core.tables.peers["client/me"].subscriptions
         assert [(i, str(interest.filter), interest.values) for i, interest in held.items()] == [
             (first.id, "price < $limit", {"limit": 2.0})
         ]

@@ -21,7 +21,7 @@ async def test_events_outside_of_what_is_advertised_are_refused_to_their_publish
     ):
         await feed.advertise(QUOTE, "price >= 100")
         cheap = await buyer.subscribe("Quote", "price < $limit", limit=50.0)
-        assert not overlay.nodes["b3"].core.types["Quote"].groups, "nothing of it can come"
+        assert not overlay.nodes["b3"].core.tables.types["Quote"].groups, "nothing of it can come"
         with pytest.raises(RefusedError, match="outside of what client/feed advertised, price >= 100"):
             await feed.publish("Quote", price=9.0)
         await cheap.update(limit=200.0)

@@ -8,6 +8,7 @@ import pytest
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.overlay import Client
+from covey.overlay.core.introspection.views import inspect
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -33,7 +34,7 @@ async def test_what_is_published_after_the_call_is_delivered_though_the_update_h
                         event = await asyncio.wait_for(anext(bought), 5)
                         assert event["volume"] == wanted
             replayed = sum(
-                node.core.inspect()["types"]["Quote"]["replay"]["replayed"] for node in overlay.nodes.values()
+                inspect(node.core)["types"]["Quote"]["replay"]["replayed"] for node in overlay.nodes.values()
             )
             assert (replayed > 0) == gapless
             if not gapless:

@@ -10,6 +10,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
+from covey.overlay.core.introspection.views import render
 from covey.overlay.transport.limits import SessionLimits
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
@@ -50,7 +51,9 @@ async def test_events_follow_a_threshold_through_a_chain() -> None:
             await feed.publish("Quote", firm="IBM", price=1.0, volume=0)
             await nothing_more(cheap)
             assert (cheap.delivered, cheap.values) == (3, {"limit": 1.0})
-        await until(lambda: not any(node.core.types for node in overlay.nodes.values()), "all is forgotten")
+        await until(
+            lambda: not any(node.core.tables.types for node in overlay.nodes.values()), "all is forgotten"
+        )
         await overlay.quiet()
         assert [len(overlay.nodes[name].queues) for name in ("b1", "b2", "b3")] == [1, 2, 1]
 
@@ -143,7 +146,7 @@ async def test_a_restarted_broker_in_the_middle_is_told_everything_again() -> No
         await feed.publish_batch("Quote", quotes(0, 60))
         assert await take(far, 60) == list(range(60))
         assert await take(near, 10) == list(range(50, 60))
-        before = {name: overlay.nodes[name].core.render().split("interest of")[1:] for name in ("b1", "b3")}
+        before = {name: render(overlay.nodes[name].core).split("interest of")[1:] for name in ("b1", "b3")}
         await overlay.crash("b2")
         far.update_nowait(limit=90.0)
         await asyncio.sleep(0.3)
@@ -156,10 +159,10 @@ async def test_a_restarted_broker_in_the_middle_is_told_everything_again() -> No
         assert await take(far, 20) == list(range(60, 80))
         assert await take(near, 30) == list(range(70, 100))
         await overlay.quiet()
-        after = {name: overlay.nodes[name].core.render().split("interest of")[1:] for name in ("b1", "b3")}
+        after = {name: render(overlay.nodes[name].core).split("interest of")[1:] for name in ("b1", "b3")}
         assert len(after["b1"]) == len(before["b1"])
         assert "price < 80.0" in after["b3"][0]
-        asked = overlay.nodes["b2"].core.render()
+        asked = render(overlay.nodes["b2"].core)
         assert "price < 80.0" in asked
         assert "price >= 70.0" in asked
         assert "100.0" not in asked
@@ -183,8 +186,8 @@ async def test_publishing_goes_on_over_a_restart_of_the_publishers_broker() -> N
         await overlay.start("b1")
         await waiting
         await overlay.linked()
-        await until(lambda: len(overlay.nodes["b1"].core.types) == 1)
-        await until(lambda: "slot" in overlay.nodes["b2"].core.render())
+        await until(lambda: len(overlay.nodes["b1"].core.tables.types) == 1)
+        await until(lambda: "slot" in render(overlay.nodes["b2"].core))
         await reader.subscribe("Quote", "volume < 0")  # returns when b1 knows all of b2's interest
         await feed.publish_batch("Quote", quotes(20, 10))
         volumes = await take(mine, 10)
@@ -221,7 +224,7 @@ async def test_a_client_whose_lease_ran_out_says_everything_again() -> None:
             proxy.refusing = True
             proxy.cut()
             await until(lambda: "client/reader" not in overlay.nodes["b2"].queues)
-            await until(lambda: "slot" not in overlay.nodes["b2"].core.render())
+            await until(lambda: "slot" not in render(overlay.nodes["b2"].core))
             mine.update_nowait(limit=5.0)
             await feed.publish_batch("Quote", quotes(0, 10))
             proxy.refusing = False

@@ -18,6 +18,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch
 from covey.overlay import Client
+from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
 from covey.overlay.node import interface_queue
@@ -241,8 +242,8 @@ async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
                 (5, "NOT_FOUND"),
             ]
             node = overlay.nodes["b1"]
-            assert node.core.inspect()["interfaces"]["client/stranger"]["subscriptions"] == 1
-            assert node.core.inspect()["interfaces"]["client/stranger"]["epoch_answered"] == 5
+            assert inspect(node.core)["interfaces"]["client/stranger"]["subscriptions"] == 1
+            assert inspect(node.core)["interfaces"]["client/stranger"]["epoch_acknowledged"] == 5
         await still_works(overlay)
 
 

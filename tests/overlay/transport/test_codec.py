@@ -18,7 +18,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
     Deliver,
-    Listeners,
+    ListenersReport,
     Message,
     Publish,
     Refuse,
@@ -78,7 +78,7 @@ MESSAGES: list[Message] = [
     Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
     Update(5, 6, {}),
     Advertise(1, QUOTE, parse("price > 1.5 and volume < 3", QUOTE), True),
-    Listeners("Quote", True),
+    ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
     Acknowledge(7),

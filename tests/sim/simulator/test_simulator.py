@@ -149,16 +149,16 @@ def test_a_client_moves_with_its_subscriptions() -> None:
     line.start_ms = line.simulation.clock.now_ns / NS_PER_MS
     line.publish(2, 5)
     assert line.rest() == [("client/s", 30.0, [2])]
-    assert not line.simulation.brokers["broker/b4"].core.registry.live
+    assert not line.simulation.brokers["broker/b4"].core.tables.registry.live
 
 
 def test_a_client_that_vanishes_is_forgotten_when_its_lease_is_over() -> None:
     line = Line(2)
     line.simulation.vanish("client/s")
     line.simulation.run(line.simulation.clock.now_ns + 29_000 * NS_PER_MS)
-    assert len(line.simulation.brokers["broker/b1"].core.registry) == 1
+    assert len(line.simulation.brokers["broker/b1"].core.tables.registry) == 1
     line.simulation.run()
-    assert len(line.simulation.brokers["broker/b1"].core.registry) == 0
+    assert len(line.simulation.brokers["broker/b1"].core.tables.registry) == 0
 
 
 def test_a_busy_broker_keeps_others_waiting() -> None:

@@ -13,7 +13,7 @@ from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest, Registry
-from covey.overlay.core.covering.poset import Forest, RootHandover, Poset
+from covey.overlay.core.covering.poset import Forest, Poset, RootHandover
 from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
 from covey.overlay.core.introspection.invariants import check_poset
 
@@ -45,7 +45,10 @@ def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
     poset.change(entered=[wide, low, high, deep])
     change = poset.change(left=[wide])
     assert (texts(change.entered), texts(change.left)) == (["x < 5", "x between 3 and 9"], ["x < 10"])
-    assert [(h.left, h.entered, h.wider) for h in change.handovers] == [(wide, low, False), (wide, high, False)]
+    assert [(h.left, h.entered, h.wider) for h in change.handovers] == [
+        (wide, low, False),
+        (wide, high, False),
+    ]
     assert poset.root_of(deep) is low
 
 
@@ -172,7 +175,9 @@ def test_random_changes_keep_the_invariants(seed: int, made: Callable[[], Poset]
         for handover in change.handovers:
             assert handover.left in change.left
             assert handover.entered in change.entered
-            wide, narrow = (handover.entered, handover.left) if handover.wider else (handover.left, handover.entered)
+            wide, narrow = (
+                (handover.entered, handover.left) if handover.wider else (handover.left, handover.entered)
+            )
             assert handover.left in moved or covers_region(wide.region, narrow.region)
         for node in left:
             registry.release(node)

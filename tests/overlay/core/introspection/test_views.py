@@ -8,6 +8,7 @@ import pytest
 from core_driven import Driven
 
 from covey.matcher import EventType, parse
+from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.messages import Advertise, Subscribe
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
@@ -25,13 +26,13 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
     x(D, Subscribe(1, 1, parse("price < 5", QUOTE), {}))
-    assert x.broker.render() == "\n".join(
+    assert render(x.broker) == "\n".join(
         [
             "broker x, routing parametric, engine naive",
-            "  broker/a: 0 subscriptions, epoch 1, not yet answered: 1",
+            "  broker/a: 0 subscriptions, epoch 1, unacknowledged: 1",
             "  broker/b: 0 subscriptions, epoch 0",
-            "  client/c: 1 subscriptions, epoch 1, not yet answered: 1",
-            "  client/d: 1 subscriptions, epoch 1, not yet answered: 1",
+            "  client/c: 1 subscriptions, epoch 1, unacknowledged: 1",
+            "  client/d: 1 subscriptions, epoch 1, unacknowledged: 1",
             "type Quote (firm string, price float64)",
             "  publishers: broker/a",
             "  interest of clients:",
@@ -41,7 +42,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
             "    slot 1: price < 10.0 <- client/c#1 (not yet acknowledged)",
         ]
     )
-    seen = json.loads(json.dumps(x.broker.inspect()))
+    seen = json.loads(json.dumps(inspect(x.broker)))
     assert seen["types"]["Quote"] == {
         "attributes": {"firm": "string", "price": "float64"},
         "publishers": [A],
@@ -62,10 +63,10 @@ def test_no_more_is_listed_than_is_asked_for_and_the_rest_is_counted(x: Driven, 
     x(A, Advertise(1, QUOTE))
     for i in range(1, 5):
         x(C, Subscribe(i, i, parse(f'firm == "F{i}"', QUOTE), {}))
-    lines = x.broker.render(listed).splitlines()
+    lines = render(x.broker, listed).splitlines()
     assert sum(line.startswith("    firm") for line in lines) == min(4, listed)
     assert sum(line.startswith("    slot") for line in lines) == min(4, listed)
     assert lines.count(f"    and {4 - listed} more") == (2 if listed < 4 else 0)
-    seen = x.broker.inspect(listed)["types"]["Quote"]
+    seen = inspect(x.broker, listed)["types"]["Quote"]
     assert (seen["interests"], seen["slots_in_use"]) == (4, {A: 4})
     assert sum(map(len, seen["interest"].values())) == len(seen["slots"][A]) == min(4, listed)

@@ -12,6 +12,7 @@ from core_posets import Made
 from covey.matcher import EventBatch, EventType
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.filter import parse
+from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -140,14 +141,14 @@ def test_events_asked_for_in_excess_are_counted_and_go_no_further() -> None:
     x = bundling()
     for epoch, value in enumerate((2, 8), 1):
         x("client/c", Subscribe(epoch, epoch, parse(f"x == {value}", SPOT), {}))
-    (slot,) = x.broker.types["Spot"].outgoing["broker/b2"].slots
+    (slot,) = x.broker.tables.types["Spot"].outgoing["broker/b2"].slots
     assert str(slot.structure.substitute(slot.values)) == "x between 2 and 8"
     batch = EventBatch.from_pylist(SPOT, [{"x": value} for value in (2, 3, 4, 8)])
     ((to, events),) = sent(x("broker/b2", Publish(batch)))
     assert to == "client/c"
     assert events.batch.to_pylist() == [{"x": 2}, {"x": 8}]  # type: ignore[union-attr]
-    assert x.broker.peers["broker/b2"].counters.events_unwanted == 2
-    assert x.broker.inspect()["totals"]["events_unwanted"] == 2
+    assert x.broker.tables.peers["broker/b2"].counters.events_unwanted == 2
+    assert inspect(x.broker)["totals"]["events_unwanted"] == 2
 
 
 def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> None:
@@ -156,7 +157,7 @@ def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> 
         x("client/c", Subscribe(epoch, epoch, parse("x == $a", SPOT), {"a": value}))
     waiting = x("client/c", Update(4, 3, {"a": 51}))
     assert waiting == [], "the bundle's slot is not yet acknowledged"
-    newest = x.broker.peers["broker/b2"].epoch
+    newest = x.broker.tables.peers["broker/b2"].epoch
     assert [answer for _, answer in sent(x("broker/b2", Acknowledge(newest)))] == [Acknowledge(4)]
 
 

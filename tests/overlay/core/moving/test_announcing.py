@@ -141,7 +141,7 @@ def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
     assert bench.asked(Update(2, 1, {"limit": 110.0}), 0.0) == [{"1": 150.0}]
     for epoch, limit in enumerate((100.0, 110.0, 95.0, 120.0), start=3):
         assert bench.asked(Update(epoch, 1, {"limit": limit}), 0.0) == []
-    interest = bench.broker.peers["client/s"].subscriptions[1]
+    interest = bench.broker.tables.peers["client/s"].subscriptions[1]
     assert interest.concrete() == "x < 120.0", "the edge matches without the slack"
 
 

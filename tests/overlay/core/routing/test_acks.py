@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.overlay.core.routing import acks as acks_module
-from covey.overlay.core.routing.acks import HELD, Acks
+from covey.overlay.core.routing.acks import UNSYNCED, Acks
 
 A, B, C = "broker/a", "broker/b", "client/c"
 
@@ -71,7 +71,7 @@ def test_an_older_acknowledgement_changes_nothing(acks: Acks) -> None:
 def test_a_neighbour_that_is_gone_is_not_waited_for(acks: Acks) -> None:
     acks.open(C, 1, {A: 3, B: 2})
     acks.open(C, 2, {A: 4})
-    acks.forget_neighbour(A)
+    acks.remove_neighbour(A)
     assert acks.drain() == []
     acks.acknowledged(B, 2)
     assert acks.drain() == [(C, 2)]
@@ -90,7 +90,7 @@ def test_after_a_reconnect_the_end_of_the_resynchronisation_is_waited_for(acks: 
 
 def test_a_source_that_lost_its_state_is_not_answered(acks: Acks) -> None:
     acks.open(C, 7, {A: 3})
-    acks.forget_source(C)
+    acks.remove_source(C)
     acks.open(C, 1, {A: 4})
     acks.acknowledged(A, 3)
     assert acks.drain() == []
@@ -133,7 +133,7 @@ def test_sources_that_are_gone_leave_little_behind_while_a_neighbour_is_out_of_r
     for epoch in range(2, 20_001):
         acks.sent(A, epoch)
         acks.open("client/passing", epoch, {A: epoch, B: 9})
-        acks.forget_source("client/passing")
+        acks.remove_source("client/passing")
     acks.check()
     assert sum(map(len, acks._awaited.values())) <= 2002
     acks.acknowledged(A, 20_000)
@@ -147,7 +147,7 @@ STEPS = st.lists(
         st.tuples(st.just("held"), st.just(C), st.just({A})),
         st.tuples(st.sampled_from(["some", "all"]), st.sampled_from([A, B]), st.just(set[str]())),
         st.tuples(
-            st.sampled_from(["defer", "release", "forget"]), st.sampled_from([A, B]), st.just(set[str]())
+            st.sampled_from(["defer", "synced", "forget"]), st.sampled_from([A, B]), st.just(set[str]())
         ),
         st.tuples(st.just("gone"), st.just(C), st.just(set[str]())),
     ),
@@ -166,32 +166,32 @@ def test_runs_acknowledge_nothing_early_and_in_the_end_the_same(
 
     def both(act: Callable[[Acks], object]) -> None:
         for acks, said in zip((exact, short), heard, strict=True):
-            with patch.object(acks_module, "_SINGLY", 1000 if acks is exact else 2):
+            with patch.object(acks_module, "_MAX_SINGLE", 1000 if acks is exact else 2):
                 act(acks)
             acks.check()
             said.update(acks.drain())
         assert all(epoch <= heard[0].get(source, 0) for source, epoch in heard[1].items())
 
-    for step, name, neighbours in [*steps, ("release", A, set()), ("all", A, set()), ("all", B, set())]:
+    for step, name, neighbours in [*steps, ("synced", A, set()), ("all", A, set()), ("all", B, set())]:
         if step in ("open", "held"):
             waits = {}
             for neighbour in sorted(neighbours):
                 sent[neighbour] += 1
                 both(lambda acks, n=neighbour: acks.sent(n, sent[n]))  # type: ignore[misc]
-                waits[neighbour] = HELD if step == "held" else sent[neighbour]
+                waits[neighbour] = UNSYNCED if step == "held" else sent[neighbour]
             epochs[name] += 1
             both(lambda acks: acks.open(name, epochs[name], waits))  # noqa: B023
         elif step in ("some", "all"):
             both(lambda acks: acks.acknowledged(name, sent[name] if step == "all" else sent[name] // 2))  # noqa: B023
-        elif step in ("defer", "release"):
+        elif step in ("defer", "synced"):
             sent[name] += 1
             both(lambda acks: acks.sent(name, sent[name]))  # noqa: B023
             both(lambda acks: getattr(acks, step)(name, sent[name]))  # noqa: B023
         elif step == "forget":
-            both(lambda acks: acks.forget_neighbour(name))  # noqa: B023
+            both(lambda acks: acks.remove_neighbour(name))  # noqa: B023
             sent[name] = 0
         else:
-            both(lambda acks: acks.forget_source(name))  # noqa: B023
+            both(lambda acks: acks.remove_source(name))  # noqa: B023
             for said in heard:
                 said.pop(name, None)
     assert heard[0] == heard[1]

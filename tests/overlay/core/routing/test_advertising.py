@@ -11,7 +11,7 @@ from covey.overlay.core.messages import (
     Connect,
     Deliver,
     Disconnect,
-    Listeners,
+    ListenersReport,
     Message,
     Publish,
     Refuse,
@@ -22,7 +22,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.core.routing.advertising import MAX_PARTS, covers, union
+from covey.overlay.core.routing.promises import MAX_PARTS, covers, union
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -110,7 +110,7 @@ def test_variables_have_no_place_in_an_advertisement(x: Driven) -> None:
 
 def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes(x: Driven) -> None:
     def told(source: str, message: Message) -> list[bool]:
-        return [m.listening for to, m in sent(x(source, message), Listeners) if to == "client/p"]
+        return [m.present for to, m in sent(x(source, message), ListenersReport) if to == "client/p"]
 
     assert told("client/p", Advertise(1, TICK, content("x < 10"), True)) == [False]
     assert told("client/s", Subscribe(1, 1, ABOVE, {"limit": 50})) == []
@@ -129,7 +129,7 @@ def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_adver
     start = 1_000_000_000.0
 
     def told(source: str, message: Message, now: float) -> list[bool]:
-        return [m.listening for _, m in sent(x(source, message, now=now), Listeners)]
+        return [m.present for _, m in sent(x(source, message, now=now), ListenersReport)]
 
     assert told("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
     moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})

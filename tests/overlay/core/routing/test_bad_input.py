@@ -11,6 +11,7 @@ from covey.matcher import EventType, parse
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.overlay.core.client.actions import Refused
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -53,10 +54,10 @@ class Bench(Driven):
 
     def rest(self) -> list[Action]:
         """The neighbour acknowledges all that it was told."""
-        return self("broker/n", Acknowledge(self.broker.peers["broker/n"].epoch))
+        return self("broker/n", Acknowledge(self.broker.tables.peers["broker/n"].epoch))
 
     def state(self) -> object:
-        return self.broker.inspect()["types"]
+        return inspect(self.broker)["types"]
 
     def refused(self, source: str, message: Message) -> Refuse:
         """The one refusal that a message earns; it changes nothing, and its epoch is settled."""
@@ -127,9 +128,9 @@ def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_nothing() -> 
     for _, answer in sent(bench.rest()):
         session.receive(answer)
     assert session.settled == session.epoch
-    assert not bench.broker.registry.live
-    assert not list(bench.broker.types["Tick"].outgoing["broker/n"].slots)
-    assert not bench.broker.acks.pending()
+    assert not bench.broker.tables.registry.live
+    assert not list(bench.broker.tables.types["Tick"].outgoing["broker/n"].slots)
+    assert not bench.broker.tables.acks.pending()
 
 
 @pytest.mark.parametrize("source", ["broker/n", "client/s"])
@@ -147,7 +148,7 @@ def test_a_slot_that_the_peer_never_saw(source: str) -> None:
 def test_a_refused_slot_is_said_again_when_its_neighbour_advertises_again() -> None:
     """A neighbour that has lost a slot refuses its updates; nothing is lost for good."""
     bench = Bench()
-    (slot,) = bench.broker.types["Tick"].outgoing["broker/n"].slots
+    (slot,) = bench.broker.tables.types["Tick"].outgoing["broker/n"].slots
     bench("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
     said = sent(bench("broker/n", Advertise(2, TICK)))
     assert [type(message) for _, message in said] == [Subscribe, Acknowledge]
@@ -164,6 +165,6 @@ def test_epochs_that_were_handled_or_never_sent_change_nothing() -> None:
 def test_replays_of_unknown_reach_are_harmless() -> None:
     bench = Bench()
     for since_ns in (-1, 1, 1 << 62):
-        epoch = bench.broker.peers["client/s"].received + 1
+        epoch = bench.broker.tables.peers["client/s"].received + 1
         bench("client/s", Update(epoch, 1, {}, since_ns))
-    assert bench.broker.types["Tick"].ring is None
+    assert bench.broker.tables.types["Tick"].ring is None

@@ -10,6 +10,8 @@ from core_driven import Driven, sent
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -69,7 +71,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_after_all_else(x
         Send(C, Refuse(5, "NOT_FOUND", refusal, 9)),
         Send(C, Acknowledge(3)),
     ]
-    x.broker.validate()
+    check(x.broker)
     assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(6))]
     later = [Update(epoch, 1, {"limit": 1.0}) for epoch in (7, 8, 9)]
     assert x.broker.handle_all(later, C, 0.0) == [Send(C, Acknowledge(9))]
@@ -147,7 +149,7 @@ def test_the_last_publisher_takes_the_advertisement_and_the_interest_with_it(x: 
 def test_an_unadvertise_that_was_overtaken_by_a_new_advertisement_is_void(x: Driven) -> None:
     x(A, Advertise(1, QUOTE), Advertise(3, QUOTE))
     assert sent(x(A, Unadvertise(2, "Quote")), Unadvertise) == []
-    assert list(x.broker.types["Quote"].publishers) == [A]
+    assert list(x.broker.tables.types["Quote"].publishers) == [A]
 
 
 def test_a_second_schema_of_one_name_is_refused_and_settled(x: Driven) -> None:
@@ -294,16 +296,14 @@ def test_an_id_may_move_to_another_type(x: Driven) -> None:
 def test_messages_said_twice_change_nothing(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
-    before = x.broker.render()
+    before = render(x.broker)
     assert x(C, Subscribe(1, 1, BELOW, {"limit": 10})) == []
     x(A, Acknowledge(2))
     assert x(C, Subscribe(1, 1, BELOW, {"limit": 10})) == [Send(C, Acknowledge(1))]
     assert x(C, Subscribe(2, 1, BELOW, {"limit": 10})) == [Send(C, Acknowledge(2))]
     assert x(C, Unsubscribe(3, 99)) == [Send(C, Acknowledge(3))]
     assert x(C, Unadvertise(4, "Quote")) == [Send(C, Acknowledge(4))]
-    assert (
-        before.replace(" (not yet acknowledged)", "").split("type")[1] == x.broker.render().split("type")[1]
-    )
+    assert before.replace(" (not yet acknowledged)", "").split("type")[1] == render(x.broker).split("type")[1]
 
 
 def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None:
@@ -345,7 +345,7 @@ def test_an_update_with_a_wrong_value_changes_nothing(x: Driven) -> None:
     x(C, Subscribe(1, 1, BELOW, {"limit": 1}))
     actions = x(C, Update(2, 1, {"limit": None}))  # type: ignore[dict-item]
     assert [type(a.message) for a in actions if isinstance(a, Send)] == [Refuse]
-    assert "price < 1" in x.broker.render()
+    assert "price < 1" in render(x.broker)
 
 
 def test_a_subscription_to_another_schema_is_refused(x: Driven) -> None:
@@ -477,17 +477,17 @@ def test_what_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) 
     x(A, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 5.0}), Subscribe(3, 2, STRUCTURE, {"1": 9.0}))
     x(B, Advertise(1, QUOTE), Acknowledge(9))
     x(A, Connect(), SyncBegin())
-    assert "price < 9.0" in x.broker.render()
+    assert "price < 9.0" in render(x.broker)
     actions = x(A, Subscribe(1, 1, STRUCTURE, {"1": 6.0}), SyncEnd(2))
     assert sent(actions, Update) == [(B, Update(4, 1, {"1": 6.0}))]
-    assert list(x.broker.types["Quote"].publishers) == [B]
+    assert list(x.broker.tables.types["Quote"].publishers) == [B]
 
 
 def test_a_client_that_meets_a_restarted_broker_says_all_again(x: Driven) -> None:
     x(C, Connect(), SyncBegin(), Subscribe(8, 3, BELOW, {"limit": 4}), SyncEnd(9))
-    assert list(x.broker.peers[C].subscriptions) == [3]
+    assert list(x.broker.tables.peers[C].subscriptions) == [3]
     x(C, Connect(), SyncBegin(), SyncEnd(1))
-    assert list(x.broker.peers[C].subscriptions) == []
+    assert list(x.broker.tables.peers[C].subscriptions) == []
 
 
 # --- the static mode: Figs. 2 and 3 -------------------------------------------------------------------------
@@ -500,7 +500,7 @@ def test_static_a_change_is_subscribe_then_unsubscribe() -> None:
     assert sent(x(C, Subscribe(2, 2, below(30), {}), Unsubscribe(3, 1)), Subscribe) == [
         (A, Subscribe(3, 2, STRUCTURE, {"1": 30.0}))
     ]
-    assert x.broker.inspect()["types"]["Quote"]["slots"] == {A: {"2": "price < 30.0"}}
+    assert inspect(x.broker)["types"]["Quote"]["slots"] == {A: {"2": "price < 30.0"}}
 
 
 def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from core_history import History
 
+from covey.overlay.core.introspection.views import render
+
 CHUNK = 25
 VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
     "parametric": (6, {}),
@@ -45,5 +47,5 @@ def test_one_seed_gives_one_history() -> None:
     for _ in range(2):
         history = History(7, dense=True, steps=120)
         history.run()
-        renders.append([broker.render() for broker in history.network.brokers.values()])
+        renders.append([render(broker) for broker in history.network.brokers.values()])
     assert renders[0] == renders[1]

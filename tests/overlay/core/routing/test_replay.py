@@ -12,6 +12,7 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.recent import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -27,7 +28,7 @@ from covey.overlay.core.messages import (
     SyncEnd,
     Update,
 )
-from covey.overlay.core.routing.replay import MAX_BYTES, Ring
+from covey.overlay.core.routing.ring import MAX_BYTES, Ring
 
 TICK = EventType("Tick", {"x": "int64"})
 BELOW = parse("x < $limit", TICK)
@@ -93,10 +94,10 @@ def test_past_the_bound_events_are_forgotten_and_that_is_counted() -> None:
     for moment in range(10):
         bench.events("client/p", Publish(batch(2 * moment, 8, 8, at_s=moment + 1)))
     assert bench.events("client/s", Update(2, 7, {"limit": 9}, 10 * SECOND)) == [("client/s", True, [18, 19])]
-    ring = bench.broker.inspect()["types"]["Tick"]["replay"]
+    ring = inspect(bench.broker)["types"]["Tick"]["replay"]
     assert ring == {"held": 4, "bound": 4, "replayed": 2, "short": 0}
     assert bench.events("client/s", Update(3, 7, {"limit": 10}, SECOND)) == [("client/s", True, [16, 17])]
-    assert bench.broker.inspect()["types"]["Tick"]["replay"]["short"] == 1
+    assert inspect(bench.broker)["types"]["Tick"]["replay"]["short"] == 1
 
 
 def test_what_is_noted_of_events_counts_towards_the_bound() -> None:

@@ -13,6 +13,8 @@ from core_network import Network
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -47,8 +49,8 @@ def test_a_starting_broker_acknowledges_nothing_before_it_has_heard_its_neighbou
     x(A, Connect())
     x(C, Connect())
     assert x(C, Subscribe(1, 1, BELOW, {"a": 5})) == []
-    assert "broker/a: not heard yet, answers wait for it" in x.broker.render()
-    assert x.broker.inspect()["unheard"] == [A]
+    assert "broker/a: not synced yet, acknowledgements wait for it" in render(x.broker)
+    assert inspect(x.broker)["unsynced"] == [A]
     assert x(A, SyncBegin(), Advertise(1, POINT)) == [
         Send(A, Subscribe(2, 1, STRUCTURE, {"1": 5})),
         Send(A, Acknowledge(1)),
@@ -81,7 +83,7 @@ def test_new_slots_do_not_take_the_place_of_old_ones_before_the_sync_ends() -> N
     assert x(A, Subscribe(1, 1, STRUCTURE, {"1": 3})) == [Send(A, Acknowledge(1))]
     assert x(A, Subscribe(2, 2, STRUCTURE, {"1": 9})) == [Send(A, Acknowledge(2))]
     assert x(A, SyncEnd(3)) == [Send(A, Acknowledge(3))]
-    assert sorted(x.broker.peers[A].subscriptions) == [1, 2]
+    assert sorted(x.broker.tables.peers[A].subscriptions) == [1, 2]
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
@@ -109,10 +111,10 @@ def test_an_update_that_settles_across_a_restart_is_in_force(seed: int, routing:
     for limit in range(10, 80, 10):
         if draw.random() < 0.5:  # the neighbour next to the client's broker crashes while that waits for it
             network.update("client/c", mine, {"a": limit})
-            while not network.brokers[names[0]].acks.awaited():
+            while not network.brokers[names[0]].tables.acks.awaited():
                 network.step(draw)
             network.run(draw, draw.randint(0, 6))
-            if not network.brokers[names[0]].acks.awaited():
+            if not network.brokers[names[0]].tables.acks.awaited():
                 network.update("client/c", mine, {"a": limit + 1})
                 network.run(draw, 1)
             network.crash(names[1])
@@ -130,4 +132,4 @@ def test_an_update_that_settles_across_a_restart_is_in_force(seed: int, routing:
         assert delivered[-1] == batch, f"seed {seed}: {limit} was lost"
         check_links(network)
         for broker in network.brokers.values():
-            broker.validate()
+            check(broker)

@@ -28,6 +28,8 @@ from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.introspection.views import render
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -125,7 +127,7 @@ class Script:
         for words in later:
             getattr(self, f"do_{words[0]}")(*words[1:])
         for broker in self.network.brokers.values():
-            broker.validate()
+            check(broker)
         check_links(self.network)
         return "\n".join(self.lines) or "nothing"
 
@@ -194,15 +196,15 @@ class Script:
     def do_say(self, _: str, a: str, b: str, what: str, number: str, *values: str) -> None:
         message: Message = Acknowledge(int(number))
         if what == "upd":
-            peer = self.network.brokers[f"broker/{a}"].peers[f"broker/{b}"]
+            peer = self.network.brokers[f"broker/{a}"].tables.peers[f"broker/{b}"]
             peer.epoch += 1
-            self.network.brokers[f"broker/{a}"].acks.sent(f"broker/{b}", peer.epoch)
+            self.network.brokers[f"broker/{a}"].tables.acks.sent(f"broker/{b}", peer.epoch)
             message = Update(peer.epoch, int(number), pairs(list(values)))
         self.network.send(f"broker/{a}", f"broker/{b}", [message])
 
     def do_poset(self, name: str) -> None:
-        text = self.network.brokers[f"broker/{name}"].render()
-        self.lines += text.split("\n")[1 + len(self.network.brokers[f"broker/{name}"].peers.all()) :]
+        text = render(self.network.brokers[f"broker/{name}"])
+        self.lines += text.split("\n")[1 + len(self.network.brokers[f"broker/{name}"].tables.peers.all()) :]
 
     def do_settled(self, name: str) -> None:
         session = self.network.clients[f"client/{name}"].session

@@ -184,8 +184,8 @@ def test_nothing_is_lost_between_two_messages_of_a_change(
         for slot in link.slots:
             filter, known = link.held[slot.slot_id]
             region = filter.region(known)
-            assert covers_region(region, slot.root.region)
-            assert covers_region(slot.root.region, region)
+            assert covers_region(region, slot.content.region)
+            assert covers_region(slot.content.region, region)
         if mode == "perfect":
             assert link.matching_points() == frozenset().union(*map(wants, live))
         elif mode == "budget":
