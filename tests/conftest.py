@@ -4,6 +4,7 @@ messages are immutable, and random tests draw from a seed that every run prints 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import get_args
 
 import pytest
@@ -37,6 +38,16 @@ for kind in (*get_args(Message), *get_args(Action)):
     kind.__setattr__ = set_once
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[None]:
+    """One Spark session, which `spark_session()` returns."""
+    from covey.sim.metrics import spark_session
+
+    session = spark_session()
+    yield
+    session.stop()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_seed", None) is None:
@@ -57,7 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for fixture in fixtures
             if fixture.baseid and fixture.scope in ("module", "session")
         ]
-        if shared and not item.get_closest_marker("xdist_group"):
+        if "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif shared and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(min(shared)))
     thorough = [] if ALL else [item for item in items if item.get_closest_marker("thorough")]
     if thorough:

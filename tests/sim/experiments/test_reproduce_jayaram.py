@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from covey.sim.experiments.papers import PaperPlan
 from covey.sim.experiments.papers.jayaram import judged
 from covey.sim.experiments.papers.jayaram_findings import best, figures, table_1, work
@@ -16,6 +18,7 @@ from covey.sim.experiments.papers.points import PlayedPoint
 from covey.sim.scenario.systems import SYSTEMS
 
 
+@pytest.mark.usefixtures("spark")
 def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
     (planned,) = experiments(PaperPlan("tiny"))[3:]
     said: list[float] = []

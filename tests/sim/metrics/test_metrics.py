@@ -1,5 +1,5 @@
 """Metrics: Spark agrees exactly with a computation that shares nothing with it; traces that are empty, broken
-off, or whose clock was put back; the command. One Spark session serves all of this file.
+off, or whose clock was put back; the command.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +133,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(traces: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    yield {each["run"]: each for each in summarise([traces])}
-    spark_session().stop()
+def found(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
+    return {each["run"]: each for each in summarise([traces])}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
