@@ -6,6 +6,7 @@ import json
 
 import pytest
 from commands import run
+from draws import seeds
 from histories import play_all
 
 from covey.matcher import EventBatch, EventType, parse
@@ -78,6 +79,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         assert set(findings.counts) == {"coverage"}
 
 
+@pytest.mark.random
 @pytest.mark.parametrize(
     "options",
     [
@@ -124,7 +126,8 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     ],
 )
 def test_other_histories(options: Options) -> None:
-    play_all(range(60 if options.steps == 60 else 15), options)
+    drawn = seeds("fuzzer, other options")
+    play_all(drawn if options.steps == 60 else drawn[: len(drawn) // 4], options)
 
 
 def test_one_seed_gives_one_history() -> None:

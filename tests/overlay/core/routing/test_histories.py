@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from core_history import History
+from draws import DRAWS, SEED
 
 from covey.overlay.core.introspection.views import render
 
-CHUNK = 25
+CHUNK = DRAWS["core histories"].count
 VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
     "parametric": (6, {}),
     "parametric-dense": (6, {"dense": True, "steps": 80}),
@@ -29,12 +30,13 @@ VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.random
 @pytest.mark.parametrize(
     ("variant", "chunk"), [(name, chunk) for name, (chunks, _) in VARIANTS.items() for chunk in range(chunks)]
 )
 def test_random_histories(variant: str, chunk: int) -> None:
     options = VARIANTS[variant][1]
-    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+    for seed in range(SEED + chunk * CHUNK, SEED + (chunk + 1) * CHUNK):
         try:
             History(seed, **options).run()
         except Exception as error:
