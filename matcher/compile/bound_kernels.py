@@ -21,45 +21,32 @@ NO_OPERAND = -1
 
 
 @inlined
-def key_of(family, value):  # type: ignore[no-untyped-def]
-    if family == INTEGER:
-        return min(max(value, np.int64(FIRST)), np.int64(LAST))
-    if family == FLOAT:
-        bits = np.int64(0) if value == INT64_MIN else value  # the bits of -0.0
-        return bits ^ (bits >> 63 & INT64_MAX)
-    return value
+def float_key(value):  # type: ignore[no-untyped-def]
+    bits = np.int64(0) if value == INT64_MIN else value  # the bits of -0.0
+    return bits ^ (bits >> 63 & INT64_MAX)
 
 
 @inlined
 def low_key(family, value, strict):  # type: ignore[no-untyped-def]
     """The least key at or above a value (above it, if strict)."""
-    if strict == 0:
-        return key_of(family, value)
     if family == FLOAT:
-        return key_of(family, value) + 1
-    if value == INT64_MAX:
-        return np.int64(NOTHING)
-    return key_of(family, value + 1)
+        return float_key(value) + strict
+    key = value + strict if value != NOTHING else value
+    return max(key, np.int64(FIRST)) if family == INTEGER else key
 
 
 @inlined
 def high_key(family, value, strict):  # type: ignore[no-untyped-def]
     """The greatest key at or below a value (below it, if strict)."""
-    if strict == 0:
-        return key_of(family, value)
     if family == FLOAT:
-        return key_of(family, value) - 1
-    if value == INT64_MIN:
-        return np.int64(MISSING)
-    return key_of(family, value - 1)
+        return float_key(value) - strict
+    key = value - strict if value != MISSING else value
+    return min(key, np.int64(LAST)) if family == INTEGER else key
 
 
 @kernel(frozen(int64, 2), frozen(int64, 2), array(int64, 2), array(int64, 2))
 def make_bounds(sides, values, lows, highs):  # type: ignore[no-untyped-def]
-    """The bounds lows[t, i] and highs[t, i] of the test sides[t] where operand o is values[o, i]; returns
-    whether an int64 among them is so near either end that it may part two that share a key.
-    """
-    outermost = False
+    """The bounds lows[t, i] and highs[t, i] of the test sides[t] where operand o is values[o, i]."""
     for t in range(sides.shape[0]):
         family = sides[t, SIDE_FAMILY]
         for end in range(2):
@@ -70,11 +57,9 @@ def make_bounds(sides, values, lows, highs):  # type: ignore[no-untyped-def]
                     key = sides[t, side + 2]
                 else:
                     value = values[operand, i]
-                    if family == INTEGER:
-                        outermost |= value <= FIRST or value >= LAST
                     key = low_key(family, value, strict) if end == 0 else high_key(family, value, strict)
                 if end == 0:
                     lows[t, i] = key
                 else:
                     highs[t, i] = key
-    return outermost
+    return 0

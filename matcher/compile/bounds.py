@@ -58,22 +58,21 @@ def _sides(box: BoxSkeleton) -> Sides:
     return Sides(tuple([o for o, _ in numbers]), tuple([is_float for _, is_float in numbers]), array)
 
 
-def box_bounds(plan: BoxPlan, operands: Operands, count: int) -> tuple[Keys, Keys, bool]:
-    """lows[t, i] and highs[t, i] of the tests and texts of a box, for `count` rows; and whether it is plain
-    to see that none parts two int64 that share a key.
-    """
+def box_bounds(plan: BoxPlan, operands: Operands, count: int) -> tuple[Keys, Keys]:
+    """lows[t, i] and highs[t, i] of the tests and texts of a box, for `count` rows."""
     lows = np.empty((plan.size, count), dtype=np.int64)
     highs = np.empty((plan.size, count), dtype=np.int64)
     sides = _sides(plan.skeleton)
     values = _plain_values(sides, operands, count)
     if values is not None:
-        return lows, highs, not k.make_bounds(sides.lines, values, lows, highs)
+        k.make_bounds(sides.lines, values, lows, highs)
+        return lows, highs
     for t, test in enumerate(plan.tests):
         lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
         highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
     for t, text in enumerate(plan.texts, start=len(plan.tests)):
         lows[t] = highs[t] = text.expected
-    return lows, highs, False
+    return lows, highs
 
 
 def _plain_values(sides: Sides, operands: Operands, count: int) -> Keys | None:

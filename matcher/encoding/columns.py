@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, Keys
+from covey.matcher.encoding.keys import MISSING, Keys
 from covey.matcher.encoding.strings import StringCodes, as_bytes
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
@@ -105,36 +105,29 @@ class Columns:
         attribute, operator, text = derived
         return f"{self.event_type.names[attribute]} {operator} {text!r}"
 
-    def encode(self, batch: EventBatch) -> tuple[Keys, npt.NDArray[np.int64]]:
-        """The key matrix of a batch, int64[n_events, n_columns], 0 where nobody tests, and the events with
-        an int64 that shares its key.
-        """
+    def encode(self, batch: EventBatch) -> Keys:
+        """The key matrix of a batch, int64[n_events, n_columns]; 0 where nothing tests a column."""
         keys = np.zeros((len(batch), len(self)), dtype=np.int64)
-        extremes = 0
         records = batch.record_batch
         if len(batch):
             for number in self._tested:
-                extremes += self._encode(records.column(number), number, self.event_type.kinds[number], keys)
+                self._encode(records.column(number), number, self.event_type.kinds[number], keys)
             if self._derived:
                 self._derive(records, keys)
-        if not extremes:
-            return keys, _NONE
-        integers = [number for number in self._tested if self.event_type.kinds[number] is Kind.INT64]
-        outermost = (keys[:, integers] == FIRST) | (keys[:, integers] == LAST)
-        return keys, np.flatnonzero(outermost.any(axis=1))
+        return keys
 
-    def _encode(self, column: pa.Array, number: int, kind: Kind, keys: Keys) -> int:
+    def _encode(self, column: pa.Array, number: int, kind: Kind, keys: Keys) -> None:
         if kind is Kind.STRING:
             self.strings.encode(column, number, keys)
-            return 0
+            return
         validity, data = column.buffers()
         valid = as_bytes(validity if column.null_count else None)
         if kind is Kind.BOOL:
-            return int(encode_bools(as_bytes(data), valid, column.offset, number, keys))
-        values = np.frombuffer(data, dtype=np.int64)
-        if kind is Kind.FLOAT64:
-            return int(encode_floats(values, valid, column.offset, number, keys))
-        return int(encode_integers(values, valid, column.offset, number, keys))
+            encode_bools(as_bytes(data), valid, column.offset, number, keys)
+            return
+        values = np.frombuffer(data, np.int64, column.offset + len(column))
+        encode_values = encode_floats if kind is Kind.FLOAT64 else encode_integers
+        encode_values(values, valid, column.offset, number, keys)
 
     def _derive(self, records: pa.RecordBatch, keys: Keys) -> None:
         distinct: dict[int, tuple[pa.Array, npt.NDArray[np.int64]]] = {}
@@ -154,5 +147,3 @@ class Columns:
             truth[-1] = MISSING
             keys[:, len(self.event_type.names) + place] = truth[positions]
 
-
-_NONE = np.zeros(0, dtype=np.int64)

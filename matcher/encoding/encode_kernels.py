@@ -30,18 +30,13 @@ def is_null(valid, position):  # type: ignore[no-untyped-def]
 
 @kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))
 def encode_integers(values, valid, first, column, keys):  # type: ignore[no-untyped-def]
-    """Keys of int64 or timestamp values; returns how many carry a value that shares its key with another."""
-    extremes = 0
+    """Keys of int64 or timestamp values; those that no batch has get the outermost keys."""
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
             keys[e, column] = MISSING
             continue
-        value = values[first + e]
-        if value <= FIRST or value >= LAST:
-            extremes += 1
-            value = FIRST if value <= FIRST else LAST
-        keys[e, column] = value
-    return extremes
+        keys[e, column] = min(max(values[first + e], FIRST), LAST)
+    return 0
 
 
 @kernel(frozen(int64), frozen(uint8), int64, int64, array(int64, 2))

@@ -1,19 +1,16 @@
 """Keys: every attribute value as an int64, in the order of its kind, so that a comparison is `lo <= key
 <= hi`.
 
-          MISSING | smallest ............. values of the kind ............. largest | NaN (float64) | LAST
-          ... NOTHING
-    int64 -2**63    -2**63+1                                              2**63-2
-    2**63-1
+          MISSING | smallest ............. values of the kind ............. largest | NaN (float64) | NOTHING
+    int64 -2**63    -2**63+1                                              2**63-2                     2**63-1
 
 - float64: the bits, with those of negative numbers flipped; -0.0 is 0.0; NaN is one key above +inf.
 - bool: 0 and 1. timestamp: microseconds. string: the code of a constant that some filter names, 0 for all
   others.
-- int64: itself. The two outermost values give their keys away to MISSING and NOTHING and share their
-  neighbour's: -2**63 has the key of -2**63+1, and 2**63-1 that of 2**63-2. Bounds are rounded outwards
-  there, and events that carry such a value are checked again, exactly (`rows/extremes.py`).
+- int64: itself. No event has the two outermost values, whose keys are MISSING and NOTHING (`EventBatch`
+  refuses them); bounds may.
 
-Invariant: apart from those, `lower_key(v) <= key(x)` exactly when `x >= v`, for every kind of v that x
+Invariant: `lower_key(v) <= key(x)` exactly when `x >= v`, for every kind of v that x
 compares with (int64 with 10.5, float64 with 2**53 + 1). A bound beyond all values is NOTHING (lower) or
 MISSING (upper), which no value's key meets.
 """
@@ -91,10 +88,7 @@ def lower_key(kind: Kind, value: Scalar, strict: bool) -> int:
         return float_key(near) + (1 if strict and near == value else 0)
     if kind is Kind.INT64:
         assert isinstance(value, (int, float))
-        least = least_integer(value, strict)
-        if least > INT64_MAX:
-            return NOTHING
-        return int(min(max(least, FIRST), LAST))
+        return int(min(max(least_integer(value, strict), FIRST), NOTHING))
     key = microseconds(value) if isinstance(value, datetime) else int(value)
     return key + 1 if strict else key
 
@@ -109,22 +103,9 @@ def upper_key(kind: Kind, value: Scalar, strict: bool) -> int:
         return float_key(near) - (1 if strict and near == value else 0)
     if kind is Kind.INT64:
         assert isinstance(value, (int, float))
-        greatest = greatest_integer(value, strict)
-        if greatest < INT64_MIN:
-            return MISSING
-        return int(min(max(greatest, FIRST), LAST))
+        return int(max(min(greatest_integer(value, strict), LAST), MISSING))
     key = microseconds(value) if isinstance(value, datetime) else int(value)
     return key - 1 if strict else key
-
-
-def is_ambiguous(kind: Kind, value: Scalar, strict: bool, lower: bool) -> bool:
-    """Whether a bound parts two int64 values that share a key."""
-    if kind is not Kind.INT64:
-        return False
-    assert isinstance(value, (int, float))
-    if lower:
-        return least_integer(value, strict) in (FIRST, INT64_MAX)
-    return greatest_integer(value, strict) in (INT64_MIN, LAST)
 
 
 def _nearest(value: int | float) -> float:
@@ -155,18 +136,12 @@ def lower_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool) -> Key
         whole = np.floor(values) + 1 if strict else np.ceil(values)
         nothing, everything = whole >= _TWO_63, whole < -_TWO_63
         keys = np.where(nothing | everything, 0.0, whole).astype(np.int64)
-        keys[everything] = FIRST
-    elif not strict:
-        integers = values.astype(np.int64, copy=False)
-        return np.minimum(np.maximum(integers, FIRST), LAST) if kind is Kind.INT64 else integers
+        keys[everything], keys[nothing] = FIRST, NOTHING
     else:
-        integers = values.astype(np.int64)
-        nothing = integers == INT64_MAX
-        keys = integers + ~nothing
-    if kind is Kind.INT64:
-        keys = np.minimum(np.maximum(keys, FIRST), LAST)
-        keys[nothing] = NOTHING
-    return keys
+        keys = values.astype(np.int64, copy=False)
+        if strict:
+            keys = keys + (keys != NOTHING)
+    return np.maximum(keys, FIRST) if kind is Kind.INT64 else keys
 
 
 def upper_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool) -> Keys:
@@ -181,18 +156,12 @@ def upper_keys(kind: Kind, values: npt.NDArray[np.generic], strict: bool) -> Key
         whole = np.ceil(values) - 1 if strict else np.floor(values)
         nothing, everything = whole < -_TWO_63, whole >= _TWO_63
         keys = np.where(nothing | everything, 0.0, whole).astype(np.int64)
-        keys[everything] = LAST
-    elif not strict:
-        integers = values.astype(np.int64, copy=False)
-        return np.minimum(np.maximum(integers, FIRST), LAST) if kind is Kind.INT64 else integers
+        keys[everything], keys[nothing] = LAST, MISSING
     else:
-        integers = values.astype(np.int64)
-        nothing = integers == INT64_MIN
-        keys = integers - ~nothing
-    if kind is Kind.INT64:
-        keys = np.minimum(np.maximum(keys, FIRST), LAST)
-        keys[nothing] = MISSING
-    return keys
+        keys = values.astype(np.int64, copy=False)
+        if strict:
+            keys = keys - (keys != MISSING)
+    return np.minimum(keys, LAST) if kind is Kind.INT64 else keys
 
 
 def _inexact(kind: Kind, values: npt.NDArray[np.generic]) -> bool:

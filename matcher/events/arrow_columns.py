@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.event_type import FIRST_INTEGER, LAST_INTEGER, EventType, Kind
 from covey.matcher.events.times import FIRST_US, LAST_US
 
 
@@ -73,19 +73,31 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-def check_timestamps(event_type: EventType, records: pa.RecordBatch) -> None:
-    """Every timestamp must be a datetime; int64 microseconds reach 290,000 years further."""
+_RANGES = {
+    Kind.INT64: (FIRST_INTEGER, LAST_INTEGER, "", "an integer from -2**63 + 1 to 2**63 - 2"),
+    Kind.TIMESTAMP: (
+        FIRST_US,
+        LAST_US,
+        " microseconds since 1970",
+        "a timestamp in the years 1 to 9999",
+    ),
+}
+
+
+def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
+    """Integers and timestamps must have values that attributes may have; int64 reaches further."""
     for name, kind in event_type.attributes.items():
-        if kind is not Kind.TIMESTAMP or records.num_rows == 0:
+        if kind not in _RANGES or records.num_rows == 0:
             continue
+        first, last, unit, expected = _RANGES[kind]
         column = records.column(name)
-        raw = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column)]
-        if raw.min() >= FIRST_US and raw.max() <= LAST_US:
+        raw = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+        if raw.min() >= first and raw.max() <= last:
             continue
-        extremes = pc.min_max(column.cast(pa.int64()))  # again, without what stands under nulls
+        extremes = pc.min_max(column.cast(pa.int64()))  # again, without the values of nulls
         low, high = extremes["min"].as_py(), extremes["max"].as_py()
-        if low is not None and (low < FIRST_US or high > LAST_US):
+        if low is not None and (low < first or high > last):
             raise EventError(
-                f"{event_type.name}: column {name!r} holds {low if low < FIRST_US else high} microseconds "
-                "since 1970, expected a timestamp in the years 1 to 9999"
+                f"{event_type.name}: column {name!r} holds {low if low < first else high}{unit}, "
+                f"expected {expected}"
             )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.arrow_columns import check_timestamps, conform, one_batch
+from covey.matcher.events.arrow_columns import check_ranges, conform, one_batch
 from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.python_rows import records_of_rows, rows_of
@@ -118,7 +118,7 @@ class EventBatch:
             records.validate(full=True)
         except pa.ArrowInvalid as error:
             raise EventError(f"{event_type.name}: invalid Arrow data: {error}") from None
-        check_timestamps(event_type, records)
+        check_ranges(event_type, records)
         _check_offsets(sequence_offsets, records.num_rows)
         return cls(
             event_type,
@@ -183,7 +183,7 @@ class EventBatch:
         except _MALFORMED as error:
             raise EventError(f"{event_type.name}: malformed record batch: {error}") from None
         if not checked:
-            check_timestamps(event_type, records)
+            check_ranges(event_type, records)
         _check_offsets(sequence_offsets, records.num_rows)
         serialized = buffer if isinstance(buffer, bytes) else None
         return cls(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.event_type import FIRST_INTEGER, LAST_INTEGER, EventType, Kind
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
 
 _ACCEPTED: dict[Kind, tuple[type, ...]] = {
@@ -22,7 +22,7 @@ _ACCEPTED: dict[Kind, tuple[type, ...]] = {
     Kind.TIMESTAMP: (datetime, str, np.datetime64),
 }
 _EXPECTED = {
-    Kind.INT64: "an integer of 64 bits",
+    Kind.INT64: "an integer from -2**63 + 1 to 2**63 - 2",
     Kind.FLOAT64: "a number that a float64 holds exactly",
     Kind.STRING: "a string of valid Unicode",
     Kind.BOOL: "true or false",
@@ -83,6 +83,9 @@ def column_of(values: list[object], event_type: EventType, name: str, kind: Kind
         plain = plain and bool not in types
     if kind is Kind.TIMESTAMP and plain and types - {datetime}:
         values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
+    if plain and kind is Kind.INT64:
+        numbers: list[Any] = [value for value in values if value is not None]
+        plain = not numbers or (min(numbers) >= FIRST_INTEGER and max(numbers) <= LAST_INTEGER)
     if plain:
         try:
             return pa.array(values, type=kind.arrow, from_pandas=False)
@@ -102,7 +105,8 @@ def _check_value(value: object, event_type: EventType, name: str, kind: Kind, po
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
             pass
         else:
-            return
+            if kind is not Kind.INT64 or FIRST_INTEGER <= value <= LAST_INTEGER:  # type: ignore[operator]
+                return
     raise _value_error(value, event_type, name, kind, position)
 
 

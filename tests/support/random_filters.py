@@ -31,7 +31,7 @@ POOLS: dict[Family, list[Any]] = {
     Family.TIMESTAMP: TIMES,
 }
 EVENT_POOLS: dict[Kind, list[Any]] = {
-    Kind.INT64: [None, *INTEGERS],
+    Kind.INT64: [None, *INTEGERS[1:-1]],
     Kind.FLOAT64: [None, nan, *FLOATS],
     Kind.STRING: [None, *STRINGS],
     Kind.BOOL: [None, False, True],

@@ -9,7 +9,22 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, uint16
 
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.buckets.block_kernels import (
+    capacity_of,
+    column_at,
+    id_at,
+    low_at,
+    pool_has_room,
+    row_at,
+    tests_of,
+)
+from covey.matcher.engines.cluster.buckets.zone_kernels import (
+    block_with_room,
+    free_slot,
+    last_zone,
+    zone_block,
+)
+from covey.matcher.engines.cluster.layout.arrays import (
     ABSENT,
     ACCESS,
     BLOCK,
@@ -17,6 +32,7 @@ from covey.matcher.engines.cluster.arrays import (
     BLOCK_COUNT,
     BLOCK_FIELDS,
     BLOCK_TOP,
+    BOTH,
     BUCKET_FREE,
     BUCKET_HEAD,
     BUCKET_KEYS,
@@ -24,7 +40,8 @@ from covey.matcher.engines.cluster.arrays import (
     BUCKET_TOP,
     BUCKET_ZONES,
     CODE_COUNT,
-    GONE,
+    HIGH,
+    MISSING_TABLE,
     NARROW_COLUMNS,
     NEVER,
     NONE,
@@ -50,42 +67,28 @@ from covey.matcher.engines.cluster.arrays import (
     TEST_COLUMN,
     TEST_FIELDS,
     TEST_SHAPE,
+    TOMBSTONE,
     WAITING,
-    WANTED,
 )
-from covey.matcher.engines.cluster.code_kernels import (
-    BOTH,
+from covey.matcher.engines.cluster.layout.code_kernels import (
     FIRST_TEST,
     HASHED,
-    HIGH,
     code_row,
-    keep_codes,
-    nth_bound,
-    recall_codes,
+    is_hashed,
+    load_codes,
+    save_codes,
 )
-from covey.matcher.engines.cluster.leaves.arrays import IN_LEAF
-from covey.matcher.engines.cluster.leaves.kernels import (
+from covey.matcher.engines.cluster.layout.leaf_arrays import IN_LEAF
+from covey.matcher.engines.cluster.layout.word_kernels import nth_bound
+from covey.matcher.engines.cluster.leaves.placing_kernels import (
     leaf_order,
     leaf_room,
     put_in_leaf,
+    remove_from_leaf,
     rewrite_in_leaf,
     stays_in_leaf,
-    take_from_leaf,
 )
-from covey.matcher.engines.cluster.slot_kernels import (
-    block_with_room,
-    capacity_of,
-    column_at,
-    id_at,
-    last_zone,
-    leave_slot,
-    low_at,
-    pool_has_room,
-    row_at,
-    tests_of,
-    zone_block,
-)
-from covey.matcher.engines.rows.kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 COLUMN_BITS, CLASS_BITS = 9, 6
@@ -93,7 +96,7 @@ AT_ONCE, COUNT, PUT = range(3)
 """Stages of placing rows."""
 IN_LEAVES = 1 << 40
 """Above this, rows belong in leaves."""
-FETCHED = 16
+PREFETCH_DISTANCE = 16
 """How many rows early the lines of one are fetched."""
 
 
@@ -108,7 +111,7 @@ def first_hash(table):  # type: ignore[no-untyped-def]
     return np.int64(table) * np.int64(-4417276706812531889)
 
 
-# --- where a row belongs --------------------------------------------------------------------------
+# --- where a row targets --------------------------------------------------------------------------
 
 
 @inlined
@@ -149,20 +152,11 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_hashed(line, test):  # type: ignore[no-untyped-def]
-    """Whether a test is one of the equalities hashed by a signature."""
-    found = False
-    for a in range(line[SIGN_EQUAL]):
-        found |= line[SIGN_ACCESS + a] == test
-    return found
-
-
-@inlined
 def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
     """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2],
     the test that comes first to scratch[FIRST_TEST].
 
-    A range belongs to the cell of its low end, in a grid for ranges that are about as wide.
+    A range targets to the cell of its low end, in a grid for ranges that are about as wide.
     """
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
@@ -172,15 +166,15 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
         test = line[SIGN_ACCESS + a]
         store.keys[a] = nth_bound(store, signature, place, test, 0)
     code = np.int64(line[SIGN_TEMPLATE])
-    wanted = np.int64(line[SIGN_RANGES])
+    ranges = np.int64(line[SIGN_RANGES])
     scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE
-    if wanted == 0:
+    if ranges == 0:
         for test in range(line[SIGN_SIZE]):
             if scratch[FIRST_TEST] == NONE and not is_hashed(line, test):
                 scratch[FIRST_TEST] = test
         return code
     choose_ranges(store, row, scratch)
-    if wanted == 1:
+    if ranges == 1:
         scratch[1] = NONE
     if scratch[1] != NONE and scratch[1] < scratch[0]:
         scratch[0], scratch[1] = scratch[1], scratch[0]
@@ -191,7 +185,7 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
             continue
         column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
         low, high = scratch[HASHED + 2 * test], scratch[HASHED + 2 * test + 1]
-        code |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, wanted)
+        code |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, ranges)
         store.keys[equal + r] = low
     return code
 
@@ -224,7 +218,7 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
     vacant = -1
     while store.places[place] != NONE:
         b = store.places[place]
-        if b == GONE:
+        if b == TOMBSTONE:
             if vacant < 0:
                 vacant = place
         elif b >= 0 and store.buckets[b, BUCKET_TABLE] == table:
@@ -329,12 +323,12 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
     while store.places[place] != bucket:
         place = (place + 1) & mask
     if store.places[(place + 1) & mask] == NONE:
-        while store.places[place] == bucket or store.places[place] == GONE:
+        while store.places[place] == bucket or store.places[place] == TOMBSTONE:
             store.places[place] = NONE
             store.state[PLACES_USED] -= 1
             place = (place - 1) & mask
     else:
-        store.places[place] = GONE
+        store.places[place] = TOMBSTONE
     store.tables[table, TABLE_BUCKETS] -= 1
     store.buckets[bucket, BUCKET_HEAD] = store.state[BUCKET_FREE]
     store.buckets[bucket, BUCKET_TABLE] = NONE
@@ -342,66 +336,66 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def take_out(store, row):  # type: ignore[no-untyped-def]
+def remove_placed(store, row):  # type: ignore[no-untyped-def]
     """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
     if store.where[row, BLOCK] == IN_LEAF:
-        take_from_leaf(store, row)
+        remove_from_leaf(store, row)
         return
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
     bucket = np.int64(store.blocks[block, BLOCK_BUCKET])
     store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
-    if not leave_slot(store, bucket, block, place):
+    if not free_slot(store, bucket, block, place):
         drop_bucket(store, bucket)
 
 
 @kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
-def place_rows(store, rows, belongs, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
+def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
     """Place rows that wait; returns the first for which there is no room, or no table of the code that
-    state[WANTED] then holds.
+    state[MISSING_TABLE] then holds.
 
     Many rows are placed in two stages. COUNT keeps the codes of rows[i] in codes[i], as many as there is room
-    for, counts how many rows each bucket will have, and writes to belongs[i] by what the rows are to follow
+    for, counts how many rows each bucket will have, and writes to targets[i] by what the rows are to follow
     each other: its bucket, or its order in leaves, above IN_LEAVES. PUT then places the rows in that order,
     order[i] being the number that rows[i] had before.
     """
     for i in range(start, rows.size):
         row, kept = rows[i], order[i] if stage == PUT else i
-        if i + FETCHED < rows.size:
-            soon = rows[i + FETCHED // 2]
+        if i + PREFETCH_DISTANCE < rows.size:
+            soon = rows[i + PREFETCH_DISTANCE // 2]
             prefetch(store.bounds, store.rows[soon, ROW_PLACE])
-            prefetch(store.rows, ROW_FIELDS * rows[i + FETCHED])
-            prefetch(store.where, 2 * rows[i + FETCHED])
+            prefetch(store.rows, ROW_FIELDS * rows[i + PREFETCH_DISTANCE])
+            prefetch(store.where, 2 * rows[i + PREFETCH_DISTANCE])
             if stage == PUT:
-                prefetch(codes, codes.shape[1] * order[i + FETCHED])
+                prefetch(codes, codes.shape[1] * order[i + PREFETCH_DISTANCE])
         if store.where[row, PLACE] != WAITING:
             continue
         if not has_room(store):
-            store.state[WANTED] = NONE
+            store.state[MISSING_TABLE] = NONE
             return i
         signature = store.rows[row, ROW_SIGNATURE]
         if stage == PUT:
-            recall_codes(store, row, scratch, codes, kept)
+            load_codes(store, row, scratch, codes, kept)
         else:
             code_row(store, row, scratch)
         if stage == COUNT:
-            keep_codes(store, row, scratch, codes, kept)
+            save_codes(store, row, scratch, codes, kept)
         if store.signatures[signature, SIGN_LEAF] != 0:
             if stage == COUNT:
-                belongs[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
+                targets[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
             else:
                 put_in_leaf(store, row, scratch, HASHED, store.sorting)
             continue
         code = find_schema(store, row, scratch)
         if stage == PUT:
-            put(store, row, store.buckets[belongs[i], BUCKET_TABLE], belongs[i], scratch)
+            put(store, row, store.buckets[targets[i], BUCKET_TABLE], targets[i], scratch)
             continue
         table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
         if table == NONE:
-            store.state[WANTED] = code
+            store.state[MISSING_TABLE] = code
             return i
         bucket = find_bucket(store, table)
         if stage == COUNT:
-            belongs[i] = bucket
+            targets[i] = bucket
             store.buckets[bucket, BUCKET_ZONES] += 1
         else:
             put(store, row, table, bucket, scratch)
@@ -429,14 +423,14 @@ def fetch_codes(store, row):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """Renew a row's codes, or move it where it belongs now; False where that needs room, or a table of the
-    code in state[WANTED].
+def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
+    """Renew a row's codes, or move it where it targets now; False where that needs room, or a table of the
+    code in state[MISSING_TABLE].
     """
     if store.where[row, PLACE] < 0:
         return True
     if not has_room(store):
-        store.state[WANTED] = NONE
+        store.state[MISSING_TABLE] = NONE
         return False
     code_row(store, row, scratch)
     signature = store.rows[row, ROW_SIGNATURE]
@@ -445,16 +439,16 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
         if was_in_leaf and stays_in_leaf(store, row, scratch, HASHED):
             rewrite_in_leaf(store, row, scratch, HASHED)
         else:
-            take_out(store, row)
+            remove_placed(store, row)
             put_in_leaf(store, row, scratch, HASHED, store.sorting)
         return True
     code = find_schema(store, row, scratch)
     table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
     if table == NONE:
-        store.state[WANTED] = code
+        store.state[MISSING_TABLE] = code
         return False
     if was_in_leaf:
-        take_out(store, row)
+        remove_placed(store, row)
         put(store, row, table, find_bucket(store, table), scratch)
         return True
     block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
@@ -470,35 +464,35 @@ def settle_row(store, row, scratch):  # type: ignore[no-untyped-def]
     if stays:
         write_codes(store, row, block, place, scratch)
     else:
-        take_out(store, row)
+        remove_placed(store, row)
         put(store, row, table, find_bucket(store, table), scratch)
     return True
 
 
 @kernel(STORE, frozen(int64), int64, array(int64))
-def settle_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
+def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     """Rows[start:] have new bounds: bring them where they belong; returns the first that could not be."""
     for i in range(start, rows.size):
-        if i + FETCHED < rows.size:
-            prefetch(store.where, 2 * rows[i + FETCHED])
-            fetch_row(store, rows[i + FETCHED // 2])
-            fetch_codes(store, rows[i + FETCHED // 4])
-        if not settle_row(store, rows[i], scratch):
+        if i + PREFETCH_DISTANCE < rows.size:
+            prefetch(store.where, 2 * rows[i + PREFETCH_DISTANCE])
+            fetch_row(store, rows[i + PREFETCH_DISTANCE // 2])
+            fetch_codes(store, rows[i + PREFETCH_DISTANCE // 4])
+        if not update_row(store, rows[i], scratch):
             return i
     return rows.size
 
 
 @kernel(STORE, frozen(int64), int64)
 def remove_rows(store, rows, start):  # type: ignore[no-untyped-def]
-    """Take rows[start:] out of their buckets, or off those that wait; returns the first for which the pool
-    has no room: a block or a directory that becomes smaller moves.
+    """Remove rows[start:] from their buckets, or from those waiting; returns the first that needs room in the
+    pool: a block or a directory that becomes smaller moves.
     """
     for i in range(start, rows.size):
         if store.where[rows[i], PLACE] >= 0:
             if not pool_has_room(store):
-                store.state[WANTED] = NONE
+                store.state[MISSING_TABLE] = NONE
                 return i
-            take_out(store, rows[i])
+            remove_placed(store, rows[i])
         store.where[rows[i], PLACE] = ABSENT
     return rows.size
 

@@ -1,4 +1,4 @@
-"""What the cluster engine needs for matching besides its store: buffers, and memory for answers."""
+"""The working memory of a matching thread: buffers, and memory for answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from sys import getrefcount
 
 import numpy as np
 
-from covey.matcher.engines.cluster import arrays as a
 from covey.matcher.engines.cluster import match_kernels as m
+from covey.matcher.engines.cluster.buckets.search_kernels import STEP
+from covey.matcher.engines.cluster.buckets.zone_kernels import SPAN_FIELDS
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.leaf_arrays import Leaves
 from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, leaf_buffers
-from covey.matcher.engines.cluster.search_kernels import STEP
-from covey.matcher.engines.rows.store import Numbers
+from covey.matcher.engines.cluster.probe_kernels import PROBE_FIELDS, QUEUE_FIELDS
+from covey.matcher.engines.rows.arrays import Numbers
 
 _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
@@ -19,34 +22,47 @@ _UNSHARED = 2
 class Worker:
     """What one thread needs to match; `room` is how many ids it makes room for.
 
-    The memory of an answer is used again once the caller has let go of it: fresh memory costs more than what
-    is written into it.
+    The memory of an answer is reused once the caller has dropped it: fresh memory costs more than the writes.
     """
 
     def __init__(self) -> None:
         words = np.zeros((a.MOST + STEP) // 8, dtype=np.uint64)
         self.buffers = m.Buffers(
-            np.zeros((a.ACCESS, m.PROBE_FIELDS), dtype=np.int64),
-            np.zeros((1, m.QUEUE_FIELDS), dtype=np.int64),
+            np.zeros((a.ACCESS, PROBE_FIELDS), dtype=np.int64),
+            np.zeros((1, QUEUE_FIELDS), dtype=np.int64),
             words.view(np.uint8),
             words,
             np.zeros(a.MOST + 8, dtype=np.int32),
-            np.zeros(m.SPAN_FIELDS, dtype=np.int64),
+            np.zeros(SPAN_FIELDS, dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
             leaf_buffers(empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64), 0)),
         )
-        self.seen = np.zeros(1, dtype=np.int64)
         self.room = 1024
         self._answer: Numbers = np.empty(0, dtype=np.int64)
 
+    def fit(self, probes: int, leaves: Leaves) -> None:
+        """Make room for events that search so many buckets, and these leaves."""
+        buffers = self.buffers
+        if len(buffers.queue) < probes:
+            queue = np.zeros((probes, QUEUE_FIELDS), dtype=np.int64)
+            self.buffers = buffers = buffers._replace(queue=queue)
+        if len(buffers.leaf.listed) <= len(leaves.lines) or len(buffers.leaf.lines) < len(leaves.columns):
+            self.buffers = buffers._replace(leaf=leaf_buffers(leaves))
+
+    def fit_seen(self, rows: int) -> None:
+        """Make room to note the subscriptions seen, by first row."""
+        if len(self.buffers.seen) <= rows:
+            self.buffers = self.buffers._replace(seen=np.zeros(rows + 1, dtype=np.int64))
+
     def answer(self) -> Numbers:
-        """Memory for an answer of `room` ids, that no other answer is in."""
+        """Memory for an answer of `room` ids, shared with no other answer."""
         fits = 3 * self.room <= 4 * len(self._answer) <= 16 * self.room
         if not fits or getrefcount(self._answer) > _UNSHARED:
             self._answer = np.empty(self.room, dtype=np.int64)
         return self._answer
 
     def enlarge(self, used: int) -> Numbers:
-        """The memory of the answer in the making, twice as large, with so much of it kept."""
+        """The memory of the current answer, twice as large, with the first `used` ids kept."""
         larger = np.empty(2 * len(self._answer), dtype=np.int64)
         larger[:used] = self._answer[:used]
         self._answer = larger

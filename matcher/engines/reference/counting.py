@@ -20,15 +20,16 @@ from covey.matcher.engines.reference.list_kernels import COUNT, SIZE, START
 from covey.matcher.engines.reference.lists import lists_bytes, new_lists, with_lists, with_room
 from covey.matcher.engines.reference.predicate_kernels import TRUE, YOUNG
 from covey.matcher.engines.reference.predicates import PredicateTable
+from covey.matcher.engines.reference.reference_store import ReferenceStore
+from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.kernels import ROW_PLACE
-from covey.matcher.engines.rows.store import Numbers, RowStore, Stretches, grown
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE
 from covey.matcher.events.event_type import EventType
 
 _BYTE = 255
 
 
-class CountingStore(RowStore):
+class CountingStore(ReferenceStore):
     """Rows in the lists of their predicates."""
 
     def __init__(self, event_type: EventType) -> None:
@@ -36,7 +37,7 @@ class CountingStore(RowStore):
         self.predicates = PredicateTable(event_type)
         self._lists = with_lists(new_lists(), self.predicates.capacity)
         self._links: npt.NDArray[np.int32] = np.full((64, 2), -1, dtype=np.int32)
-        self._stretches = Stretches()
+        self._runs = Runs()
         self._need: npt.NDArray[Any] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
         self._left = self._need.copy()
         self._sorted = self.predicates.arrays.ordered  # what `_order` lies beside
@@ -51,9 +52,9 @@ class CountingStore(RowStore):
         else:
             predicates = np.full((1, len(rows)), TRUE, dtype=np.int32)
         self._grow_predicates()
-        places = self._stretches.take(len(rows), tests)
-        if self._stretches.top > len(self._links):
-            self._links = grown(self._links, max(self._stretches.top, len(self._links) * 3 // 2), -1)
+        places = self._runs.allocate(len(rows), tests)
+        if self._runs.top > len(self._links):
+            self._links = grown(self._links, max(self._runs.top, len(self._links) * 3 // 2), -1)
         self.arrays.rows[rows, ROW_PLACE] = places
         self._needs(rows, tests)
         done = 0
@@ -82,11 +83,11 @@ class CountingStore(RowStore):
         numbers = self._links[places[None, :] + np.arange(tests)[:, None], 0]
         c.detach_rows(self._lists, self._order, self._links, self.arrays.rows, rows, tests)
         self.predicates.release(numbers)
-        self._stretches.give(places, tests)
+        self._runs.free(places, tests)
         self._need[rows] = 0
 
     def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
-        columns = [self.columns_of[s][test] for s in self.arrays.rows[rows[:1], 0]]
+        columns = [self.signatures.columns[s][test] for s in self.arrays.rows[rows[:1], 0]]
         old = self._links[self.arrays.rows[rows, ROW_PLACE] + test, 0]
         fresh = self.predicates.acquire(
             np.array(columns, dtype=np.int64), lows[test : test + 1], highs[test : test + 1]
@@ -102,7 +103,7 @@ class CountingStore(RowStore):
             self._lists = with_room(self._lists, self._growth(fresh[done : done + 1]))
         self.predicates.release(old)
 
-    def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         places = self.arrays.rows[rows, ROW_PLACE]
         bounds = self.predicates.arrays.bounds
         numbers = [self._links[places + t, 0] for t in range(tests)]
@@ -148,12 +149,13 @@ class CountingStore(RowStore):
         )
         return done
 
-    def _grow_rows(self, size: int) -> None:
+    def _resize_rows(self, size: int) -> None:
+        super()._resize_rows(size)
         self._need = grown(self._need, size)
         self._left = np.zeros_like(self._need)
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        self.predicates.mark_codes(is_string, live)
+    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+        self.predicates.mark_string_ids(is_string, live)
 
     def structure_bytes(self) -> dict[str, int]:
         return {

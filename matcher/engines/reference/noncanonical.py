@@ -20,11 +20,11 @@ from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import noncanonical_kernels as k
 from covey.matcher.engines.reference.counting import CountingStore
-from covey.matcher.engines.reference.tree_plans import AND, OR, TreePlans
+from covey.matcher.engines.reference.tree_plans import OR, TreePlans
+from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.kernels import ROW_PLAN
 from covey.matcher.engines.rows.report import explain_rows
-from covey.matcher.engines.rows.store import Numbers, grown
+from covey.matcher.engines.rows.row_kernels import ROW_PLAN
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 
@@ -126,48 +126,18 @@ class NoncanonicalEngine(RowEngine):
     def _new_store(self) -> NoncanonicalStore:
         return NoncanonicalStore(self.event_type, self.plans)
 
-    def _holds(self, first: int, event: Mapping[str, object], keys: Keys) -> bool:
-        number = int(self.store.arrays.rows[first, ROW_PLAN])
-        plan = self.plans[number].plan.boxes[0]
-        row = np.array([first], dtype=np.int64)
-        lows, highs = self.store.read(row, plan.size)
-        columns = self.store.signature_columns(int(self.store.signatures_of(row)[0]))
-        leaves = [
-            bool(lows[t, 0] <= keys[column] <= highs[t, 0])
-            and (
-                t >= len(plan.tests)
-                or self._extremes.keeps(first, 0, t, event[self.event_type.names[column]])
-            )
-            for t, column in enumerate(columns)
-        ]
-        return _evaluate(self.plans.shapes[number].words.tolist(), 0, leaves)[0]
-
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         first = int(self._find(np.array([subscription_id], dtype=np.int64))[0])
         batch = EventBatch.from_pylist(self.event_type, [event])
         matched = subscription_id in self.match(batch)[1].tolist()
         number = int(self.store.arrays.rows[first, ROW_PLAN])
-        keys, _ = self.columns.encode(batch)
+        keys = self.columns.encode(batch)
         lines = explain_rows(self.store, self.columns, self.plans[number].plan, first, keys[0])
         if self.plans[number].plan.boxes:
             tree, _ = _show(self.plans.shapes[number].words.tolist(), 0)
             lines[0] = f"  {tree}, of these predicates:"
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
         return "\n".join([verdict, *lines])
-
-
-def _evaluate(words: list[int], at: int, leaves: list[bool]) -> tuple[bool, int]:
-    """The truth of the node at a word, and the word behind it."""
-    word = words[at]
-    at += 1
-    if word >= 0:
-        return leaves[word], at
-    operator, end = (-1 - word) & 1, at + ((-1 - word) >> 1)
-    value = operator == AND
-    while at < end:
-        child, at = _evaluate(words, at, leaves)
-        value = value and child if operator == AND else value or child
-    return value, end
 
 
 def _show(words: list[int], at: int) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from numba import boolean, int32, int64, types, uint8
 from covey.matcher.engines.reference.counting_kernels import ORDER
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, SIZE, START
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_PLAN
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_PLAN
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 AND = 0

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.keys import FIRST, LAST, MISSING, Keys, largest_key
 from covey.matcher.engines.reference import predicate_kernels as k
-from covey.matcher.engines.rows.store import grown
+from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.events.event_type import EventType
 
 PredicateNumbers = npt.NDArray[np.int32]
@@ -91,7 +91,7 @@ class PredicateTable:
             np.empty((len(a.ordered) + 1, 2), dtype=np.int32),
         )
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
         """Mark the string codes that predicates in use name."""
         a, top = self.arrays, self.top
         used = np.flatnonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)) + 1

@@ -20,15 +20,16 @@ from covey.matcher.engines.reference import rete_kernels as k
 from covey.matcher.engines.reference.list_kernels import COUNT
 from covey.matcher.engines.reference.lists import lists_bytes, new_lists, with_lists, with_room
 from covey.matcher.engines.reference.predicates import PredicateNumbers, PredicateTable
+from covey.matcher.engines.reference.reference_store import ReferenceStore
+from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.kernels import ROW_SIGNATURE
-from covey.matcher.engines.rows.store import Numbers, RowStore, grown
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.events.event_type import EventType
 
 _SMALLEST = 64
 
 
-class ReteStore(RowStore):
+class ReteStore(ReferenceStore):
     """Rows at the ends of chains of predicates."""
 
     def __init__(self, event_type: EventType) -> None:
@@ -70,7 +71,7 @@ class ReteStore(RowStore):
 
     def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
         predicates = self._predicates(rows, len(lows))
-        column = self.columns_of[int(self.arrays.rows[rows[0], ROW_SIGNATURE])][test]
+        column = self.signatures.columns[int(self.arrays.rows[rows[0], ROW_SIGNATURE])][test]
         fresh = self.predicates.acquire(
             np.array([column], dtype=np.int64), lows[test : test + 1], highs[test : test + 1]
         )[0]
@@ -85,11 +86,12 @@ class ReteStore(RowStore):
         k.read_chains(self._beta, rows, self.arrays.rows, found)
         return found
 
-    def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         bounds = self.predicates.arrays.bounds[self._predicates(rows, tests)]
         return np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1])
 
-    def _grow_rows(self, size: int) -> None:
+    def _resize_rows(self, size: int) -> None:
+        super()._resize_rows(size)
         self._beta = self._beta._replace(ends=grown(self._beta.ends, size, k.NONE))
 
     def _make_room(self, tests: int) -> None:
@@ -134,8 +136,8 @@ class ReteStore(RowStore):
         )
         return done
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        self.predicates.mark_codes(is_string, live)
+    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+        self.predicates.mark_string_ids(is_string, live)
 
     def structure_bytes(self) -> dict[str, int]:
         b = self._beta

@@ -22,7 +22,7 @@ from numba import int32, int64, types
 
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, Lists, growth, item, pull, push
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
-from covey.matcher.engines.rows.kernels import ROW_PLACE
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 NONE = -1

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import FIRST, LAST, Keys, largest_key
 from covey.matcher.engines.reference import scan_kernels as k
+from covey.matcher.engines.reference.reference_store import ReferenceStore
 from covey.matcher.engines.reference.scan_coding import Coding, code_columns
+from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.engines.rows.store import Numbers, RowStore, Stretches, grown
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.event_type import EventType
 
 ABSENT, YOUNG, ARRANGED = 0, 1, 2
@@ -58,14 +59,14 @@ class _Arrangement:
     size: int
 
 
-class ScanStore(RowStore):
+class ScanStore(ReferenceStore):
     """Rows in groups of equal first tests, as codes, and their exact bounds."""
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
         self._bounds: Keys = np.zeros((64, 2), dtype=np.int64)
-        self._stretches = Stretches()
+        self._runs = Runs()
         self._state: npt.NDArray[np.uint8] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
         self._where: npt.NDArray[np.int32] = np.full((len(self.arrays.ids), 2), -1, dtype=np.int32)
         self._counts = {YOUNG: 0, ARRANGED: 0}
@@ -80,9 +81,9 @@ class ScanStore(RowStore):
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         tests = len(columns)
-        places = self._stretches.take(len(rows), max(tests, 1))
-        if self._stretches.top > len(self._bounds):
-            self._bounds = grown(self._bounds, max(self._stretches.top, len(self._bounds) * 3 // 2))
+        places = self._runs.allocate(len(rows), max(tests, 1))
+        if self._runs.top > len(self._bounds):
+            self._bounds = grown(self._bounds, max(self._runs.top, len(self._bounds) * 3 // 2))
         for t in range(tests):
             self._bounds[places + t, 0], self._bounds[places + t, 1] = lows[t], highs[t]
         self.arrays.rows[rows, ROW_PLACE] = places
@@ -92,7 +93,7 @@ class ScanStore(RowStore):
     def _remove(self, rows: Numbers) -> None:
         self._leave(rows)
         self._state[rows] = ABSENT
-        self._stretches.give(
+        self._runs.free(
             self.arrays.rows[rows, ROW_PLACE].astype(np.int64),
             max(self.tests_of(rows), 1),
         )
@@ -116,7 +117,7 @@ class ScanStore(RowStore):
         arranged = np.flatnonzero(self._state[rows] == ARRANGED)
         if not len(arranged):
             return
-        columns = self.columns_of[int(self.arrays.rows[rows[0], ROW_SIGNATURE])]
+        columns = self.signatures.columns[int(self.arrays.rows[rows[0], ROW_SIGNATURE])]
         groups = self._where[rows[arranged], 0]
         for group in np.unique(groups).tolist():
             chosen = arranged[groups == group]
@@ -173,11 +174,12 @@ class ScanStore(RowStore):
             at = np.where(here, at, np.minimum(at + 1, ends - 1))
         self._scan.tails[at, 1], self._scan.tails[at, 2] = lows, highs
 
-    def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         places = self.arrays.rows[rows, ROW_PLACE][None, :] + np.arange(tests)[:, None]
         return np.ascontiguousarray(self._bounds[places, 0]), np.ascontiguousarray(self._bounds[places, 1])
 
-    def _grow_rows(self, size: int) -> None:
+    def _resize_rows(self, size: int) -> None:
+        super()._resize_rows(size)
         self._state = grown(self._state, size)
         self._where = grown(self._where, size, -1)
 
@@ -189,8 +191,8 @@ class ScanStore(RowStore):
         if self._young is None:
             self._young = np.flatnonzero(self._state[: self.row_top] == YOUNG).astype(np.int32)
         if self._flat_signatures is None:
-            sizes = np.array([0, *map(len, self.columns_of)], dtype=np.int64)
-            flat = [column for columns in self.columns_of for column in columns]
+            sizes = np.array([0, *map(len, self.signatures.columns)], dtype=np.int64)
+            flat = [column for columns in self.signatures.columns for column in columns]
             self._flat_signatures = np.cumsum(sizes).astype(np.int32), np.array([*flat, 0], dtype=np.int32)
         starts, columns = self._flat_signatures
         self._scan = self._scan._replace(
@@ -227,13 +229,13 @@ class ScanStore(RowStore):
         self._scan = self._arranged(made, tests, order, slots)
 
     def _tests(self, rows: Numbers) -> _Tests:
-        lengths = np.array([0, *map(len, self.columns_of)], dtype=np.int64)
+        lengths = np.array([0, *map(len, self.signatures.columns)], dtype=np.int64)
         sizes = lengths[1:][self.arrays.rows[rows, ROW_SIGNATURE]]
         starts = np.cumsum(sizes) - sizes
         within = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
         places = np.repeat(self.arrays.rows[rows, ROW_PLACE], sizes) + within
         firsts = np.cumsum(lengths)
-        flat = np.array([column for columns in self.columns_of for column in columns], dtype=np.int64)
+        flat = np.array([column for columns in self.signatures.columns for column in columns], dtype=np.int64)
         columns = flat[np.repeat(firsts[self.arrays.rows[rows, ROW_SIGNATURE]], sizes) + within]
         return _Tests(rows, sizes, starts, columns, self._bounds[places, 0], self._bounds[places, 1])
 
@@ -341,7 +343,7 @@ class ScanStore(RowStore):
         )
         return done
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
         tests = self._tests(np.flatnonzero(self._state[: self.row_top] != ABSENT))
         codes = tests.lows[is_string[tests.columns]]
         live[codes[(codes > 0) & (codes < len(live))]] = True

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import int32, int64, types, uint8, uint16, uint32, uint64
 
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 BLOCK = 1024

@@ -18,9 +18,10 @@ from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import search_tree_kernels as kernels
 from covey.matcher.engines.reference import search_tree_layout as k
+from covey.matcher.engines.reference.reference_store import ReferenceStore
+from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.engines.rows.store import Numbers, RowStore, Stretches, grown
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.event_type import EventType
 
 _SMALLEST = 64
@@ -28,7 +29,7 @@ _ALMOST_ALL = 0.9
 _FACTORS_BY_ITSELF = 2
 
 
-class SearchTreeStore(RowStore):
+class SearchTreeStore(ReferenceStore):
     """Rows in the leaves of a search tree."""
 
     def __init__(
@@ -39,7 +40,7 @@ class SearchTreeStore(RowStore):
         self._factoring = factoring
         self._options = np.array([factoring or 0, skip_trivial_tests, delayed_branching], dtype=np.int64)
         self._levels = np.arange(self._attributes, dtype=np.int64)
-        self._stretches = Stretches()
+        self._runs = Runs()
         self._waiting: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.ids), dtype=np.bool_)
         self._placed = 0
         self._placed_at_arrangement = 0
@@ -82,10 +83,10 @@ class SearchTreeStore(RowStore):
 
     def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None:
         tests = len(columns)
-        places = self._stretches.take(len(rows), max(tests, 1))
+        places = self._runs.allocate(len(rows), max(tests, 1))
         bounds = self._tree.bounds
-        if self._stretches.top > len(bounds):
-            bounds = grown(bounds, max(self._stretches.top, len(bounds) * 3 // 2))
+        if self._runs.top > len(bounds):
+            bounds = grown(bounds, max(self._runs.top, len(bounds) * 3 // 2))
             self._tree = self._tree._replace(bounds=bounds)
         for t in range(tests):
             bounds[places + t, 0], bounds[places + t, 1] = lows[t], highs[t]
@@ -110,7 +111,7 @@ class SearchTreeStore(RowStore):
         self._leave(rows)
         self._waiting[rows] = False
         tests = max(self.tests_of(rows), 1)
-        self._stretches.give(self.arrays.rows[rows, ROW_PLACE].astype(np.int64), tests)
+        self._runs.free(self.arrays.rows[rows, ROW_PLACE].astype(np.int64), tests)
 
     def _leave(self, rows: Numbers) -> None:
         placed = rows[self._tree.bucket_of[rows] != k.NONE]
@@ -128,7 +129,9 @@ class SearchTreeStore(RowStore):
         places = self.arrays.rows[rows, ROW_PLACE].astype(np.int64) + test
         tree.bounds[places, 0], tree.bounds[places, 1] = lows[test], highs[test]
         if len(moving):
-            columns = np.array(self.columns_of[int(self.arrays.rows[rows[0], ROW_SIGNATURE])], dtype=np.int64)
+            columns = np.array(
+                self.signatures.columns[int(self.arrays.rows[rows[0], ROW_SIGNATURE])], dtype=np.int64
+            )
             tree.masks_of[moving] = self._edges(
                 columns, np.ascontiguousarray(lows[:, edge]), np.ascontiguousarray(highs[:, edge])
             )
@@ -142,12 +145,13 @@ class SearchTreeStore(RowStore):
             word = tree.buckets[bucket, k.BUCKET_START] + position + (1 + 2 * before) * capacity
             tree.pool[word], tree.pool[word + capacity] = lows[test, still], highs[test, still]
 
-    def _read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
+    def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         places = self.arrays.rows[rows, ROW_PLACE][None, :] + np.arange(tests)[:, None]
         bounds = self._tree.bounds[places]
         return np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1])
 
-    def _grow_rows(self, size: int) -> None:
+    def _resize_rows(self, size: int) -> None:
+        super()._resize_rows(size)
         self._waiting = grown(self._waiting, size)
         self._tree = self._tree._replace(
             bucket_of=grown(self._tree.bucket_of, size, k.NONE), masks_of=grown(self._tree.masks_of, size)
@@ -160,8 +164,8 @@ class SearchTreeStore(RowStore):
         if not len(waiting):
             return
         self._waiting[waiting] = False
-        flat = [column for columns in self.columns_of for column in columns]
-        starts = np.cumsum([0, *map(len, self.columns_of)]).astype(np.int64)
+        flat = [column for columns in self.signatures.columns for column in columns]
+        starts = np.cumsum([0, *map(len, self.signatures.columns)]).astype(np.int64)
         self._tree = self._tree._replace(signatures=starts, columns=np.array([*flat, 0], dtype=np.int64))
         if self._placed + len(waiting) > 2 * self._placed_at_arrangement:
             placed = np.flatnonzero(self._tree.bucket_of[: self.row_top] != k.NONE)
@@ -179,7 +183,7 @@ class SearchTreeStore(RowStore):
         """
         counts = np.zeros(self._attributes, dtype=np.int64)
         for (signature, mask), members in self._by_kind(rows):
-            columns = self.columns_of[signature]
+            columns = self.signatures.columns[signature]
             edges = [column for t, column in enumerate(columns[: k.MASKED]) if mask >> t & 1]
             counts[edges] += len(members)
         levels = np.argsort(-counts, kind="stable").astype(np.int64)
@@ -205,7 +209,11 @@ class SearchTreeStore(RowStore):
     def _place(self, rows: Numbers) -> None:
         residuals = np.empty(len(rows), dtype=np.int64)
         for (signature, mask), members in self._by_kind(rows):
-            left = [c for t, c in enumerate(self.columns_of[signature]) if t >= k.MASKED or not mask >> t & 1]
+            left = [
+                c
+                for t, c in enumerate(self.signatures.columns[signature])
+                if t >= k.MASKED or not mask >> t & 1
+            ]
             residuals[members] = self._residual(tuple(left))
         done = 0
         while True:
@@ -265,10 +273,10 @@ class SearchTreeStore(RowStore):
         done: int = kernels.search(self._tree, keys, start, self.row_top, stack, offsets, found)
         return done
 
-    def mark_codes(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
+    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(self.arrays.rows[: self.row_top, ROW_SIGNATURE] >= 0)
         for (signature, _), members in self._by_kind(rows):
-            for t, column in enumerate(self.columns_of[signature]):
+            for t, column in enumerate(self.signatures.columns[signature]):
                 if is_string[column]:
                     codes = self._tree.bounds[self.arrays.rows[rows[members], ROW_PLACE] + t, 0]
                     live[codes[(codes > 0) & (codes < len(live))]] = True

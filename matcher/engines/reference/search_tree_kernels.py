@@ -59,7 +59,7 @@ from covey.matcher.engines.reference.search_tree_layout import (
     find_root,
     root_hash,
 )
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 # --- nodes ----------------------------------------------------------------------------------------

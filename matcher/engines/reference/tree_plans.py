@@ -31,7 +31,7 @@ from covey.matcher.compile.plan import (
     variables_of,
 )
 from covey.matcher.covering.parts import Part, requirements
-from covey.matcher.engines.rows.plans import Plans, Shared
+from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.expression import And, Expression, Operand, Predicate, Variable
 from covey.matcher.filters.filter import Filter
@@ -74,7 +74,7 @@ class TreeShape:
     depth: int
 
 
-class TreePlans(Plans):
+class TreePlans(PlanTable):
     """Plans by number, and the shapes of their trees."""
 
     def __init__(self) -> None:
@@ -89,14 +89,14 @@ class TreePlans(Plans):
         number = self._numbers.get(key)
         if number is None:
             plan, shape = _make(filter, key[2])
-            number = self._enter(Shared(plan, key, operands))
+            number = self._enter(PlanUse(plan, key, operands))
             self.shapes[number] = shape
             self.version += 1
         return number, operands
 
-    def release(self, number: int, users: int) -> None:
-        super().release(number, users)
-        if self._shared[number] is None:
+    def release(self, number: int, subscriptions: int) -> None:
+        super().release(number, subscriptions)
+        if self._uses[number] is None:
             del self.shapes[number]
 
 

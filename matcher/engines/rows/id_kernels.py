@@ -1,8 +1,7 @@
-"""Kernels of the map from subscription ids to rows: open addressing over row numbers, ids compared where
-they lie.
+"""Kernels of the map from subscription ids to rows: open addressing over row numbers; ids are compared in
+the rows' own array.
 
-    places [ -1 | 7 | 3 | -1 | 12 ... ]    a row number, or -1; the size is a power of two, at most half
-    of it taken
+    places [ -1 | 7 | 3 | -1 | 12 ... ]    a row number, or -1; the size is a power of two, at most half used
     ids    [ id of row 0, id of row 1, ...]
 
 Four to eight bytes per subscription on top of the ids. Removal moves later entries back, so there are no
@@ -18,8 +17,8 @@ from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 FREE = np.int32(-1)
 NONE, UNORDERED = -1, -2
-FETCHED = 16
-"""How many ids early the lines of one are fetched."""
+PREFETCH_DISTANCE = 16
+"""How many ids ahead cache lines are prefetched."""
 MULTIPLIER = np.int64(-7046029254386353131)
 
 
@@ -45,9 +44,9 @@ def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
     mask = np.int64(places.size - 1)
     known = 0
     for i in range(wanted.size):
-        if i + FETCHED < wanted.size:
-            prefetch(places, home(wanted[i + FETCHED], mask))
-            prefetch(ids, max(np.int64(places[home(wanted[i + FETCHED // 2], mask)]), 0))
+        if i + PREFETCH_DISTANCE < wanted.size:
+            prefetch(places, home(wanted[i + PREFETCH_DISTANCE], mask))
+            prefetch(ids, max(np.int64(places[home(wanted[i + PREFETCH_DISTANCE // 2], mask)]), 0))
         place = home(wanted[i], mask)
         while places[place] != FREE and ids[places[place]] != wanted[i]:
             place = (place + 1) & mask
@@ -90,8 +89,8 @@ def enter_rows(places, ids, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel(array(int32), frozen(int64), frozen(int64))
-def leave_rows(places, ids, rows):  # type: ignore[no-untyped-def]
-    """Take out rows that were entered, and close the gaps."""
+def remove_rows(places, ids, rows):  # type: ignore[no-untyped-def]
+    """Remove rows, and close the gaps."""
     mask = np.int64(places.size - 1)
     for i in range(rows.size):
         place = home(ids[rows[i]], mask)

@@ -1,4 +1,4 @@
-"""How many subscriptions an engine has for each interface: an event that has reached all of them is done."""
+"""How many subscriptions an engine has per interface: once an event matches all in use, its search ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import MAX_INTERFACE
-from covey.matcher.engines.rows.kernels import count_interfaces
+from covey.matcher.engines.rows.row_kernels import count_interfaces
 
 
 class Interfaces:
-    """Subscriptions by interface; what an interface was is kept in `highest` when its last has gone."""
+    """Subscriptions by interface; `highest` is the highest interface ever used."""
 
     def __init__(self) -> None:
         self.highest = 0
@@ -22,7 +22,7 @@ class Interfaces:
         return int(np.count_nonzero(self._counts))
 
     def count(self, interfaces: npt.NDArray[np.int64], sign: int) -> None:
-        """These are the interfaces of subscriptions that came (`sign` 1) or went (-1)."""
+        """Count subscriptions of these interfaces in (`sign` 1) or out (-1)."""
         while not count_interfaces(interfaces, sign, self._counts):
             grown = np.zeros(min(2 * int(interfaces.max()) + 2, MAX_INTERFACE + 1), dtype=np.int64)
             grown[: len(self._counts)] = self._counts

@@ -1,4 +1,4 @@
-"""The plans of an engine by number, shared by all subscriptions of one structure, kept while there are
+"""The plans of an engine by number: subscriptions of one structure share a plan, which lives while it has
 any.
 """
 
@@ -18,20 +18,20 @@ Write = tuple[int, int, Variable, Kind, bool]
 """A bound written in place: box, part of the row (odd for a low end), operand, kind, strict."""
 
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
-"""What the values of some variables are, and what they write; plans that write the same share it."""
+"""The families of some variables, and what their values write; plans that write the same share it."""
 
 _SHARED = 1 << 12
-"""Writes that are kept to be shared."""
+"""The most writes that are cached to be shared."""
 
 
 @dataclass(slots=True)
-class Shared:
-    """A plan and its subscriptions. `operands` are those of the filter that it was made for."""
+class PlanUse:
+    """A plan and how many subscriptions use it; `operands` are those of the filter that it was made for."""
 
     plan: Plan
     key: PlanKey
     operands: tuple[Operand, ...]
-    users: int = 0
+    subscriptions: int = 0
     writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
 
     def in_place(self, values: Mapping[str, object]) -> Writes | None:
@@ -40,60 +40,60 @@ class Shared:
         if names not in self.writes:
             changed = self.plan.operands_of(set(names))
             known = all(self.plan.filter.family(name) is not None for name in names)
-            still = known and not any(moves(box, changed) for box in self.plan.boxes)
-            self.writes[names] = _same(writes_of(self.plan, names)) if still else None
+            in_place = known and not any(moves(box, changed) for box in self.plan.boxes)
+            self.writes[names] = _canonical(writes_of(self.plan, names)) if in_place else None
         return self.writes[names]
 
 
-class Plans:
+class PlanTable:
     """Plans by number."""
 
     def __init__(self) -> None:
         self._numbers: dict[PlanKey, int] = {}
-        self._shared: list[Shared | None] = []
+        self._uses: list[PlanUse | None] = []
         self._free: list[int] = []
 
-    def __getitem__(self, number: int) -> Shared:
-        found = self._shared[number]
-        assert found is not None
-        return found
+    def __getitem__(self, number: int) -> PlanUse:
+        use = self._uses[number]
+        assert use is not None
+        return use
 
     def __len__(self) -> int:
         """One more than the highest number."""
-        return len(self._shared)
+        return len(self._uses)
 
     def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]] | None:
         """The number of a filter's plan and its operands; None where it has no boxes."""
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
-            made = make_plan(filter, key)
-            if made is None:
+            plan_and_operands = make_plan(filter, key)
+            if plan_and_operands is None:
                 return None
-            number = self._enter(Shared(made[0], key, made[1]))
+            number = self._enter(PlanUse(plan_and_operands[0], key, plan_and_operands[1]))
         return number, operands or self[number].operands
 
-    def _enter(self, shared: Shared) -> int:
-        number = self._free.pop() if self._free else len(self._shared)
-        if number == len(self._shared):
-            self._shared.append(None)
-        self._shared[number] = shared
-        self._numbers[shared.key] = number
+    def _enter(self, use: PlanUse) -> int:
+        number = self._free.pop() if self._free else len(self._uses)
+        if number == len(self._uses):
+            self._uses.append(None)
+        self._uses[number] = use
+        self._numbers[use.key] = number
         return number
 
-    def release(self, number: int, users: int) -> None:
-        """So many subscriptions of a plan are gone."""
-        shared = self[number]
-        shared.users -= users
-        if shared.users == 0:
-            del self._numbers[shared.key]
-            self._shared[number] = None
+    def release(self, number: int, subscriptions: int) -> None:
+        """Count so many subscriptions of a plan less."""
+        use = self[number]
+        use.subscriptions -= subscriptions
+        if use.subscriptions == 0:
+            del self._numbers[use.key]
+            self._uses[number] = None
             self._free.append(number)
 
 
 @lru_cache(_SHARED)
-def _same(writes: Writes) -> Writes:
-    """The one object for equal writes, by which they are recognised."""
+def _canonical(writes: Writes) -> Writes:
+    """One object for equal writes, so that identity compares them."""
     return writes
 
 

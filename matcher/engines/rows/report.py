@@ -1,4 +1,4 @@
-"""What people see of an engine of rows: why a subscription matches an event or not."""
+"""Why a subscription matches an event or not, as text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ import numpy as np
 from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, Keys
-from covey.matcher.engines.rows.rows import Rows
+from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.event_type import Kind
 
 
-def explain_rows(store: Rows, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
-    """For every box of a subscription, each test with the interval it wants, the event's value and the
-    outcome.
-    """
+def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
+    """For every box of a subscription, each test's interval, the event's value and the outcome."""
     if not plan.boxes:
         return ["  its predicates contradict each other: it matches nothing"]
     lines = []
     for box, box_plan in enumerate(plan.boxes):
         row = np.array([first + box], dtype=np.int64)
         lows, highs = store.read(row, box_plan.size)
-        tested = store.signature_columns(int(store.signatures_of(row)[0]))
+        tested = store.signatures.columns[int(store.signatures_of(row)[0])]
         lines.append(f"  conjunction {box + 1} of {len(plan.boxes)}:")
         for t, column in enumerate(tested):
             lines.append(_line(columns, column, int(lows[t, 0]), int(highs[t, 0]), int(keys[column])))
@@ -35,9 +33,11 @@ def explain_rows(store: Rows, columns: Columns, plan: Plan, first: int, keys: Ke
 def _line(columns: Columns, column: int, low: int, high: int, key: int) -> str:
     passed = low <= key <= high
     kind = Kind.BOOL if columns.is_derived(column) else columns.event_type.kinds[column]
-    wanted = _interval(columns, kind, low, high)
-    found = "missing" if key == MISSING else show_key(columns, kind, key)
-    return f"    {'yes' if passed else 'no ':3} {columns.describe(column)}: wants {wanted}, event has {found}"
+    interval = _interval(columns, kind, low, high)
+    value = "missing" if key == MISSING else show_key(columns, kind, key)
+    return (
+        f"    {'yes' if passed else 'no ':3} {columns.describe(column)}: wants {interval}, event has {value}"
+    )
 
 
 def _interval(columns: Columns, kind: Kind, low: int, high: int) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventType, parse
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.engine import ClusterEngine
+from covey.matcher.engines.cluster.layout.arrays import (
     CAPACITIES,
     LARGEST_BLOCK,
     PLACES_USED,
@@ -17,7 +18,6 @@ from covey.matcher.engines.cluster.arrays import (
     TABLES,
     UNIT_TOP,
 )
-from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.tuning.planning import MOST_SCHEMAS
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
@@ -40,13 +40,13 @@ def test_filters_over_the_cap_give_their_columns_back() -> None:
     engine = ClusterEngine(QUOTE)
     wide = parse(" and ".join(f"(volume == {i} or firm prefix $p)" for i in range(7)), QUOTE)
     engine.add(1, wide, {"p": "a"})
-    assert engine.beyond is not None
+    assert engine.over_cap is not None
     engine.update(1, {"p": "b"})
-    assert engine.beyond.columns.derived == 1
+    assert engine.over_cap.columns.derived == 1
     assert "over the cap of the normal form, in noncanonical: 1 subscriptions" in engine.render()
     assert "of these predicates" in engine.explain({"firm": "b"}, 1)
     engine.remove(1)
-    assert engine.beyond.columns.derived == len(engine) == 0
+    assert engine.over_cap.columns.derived == len(engine) == 0
 
 
 def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
@@ -58,7 +58,7 @@ def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
     for i in range(200):
         engine.update_many(np.arange(50), {"v": np.arange(50) * i})
         assert engine.match(batch)[1].tolist() == ([50 // i] if i and 50 % i == 0 and i > 1 else [])
-    arrays = engine.store.store
+    arrays = engine.store.arrays
     buckets = int(arrays.tables[: arrays.state[TABLES], TABLE_BUCKETS].sum())
     assert 1 <= buckets <= 50
     assert len(arrays.buckets) <= 128
@@ -75,7 +75,7 @@ def test_room_that_was_given_back_is_used_again() -> None:
         assert engine.match(batch)[1].tolist() == [1]
         engine.remove_many(np.arange(700))
         assert engine.match(batch)[1].tolist() == []
-        tops.append((int(engine.store.store.state[UNIT_TOP]), len(engine.store.store.bounds)))
+        tops.append((int(engine.store.arrays.state[UNIT_TOP]), len(engine.store.arrays.bounds)))
     assert tops[-1] == tops[1]
 
 
@@ -100,10 +100,10 @@ def test_structures_share_plans_and_plans_go_with_their_last_subscription() -> N
         len({engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE)) for i in range(3)}) == 3
     )  # constants
     assert {engine.plans.find(parse(f'firm == "g" and price < {i}', QUOTE))[0] for i in range(3)} == {0}  # type: ignore
-    assert engine.plans[0].users == 20
+    assert engine.plans[0].subscriptions == 20
     engine.remove_many(np.arange(20))
     engine.add(1, parse("price > 3", QUOTE))
-    assert engine.plans[0].users == 1
+    assert engine.plans[0].subscriptions == 1
 
 
 def test_the_number_of_tables_is_bounded() -> None:
@@ -115,7 +115,7 @@ def test_the_number_of_tables_is_bounded() -> None:
     batch = EventBatch.from_pylist(wide, [dict.fromkeys(wide.names, 1), {"a3": 1, "a9": 1}])
     offsets, ids = engine.match(batch)
     assert (offsets.tolist(), ids[-1]) == ([0, 91, 92], 903)
-    assert 1 <= engine.store.store.state[TABLES] <= MOST_SCHEMAS
+    assert 1 <= engine.store.arrays.state[TABLES] <= MOST_SCHEMAS
 
 
 def test_unordered_answers_have_the_same_ids() -> None:
@@ -274,10 +274,10 @@ def test_rows_that_are_left_when_many_have_gone_are_placed_together() -> None:
     )
     batch = EventBatch.from_pylist(QUOTE, [{"firm": firms[0], "price": 2.0}])
     assert 0 in engine.match(batch)[1]
-    before = int(engine.store.store.state[UNIT_TOP])
+    before = int(engine.store.arrays.state[UNIT_TOP])
     engine.remove_many(1 + rng.permutation(29_999)[:25_000])
     assert 0 in engine.match(batch)[1]
-    assert engine.store.store.state[UNIT_TOP] < before / 3
+    assert engine.store.arrays.state[UNIT_TOP] < before / 3
 
 
 def test_blocks_become_smaller_with_what_is_left_in_them() -> None:
@@ -289,9 +289,9 @@ def test_blocks_become_smaller_with_what_is_left_in_them() -> None:
         engine.match(batch)
     for left in range(119, 0, -1):
         engine.remove(left)
-        (size,) = {int(s) for _, _, s, count, _ in engine.store.store.blocks.tolist() if count == left}
+        (size,) = {int(s) for _, _, s, count, _ in engine.store.arrays.blocks.tolist() if count == left}
         sizes.append(CAPACITIES[size % SIZES])
         assert left <= sizes[-1] <= max(2 * left, 8)
         assert engine.match(batch)[1].tolist() == list(range(1, left))
     assert sizes == sorted(sizes, reverse=True)
-    assert len(engine.store.store.longs) <= 4 * LARGEST_BLOCK
+    assert len(engine.store.arrays.longs) <= 4 * LARGEST_BLOCK

@@ -31,7 +31,9 @@ EDGES = [
     -(2**63),
 ]
 NUMBERS = st.sampled_from(EDGES)
-EVENTS = [{"n": n, "m": m, "x": 1.0, "s": "it"} for n in EDGES for m in (0, 2**31, -(2**31) - 1)] + [{"n": 7}]
+EVENTS = [{"n": n, "m": m, "x": 1.0, "s": "it"} for n in EDGES[:-2] for m in (0, 2**31, -(2**31) - 1)] + [
+    {"n": 7}
+]
 
 
 def answers(engine: Engine) -> list[list[int]]:
@@ -78,13 +80,13 @@ def test_only_rows_with_a_large_bound_take_the_room_for_it() -> None:
     engine.update(3, {"a": 2**31 - 2})  # would read as a value at the end of int64
     engine.update_many([4, 5], {"b": np.array([-(2**40), 6])})
     assert store._words.top == 2 * 1000 + 2 * 4
-    assert store.signature_rows == [998, 2]
+    assert store.signatures.row_counts == [998, 2]
     engine.update_many([3, 4], {"a": 1, "b": 1})
     assert answers(engine)[EVENTS.index({"n": 7, "m": 0, "x": 1.0, "s": "it"})] == [1, 2, 3, 4, 5, 6, 7]
     engine.add_many([1000, 1001], FILTERS[1], {"a": 2**50, "b": np.array([5, 2**50])})
-    assert store.signature_rows == [998, 4]
+    assert store.signatures.row_counts == [998, 4]
     engine.remove_many(np.arange(1002))
-    assert store._signatures == {}
+    assert len(store.signatures) == 0
     engine.add(1, FILTERS[0], {"a": 2**62})
-    assert store.signature_rows[store.signatures_of(np.zeros(1, dtype=np.int64))[0]] == 1
-    assert len(store._signatures) == 1
+    assert store.signatures.row_counts[store.signatures_of(np.zeros(1, dtype=np.int64))[0]] == 1
+    assert len(store.signatures) == 1

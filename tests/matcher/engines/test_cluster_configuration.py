@@ -10,7 +10,7 @@ import pytest
 
 from covey.matcher import compile_kernels
 from covey.matcher.compile.plan import Shape
-from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning import schema_kernels as k
 from covey.matcher.engines.cluster.tuning.configuration import Configuration, head_of
 from covey.matcher.engines.cluster.tuning.costs import (

@@ -14,17 +14,17 @@ import pytest
 
 from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
 from covey.matcher.encoding.keys import FIRST
-from covey.matcher.engines.cluster import arrays as a
 from covey.matcher.engines.cluster.engine import ClusterEngine
-from covey.matcher.engines.cluster.leaves import arrays as f
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.tuning import planning as cluster_planning
 from covey.matcher.engines.cluster.tuning.costs import leaf_cost, range_costs
-from covey.matcher.engines.rows.kernels import ROW_SIGNATURE
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.sim.workload import BOX
 
 POINT = EventType("Point", {"x": "float64", "y": "float64", "z": "int64", "name": "string"})
 VALUES = [-inf, -1.0, -0.0, 0.0, 0.25, 0.5, 0.75, 1.0, inf, nan, None]
-EXTREMES = [-(2**63), -(2**63) + 1, -1, 0, 40, 2**63 - 2, 2**63 - 1, None]
+EXTREMES = [-(2**63) + 1, -1, 0, 40, 2**63 - 2, None]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_leaves(engine: ClusterEngine) -> int:
     """Check every place of every leaf; returns how many leaves are in use."""
-    s, leaves = engine.store.store, engine.store.store.leaves
+    s, leaves = engine.store.arrays, engine.store.arrays.leaves
     bins, size, total = int(leaves.state[f.BINS]), int(leaves.state[f.LEAF_WORDS]), 0
     rows_of: dict[int, dict[int, int]] = {}
     for row in np.flatnonzero((s.where[:, a.PLACE] >= 0) & (s.where[:, a.BLOCK] == f.IN_LEAF)).tolist():
@@ -48,8 +48,10 @@ def check_leaves(engine: ClusterEngine) -> int:
     entered = []
     for line, guard in zip(leaves.directory, [*leaves.columns[:, 0].tolist(), a.NONE], strict=True):
         mine = line[1 : 1 + line[0]].tolist()
-        assert all(leaves.lines[leaf, f.GUARD] == guard for leaf in mine)
-        assert all(leaves.lines[one, f.LEAST] <= leaves.lines[two, f.LEAST] for one, two in pairwise(mine))
+        assert all(leaves.lines[leaf, f.LEAF_GUARD] == guard for leaf in mine)
+        assert all(
+            leaves.lines[one, f.LEAF_LEAST] <= leaves.lines[two, f.LEAF_LEAST] for one, two in pairwise(mine)
+        )
         entered += mine
     assert sorted(entered) == sorted(rows_of)
     assert len(entered) == leaves.state[f.LEAVES_USED]
@@ -63,10 +65,10 @@ def check_leaves(engine: ClusterEngine) -> int:
         for place, row in members.items():
             expected[0, place] = True
             signature = int(s.rows[row, ROW_SIGNATURE])
-            one, tests = np.array([row]), len(engine.store.columns_of[signature])
+            one, tests = np.array([row]), len(engine.store.signatures.columns[signature])
             lows, highs = engine.store.read(one, tests)
             guarded = guard == a.NONE
-            for t, column in enumerate(engine.store.columns_of[signature]):
+            for t, column in enumerate(engine.store.signatures.columns[signature]):
                 low = code_of(engine, column, int(lows[t, 0]), FIRST, 2)
                 count, top = s.coding[column, [a.CODE_COUNT, a.CODE_TOP]].tolist()
                 high = code_of(engine, column, int(highs[t, 0]), top, 2 * count + 4)
@@ -82,7 +84,7 @@ def check_leaves(engine: ClusterEngine) -> int:
                     expected[1 + number * bins : 1 + (number + 1) * bins, place] &= within
                 guarded |= column == guard and (low > high or (least <= low and high <= most))
             assert guarded
-            record = leaves.records[f.RECORD * (f.LEAF * leaf + place) :]
+            record = leaves.records[f.LEAF_RECORD * (f.LEAF * leaf + place) :]
             assert record[0] == s.ids[row]
             assert record[1] >> 32 in (row, ~row)
         assert (bits == expected).all()
@@ -99,7 +101,7 @@ def code_of(engine: ClusterEngine, column: int, key: int, outermost: int, beyond
 def points(count: int = 60) -> EventBatch:
     rng = np.random.default_rng(8)
     rows = [{"x": x, "y": 0.5, "z": 0, "name": "a"} for x in VALUES]
-    rows += [{"x": 0.5, "y": y, "z": z} for y, z in zip(VALUES, [*EXTREMES, 1, 2, 3], strict=True)]
+    rows += [{"x": 0.5, "y": y, "z": z} for y, z in zip(VALUES, [*EXTREMES, 1, 2, 3, 4, 5], strict=True)]
     rows += [
         {"x": float(x), "y": float(y), "z": int(z), "name": "ab"}
         for x, y, z in zip(rng.random(count), rng.random(count), rng.integers(0, 60, count), strict=True)

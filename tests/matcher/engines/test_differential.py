@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from random_filters import POOLS, event_types, events, family_of, filters, values_of
 
 from covey.matcher.engine import Engine, create_engine, engine_names
-from covey.matcher.engines.cluster.leaves.arrays import LEAF_ROWS
+from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF_ROWS
 from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
@@ -173,7 +173,7 @@ def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.Monk
         for _ in range(STEPS):
             churn.change()
             churn.compare()
-            in_leaves += int(churn.engines["cluster"].store.store.leaves.state[LEAF_ROWS] > 0)
+            in_leaves += int(churn.engines["cluster"].store.arrays.leaves.state[LEAF_ROWS] > 0)
 
     run()
     assert in_leaves > cases // 100

@@ -14,7 +14,7 @@ import pytest
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import MISSING
-from covey.matcher.engines.rows import kernels as k
+from covey.matcher.engines.rows import row_kernels as k
 from covey.matcher.engines.rows.ids import IdMap
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -42,7 +42,7 @@ def test_the_id_map_against_a_dict() -> None:
         entering = numbers([row for row in rows if int(ids[row]) not in model])
         leaving = numbers([row for row in rows if int(ids[row]) in model])
         map_.enter(ids, entering)
-        map_.leave(ids, leaving)
+        map_.remove(ids, leaving)
         model.update((int(ids[row]), row) for row in entering.tolist())
         for row in leaving.tolist():
             del model[int(ids[row])]
@@ -70,7 +70,7 @@ def test_strings_of_equal_beginnings_and_lengths_have_their_own_codes() -> None:
         f"{i:03}" for i in range(90)
     ]
     codes = [columns.strings.code(text) for text in texts[::2]]
-    keys, _ = columns.encode(EventBatch.from_pylist(event_type, [{"x": text} for text in [*texts, None]]))
+    keys = columns.encode(EventBatch.from_pylist(event_type, [{"x": text} for text in [*texts, None]]))
     assert keys[:-1:2, 0].tolist() == codes
     assert set(keys[1:-1:2, 0].tolist()) == {0}
     assert keys[-1, 0] == MISSING

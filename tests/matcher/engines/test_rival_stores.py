@@ -14,13 +14,13 @@ import pytest
 from covey.matcher import EventType, compile_kernels, create_engine, parse
 from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY, NOTHING
 from covey.matcher.engines.cluster.store import ClusterStore
-from covey.matcher.engines.cluster.tuning.planning import Planner
+from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.predicates import PredicateTable
 from covey.matcher.engines.reference.rete import ReteStore
 from covey.matcher.engines.reference.scan import ScanStore
 from covey.matcher.engines.reference.search_tree import SearchTreeStore
-from covey.matcher.engines.rows.kernels import ROW_INTERFACE
+from covey.matcher.engines.rows.row_kernels import ROW_INTERFACE
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.batch import EventBatch
 
@@ -31,9 +31,9 @@ COLUMNS = 6  # the four attributes, and two derived columns
 Interval = tuple[int, int]
 
 STORES: dict[str, Callable[[], RowStore]] = {
-    "cluster": lambda: ClusterStore(TYPE, Planner()),
-    "cluster, dynamic, in two threads": lambda: ClusterStore(TYPE, Planner("dynamic"), 2),
-    "cluster, propagation": lambda: ClusterStore(TYPE, Planner("propagation")),
+    "cluster": lambda: ClusterStore(TYPE, Policy.of("adaptive")),
+    "cluster, dynamic, in two threads": lambda: ClusterStore(TYPE, Policy.of("dynamic"), 2),
+    "cluster, propagation": lambda: ClusterStore(TYPE, Policy.of("propagation")),
     "counting": lambda: CountingStore(TYPE),
     "scan": lambda: ScanStore(TYPE),
     "rete": lambda: ReteStore(TYPE),
@@ -137,7 +137,7 @@ class Model:
         matrix = np.array(keys, dtype=np.int64).reshape(events, COLUMNS)
         offsets, ids = self.store.match(matrix, shared=True, ordered=True)
         bits = np.zeros((events, 2), dtype=np.uint64)
-        self.store.match_bits(matrix, bits)
+        self.store.match_bits(matrix, bits, 70)
         for e, event in enumerate(keys):
             expected = [
                 row

@@ -16,7 +16,7 @@ QUOTE = EventType(
 )
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ROWS: list[dict[str, Any]] = [
-    {"firm": "IBM", "price": 9.5, "volume": 2**63 - 1, "open": True, "time": NOON},
+    {"firm": "IBM", "price": 9.5, "volume": 2**63 - 2, "open": True, "time": NOON},
     {"firm": None, "price": None, "volume": None, "open": None, "time": None},
 ]
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.cluster import arrays as a
-from covey.matcher.engines.cluster.leaves import arrays as f
-from covey.matcher.engines.cluster.leaves.match_kernels import LeafBuffers
-from covey.matcher.engines.rows.store import grown
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout import leaf_arrays as f
+from covey.matcher.engines.cluster.leaves.search_kernels import LeafBuffers
+from covey.matcher.engines.rows.arrays import grown
 
 BITS = 256
 """Bits of a row in all bitmaps together, as long as a column has its fewest bins."""
@@ -57,7 +57,7 @@ def with_room(leaves: f.Leaves, count: int) -> f.Leaves:
     return leaves._replace(
         lines=grown(leaves.lines, count),
         words=grown(leaves.words, count * int(leaves.state[f.LEAF_WORDS])),
-        records=grown(leaves.records, count * f.LEAF * f.RECORD),
+        records=grown(leaves.records, count * f.LEAF * f.LEAF_RECORD),
         directory=directory,
     )
 

@@ -2,8 +2,8 @@
 
 A *template* is what rows of one signature share in a configuration: the equalities hashed, how many ranges
 are, how many tests are left to have codes, and, where many rows of a bucket test the same column first, that
-column, so that they stand together. Signatures are looked at in a kernel, all at once. Invariant: every
-signature with rows that are placed has a template; template 0 hashes nothing.
+column, which groups them. Invariant: every signature with placed rows has a template; template 0 hashes
+nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning import schema_kernels as k
 from covey.matcher.engines.cluster.tuning.costs import Schema
 
 Head = tuple[int, int, bool]
-"""Column and shape of the test that comes first, and whether there is no other."""
+"""Column and shape of the first test, and whether it is the only one."""
 Use = tuple[int, ...]
-"""What a signature makes of the schemas, as `cluster_schema_kernels` has it."""
+"""How a signature uses the schemas: the fields of `schema_kernels`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ _Key = tuple[Schema, int, Head | None]
 @dataclass(slots=True)
 class Configuration:
     """Schemas with the part of events that pass an access predicate of each; how many ranges rows of a
-    schema hash; which heads rows of a schema stand together by; which columns have bitmaps, where rows that
-    have no equality stand in leaves; how many codes rows of a template have room for.
+    schema hash; which heads group rows of a schema; which columns have bitmaps, if rows without equalities go
+    to leaves; how many codes rows of a template have room for.
     """
 
     schemas: Mapping[Schema, float] = field(default_factory=dict)
@@ -63,17 +63,17 @@ class Configuration:
             line[: len(schema)] = schema
 
     def changed(self, schemas: Mapping[Schema, float]) -> Configuration:
-        """The same with other schemas; templates keep their numbers, so that tables in use stay in use."""
+        """A copy with other schemas; templates keep their numbers, so that tables stay in use."""
         return replace(self, schemas=schemas, _by_use={})
 
     def uses(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> list[Use]:
-        """What these signatures make of the schemas: of those that their equalities satisfy, the one that
-        lets the fewest events through, or a single equality where there is none. Which of their tests they
-        hash is written to their lines.
+        """How these signatures use the schemas: of those that their equalities satisfy, the one that the
+        fewest events pass, or a single equality where there is none. The tests they hash are written to their
+        lines.
         """
-        found = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
-        k.use_schemas(signatures, numbers, self._lines, found)
-        return [tuple(use) for use in found.tolist()]
+        uses = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
+        k.use_schemas(signatures, numbers, self._lines, uses)
+        return [tuple(use) for use in uses.tolist()]
 
     def schema_of(self, use: Use) -> Schema:
         """The schema that a signature uses."""
@@ -83,13 +83,13 @@ class Configuration:
         return () if number == a.NONE else (k.SINGLE - number,)
 
     def make_room(self, uses: Iterable[Use]) -> None:
-        """Let rows of these that share a template share tables, however many tests each has left."""
-        found: dict[_Key, int] = {}
+        """Give rows that share a template room for the most codes that one of them needs."""
+        tests: dict[_Key, int] = {}
         for use in set(uses):
             key = self._key(use)
             if key not in self.tests:
-                found[key] = max(found.get(key, 0), use[k.USE_LEFT])
-        self.tests.update(found)
+                tests[key] = max(tests.get(key, 0), use[k.USE_LEFT])
+        self.tests.update(tests)
         self._by_use.clear()
 
     def assign(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> None:

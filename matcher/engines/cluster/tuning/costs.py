@@ -21,8 +21,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engines.cluster.arrays import ACCESS
-from covey.matcher.engines.cluster.leaves.arrays import LEAF
+from covey.matcher.engines.cluster.layout.arrays import ACCESS
+from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF
 from covey.matcher.engines.cluster.tuning.schema_kernels import add_savings
 
 RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
@@ -89,13 +89,15 @@ class _Candidates:
         passed = np.array([np.prod(data.selectivity[list(chosen)]) for chosen in sets])
         distinct = np.array([min(np.prod(data.distinct[list(chosen)]), 1e12) for chosen in sets])
         fixed = np.zeros(len(sets))
-        made = cls(list(sets), usable, passed, fixed, distinct, np.zeros(len(sets)), np.zeros(len(sets)))
-        made.count(np.arange(len(through)), through, data.rows, 1.0)
+        candidates = cls(
+            list(sets), usable, passed, fixed, distinct, np.zeros(len(sets)), np.zeros(len(sets))
+        )
+        candidates.count(np.arange(len(through)), through, data.rows, 1.0)
         able = usable @ data.rows
         for number, chosen in enumerate(sets):
             moves = data.moves[list(chosen)].sum()
             fixed[number] = table_cost(len(chosen), moves, min(able[number], distinct[number]))
-        return made
+        return candidates
 
     def extend(self, more: _Candidates) -> None:
         self.sets += more.sets

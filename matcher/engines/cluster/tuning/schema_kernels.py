@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64, int32, int64
 
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.layout.arrays import (
     ACCESS,
+    BOTH,
+    EQUAL,
     NARROW,
     NARROW_COLUMNS,
     NONE,
@@ -22,8 +24,7 @@ from covey.matcher.engines.cluster.arrays import (
     TEST_FIELDS,
     TEST_SHAPE,
 )
-from covey.matcher.engines.cluster.code_kernels import BOTH, EQUAL
-from covey.matcher.engines.cluster.placing_kernels import is_hashed
+from covey.matcher.engines.cluster.layout.code_kernels import is_hashed
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 USE_SCHEMA, USE_RANGED, USE_HEAD, USE_LEFT = 0, 1, 2, 5

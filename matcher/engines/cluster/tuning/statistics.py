@@ -1,8 +1,7 @@
-"""What a hashing configuration is chosen by: the subscriptions that there are, and a sample of the events
-seen.
+"""The statistics that a hashing configuration is chosen by: the rows in the store, and a sample of events.
 
-The engine keeps the sample itself: some events of every batch, the newest `EVENTS` of them. Until there are
-any, events are taken to be like the subscriptions' constants.
+The sample is some events of every batch, the newest `EVENTS` of them. Until there are any, events are assumed
+to be distributed as the constants of the subscriptions.
 """
 
 from __future__ import annotations
@@ -23,21 +22,19 @@ _PER_BATCH = 32
 
 @dataclass(slots=True)
 class EventSample:
-    """Keys of some of the events seen, and how many there were."""
+    """Keys of some of the events matched, and `count`, how many there were."""
 
-    seen: int = 0
+    count: int = 0
     _parts: deque[Keys] = field(default_factory=lambda: deque(maxlen=EVENTS // _PER_BATCH))
 
-    def note(self, keys: Keys) -> None:
-        """A batch of events has been matched; cost: some microseconds."""
-        self.seen += len(keys)
+    def add(self, keys: Keys) -> None:
+        """Sample a batch; cost: some microseconds."""
+        self.count += len(keys)
         if len(keys):
             self._parts.append(keys[:: max(1, len(keys) // _PER_BATCH)][:_PER_BATCH].copy())
 
     def keys(self, columns: int) -> Keys:
-        """The sampled events that have so many columns, int64[n, columns]; those before a column came have
-        not.
-        """
+        """The sampled events that have so many columns, int64[n, columns]."""
         parts = [part[:, :columns] for part in self._parts if part.shape[1] >= columns]
         return np.concatenate(parts) if parts else np.zeros((0, columns), dtype=np.int64)
 
@@ -47,47 +44,93 @@ class EventSample:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def selectivity(constants: Keys, events: Keys) -> tuple[float, int]:
-    """The probability that an event has the constant of a subscription, and how many different constants
-    there are.
+@dataclass(frozen=True, slots=True)
+class SignatureUse:
+    """The columns and shapes of a signature's tests, and how many rows have it."""
+
+    columns: tuple[int, ...]
+    shapes: tuple[int, ...]
+    rows: int
+
+    @property
+    def equal_columns(self) -> frozenset[int]:
+        """The columns of its equalities."""
+        pairs = zip(self.columns, self.shapes, strict=True)
+        return frozenset([column for column, shape in pairs if shape == Shape.EQUAL])
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSample:
+    """The narrowest and the second range of sampled rows, as `sample_ranges` gives them, with the rows'
+    signatures.
     """
-    known, counts = np.unique(constants, return_counts=True)
-    if not len(known):
+
+    signatures: npt.NDArray[np.int64]
+    ranges: npt.NDArray[np.int64]  # [rows, 7]
+
+    def widest(self) -> int:
+        """The width in codes that nearly all of these ranges stay within, at least 1."""
+        widths = self.ranges[:, [1, 4]][self.ranges[:, [0, 3]] >= 0]
+        return int(np.quantile(widths, 0.999) * 1.02) + 1 if len(widths) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """`signatures` with rows, by number, and all signatures' `lines` (`layout/arrays.py`), in which the
+    choice of a configuration writes the tests that are hashed; `reaches` of the classes of ranges.
+    """
+
+    signatures: dict[int, SignatureUse]
+    lines: npt.NDArray[np.int32]
+    equalities: Equalities
+    ranges: RangeSample
+    reaches: Keys
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The numbers of signatures with rows."""
+        return np.array(list(self.signatures), dtype=np.int64)
+
+
+def selectivity(constants: Keys, events: Keys) -> tuple[float, int]:
+    """The probability that an event has the constant of a subscription, and how many constants there are."""
+    distinct, counts = np.unique(constants, return_counts=True)
+    if not len(distinct):
         return 1.0, 1
     shares = counts / counts.sum()
     if not len(events):
-        return float((shares**2).sum()), len(known)
-    at = np.searchsorted(known, events).clip(max=len(known) - 1)
-    passed = np.where((known[at] == events) & (events != MISSING), shares[at], 0.0)
-    return max(float(passed.mean()), 1e-6), len(known)
+        return float((shares**2).sum()), len(distinct)
+    at = np.searchsorted(distinct, events).clip(max=len(distinct) - 1)
+    passed = np.where((distinct[at] == events) & (events != MISSING), shares[at], 0.0)
+    return max(float(passed.mean()), 1e-6), len(distinct)
 
 
 def equalities(
-    signatures: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]],
+    signatures: dict[int, SignatureUse],
     samples: Keys,
     counts: npt.NDArray[np.int64],
     events: EventSample,
     moves: npt.NDArray[np.float64],
 ) -> Equalities:
-    """Statistics of the equalities of signatures, number: (columns, shapes, rows), and samples[c,
-    :counts[c]] of the bounds on each column, and moves[c], how many new values of them come with every event.
+    """Statistics of the equalities of signatures, from samples[c, :counts[c]] of the bounds on each column,
+    and moves[c], the new values of equalities on it per event.
     """
     rows: dict[tuple[int, ...], int] = {}
-    for columns, shapes, count in signatures.values():
-        equal = tuple(sorted({c for c, s in zip(columns, shapes, strict=True) if s == Shape.EQUAL}))
+    for use in signatures.values():
+        equal = tuple(sorted(use.equal_columns))
         if equal:
-            rows[equal] = rows.get(equal, 0) + count
-    known = tuple(sorted({column for equal in rows for column in equal}))
-    place = {column: i for i, column in enumerate(known)}
-    has = np.zeros((len(rows), len(known)), dtype=np.bool_)
+            rows[equal] = rows.get(equal, 0) + use.rows
+    columns = tuple(sorted({column for equal in rows for column in equal}))
+    place = {column: i for i, column in enumerate(columns)}
+    has = np.zeros((len(rows), len(columns)), dtype=np.bool_)
     for g, equal in enumerate(rows):
         has[g, [place[column] for column in equal]] = True
-    measured = [selectivity(samples[c, : counts[c]], events.of_column(c)) for c in known]
+    measured = [selectivity(samples[c, : counts[c]], events.of_column(c)) for c in columns]
     return Equalities(
-        known,
+        columns,
         has,
         np.array(list(rows.values()), dtype=np.float64),
         np.array([passed for passed, _ in measured]),
         np.array([distinct for _, distinct in measured], dtype=np.float64),
-        moves[list(known)],
+        moves[list(columns)],
     )

@@ -33,7 +33,7 @@ def events(draw: random.Random, count: int) -> EventBatch:
     floats = (None, float("nan"), float("inf"), -0.0, 2.5, 3.0)
     rows = [
         {
-            "x": draw.choice((None, *range(8), -(2**63), 2**63 - 1)),
+            "x": draw.choice((None, *range(8), -(2**63) + 1, 2**63 - 2)),
             "y": draw.choice(floats),
             "s": draw.choice(WORDS),
             "flag": draw.choice((None, True, False)),

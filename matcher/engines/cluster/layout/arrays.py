@@ -41,16 +41,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import int32, int64, types, uint8, uint16
 
-from covey.matcher.engines.cluster.leaves.arrays import LEAVES, Leaves
+from covey.matcher.engines.cluster.layout.leaf_arrays import LEAVES, Leaves
 from covey.matcher.jit.kernel import array
 
 ACCESS = 4
 """The most parts that one access predicate has."""
 NARROW = 4
 """Tests of a row that have codes."""
-CAPACITIES = (*range(1, 8), *(size << fold for fold in range(7) for size in range(8, 16)), 1024)
-"""Sizes of blocks, in slots: enough for comparing in vectors, few enough to move when one grows; an eighth to
-a sixteenth apart, so that little stays empty where it is known how many rows come.
+CAPACITIES = (1, 2, 3, 4, *(size << fold for fold in range(7) for size in (6, 8)), 768, 1024)
+"""Sizes of blocks, in slots; a full block moves to the next one. Sizes an eighth apart took 4 % fewer bytes.
 """
 SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]
@@ -73,10 +72,10 @@ NEVER = 65_535
 """A low code that no event reaches."""
 
 NONE = -1
-GONE = -2
+TOMBSTONE = -2
 
 # state: single numbers
-UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, WANTED = range(8)
+UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, MISSING_TABLE = range(8)
 LARGEST_DIRECTORY = 8
 STATE = 9
 # tables: code of the access schema, number of parts, live buckets, rows, tests that have codes, column that
@@ -92,6 +91,7 @@ TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
 SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
 SIGN_TESTS = SIGN_ACCESS + ACCESS
 TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_LONG, TEST_FIELDS = 0, 1, 2, 3, 4
+EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
 # buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
 # while there is no block, BUCKET_ZONES is how many rows to make room for at once
 BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
@@ -106,7 +106,7 @@ CODE_START, CODE_COUNT, CODE_LINEAR, CODE_TOP = range(4)
 CODE_FIELDS = 4
 
 
-class Store(NamedTuple):
+class StoreArrays(NamedTuple):
     """All arrays of a cluster engine."""
 
     state: npt.NDArray[np.int64]  # [STATE]
@@ -114,7 +114,7 @@ class Store(NamedTuple):
     capacities: npt.NDArray[np.int64]  # [SIZES * (NARROW + 1)]
     tables: npt.NDArray[np.int64]
     signatures: npt.NDArray[np.int32]
-    places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, GONE where one was
+    places: npt.NDArray[np.int32]  # bucket numbers by hash; NONE where free, TOMBSTONE where one was
     buckets: npt.NDArray[np.int64]
     blocks: npt.NDArray[np.int32]
     bytes: npt.NDArray[np.uint8]  # the pool, and the same memory in words of
@@ -138,5 +138,5 @@ STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
      array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int32),
      array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
      array(int64), array(int64), LEAVES],
-    Store,
+    StoreArrays,
 )  # fmt: skip

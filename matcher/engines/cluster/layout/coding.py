@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, NOTHING, Keys
-from covey.matcher.engines.cluster import arrays as a
+from covey.matcher.engines.cluster.layout import arrays as a
 
 _ROWS_PER_CUT = 16
 _FEWEST = 256
@@ -20,7 +20,7 @@ _FEWEST = 256
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """Lines of `cluster_arrays.CODE_FIELDS` per column, and the cuts that they point into."""
+    """Lines of `arrays.CODE_FIELDS` per column, and the cuts that they point into."""
 
     lines: npt.NDArray[np.int64]
     cuts: Keys

@@ -12,22 +12,23 @@ import numpy as np
 import numpy.typing as npt
 from numba import int64, types
 
-from covey.matcher.engines.cluster.arrays import NONE
-from covey.matcher.engines.cluster.leaves.arrays import (
+from covey.matcher.engines.cluster.layout.arrays import NONE
+from covey.matcher.engines.cluster.layout.leaf_arrays import (
     BINS,
-    COUNT,
-    GUARD,
+    CODE_MASK,
     LEAF,
+    LEAF_COUNT,
+    LEAF_GUARD,
+    LEAF_LEAST,
+    LEAF_MOST,
+    LEAF_RECORD,
     LEAF_TOP,
     LEAF_WORDS,
-    LEAST,
     LINE,
-    MOST_CODE,
-    RECORD,
 )
+from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.jit.kernel import array, inlined, prefetch, trailing_zeros
 
-ENDS = np.int64(0xFFFF)
 BYTE = np.int64(0xFF)
 
 
@@ -54,11 +55,11 @@ def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
         buffers.lines[n] = LINE * (1 + n * bins + b)
     listed = np.int64(0)
     for leaf in range(leaves.state[LEAF_TOP]):
-        guard = leaves.lines[leaf, GUARD]
+        guard = leaves.lines[leaf, LEAF_GUARD]
         code = np.int64(event[max(guard, 0)])
         buffers.listed[listed] = leaf
-        within = (leaves.lines[leaf, LEAST] <= code) & (code <= leaves.lines[leaf, MOST_CODE])
-        listed += np.int64((leaves.lines[leaf, COUNT] > 0) & (within | (guard == NONE)))
+        within = (leaves.lines[leaf, LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, LEAF_MOST])
+        listed += np.int64((leaves.lines[leaf, LEAF_COUNT] > 0) & (within | (guard == NONE)))
     return listed
 
 
@@ -83,17 +84,17 @@ def combine_bitmaps(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
         line = words[at : at + LINE]
         for w in range(LINE):
             left[w] &= line[w]
-    found = np.int64(0)
+    matched = np.int64(0)
     for w in range(LINE):
         word = left[w]
         first = LEAF * leaf + 64 * w
         while word != 0:
             place = first + trailing_zeros(word)
             word &= word - np.uint64(1)
-            prefetch(leaves.records, RECORD * place)
-            buffers.hits[found] = place
-            found += 1
-    return found
+            prefetch(leaves.records, LEAF_RECORD * place)
+            buffers.hits[matched] = place
+            matched += 1
+    return matched
 
 
 @inlined
@@ -103,9 +104,28 @@ def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
     """
     first = np.int64(event[(columns >> (16 * turn)) & BYTE])
     second = np.int64(event[(columns >> (16 * turn + 8)) & BYTE])
-    low, high = ends & ENDS, (ends >> 16) & ENDS
-    least, most = (ends >> 32) & ENDS, (ends >> 48) & ENDS
+    low, high = ends & CODE_MASK, (ends >> 16) & CODE_MASK
+    least, most = (ends >> 32) & CODE_MASK, (ends >> 48) & CODE_MASK
     passes = (low <= first) & (first <= high) & (least <= second) & (second <= most)
     odd = (first & 1) * np.int64((first == low) | (first == high))
     odd |= (second & 1) * np.int64((second == least) | (second == most))
     return np.int64(passes) | odd << 1
+
+
+@inlined
+def search_leaf(store, leaf, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
+    """The places of a leaf's rows that match an event, to buffers.hits; returns how many."""
+    event, records, hits = codes[e], store.leaves.records, buffers.hits
+    matched = np.int64(0)
+    for i in range(combine_bitmaps(store.leaves, leaf, buffers)):
+        place = hits[i]
+        tested = records[LEAF_RECORD * place + 1]
+        here = compare_codes(tested, records[LEAF_RECORD * place + 2], event, 0)
+        there = compare_codes(tested, records[LEAF_RECORD * place + 3], event, 1)
+        hits[matched] = place
+        if here & there & 1 != 0 and ((here | there) & 2 != 0 or tested < 0):
+            row = tested >> 32
+            matched += np.int64(passes_bounds(store, row if row >= 0 else ~row, keys, e))
+        else:
+            matched += here & there & 1
+    return matched

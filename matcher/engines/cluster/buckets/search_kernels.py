@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.buckets.block_kernels import (
+    capacity_of,
+    column_at,
+    low_at,
+    row_at,
+    tests_of,
+)
+from covey.matcher.engines.cluster.layout.arrays import (
     BLOCK_COUNT,
     MOST,
     NARROW,
     NONE,
-    SIGN_SIZE,
-    SIGN_TESTS,
     TABLE_HEAD,
     TABLE_TESTS,
-    TEST_COLUMN,
-    TEST_FIELDS,
 )
-from covey.matcher.engines.cluster.code_kernels import high_bound, low_bound
-from covey.matcher.engines.cluster.leaves.arrays import RECORD
-from covey.matcher.engines.cluster.leaves.match_kernels import combine_bitmaps, compare_codes
-from covey.matcher.engines.cluster.slot_kernels import capacity_of, column_at, low_at, row_at, tests_of
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.jit.kernel import inlined
 
 STEP = 256
@@ -34,18 +33,7 @@ FEW = 48
 
 
 @inlined
-def passes_bounds(store, row, keys, e):  # type: ignore[no-untyped-def]
-    """Whether an event passes all tests of a row, by the bounds."""
-    signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-    for test in range(store.signatures[signature, SIGN_SIZE]):
-        key = keys[e, store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]]
-        if key < low_bound(store, signature, place, test) or key > high_bound(store, signature, place, test):
-            return False
-    return True
-
-
-@inlined
-def doubtful(code, low, high):  # type: ignore[no-untyped-def]
+def is_undecided(code, low, high):  # type: ignore[no-untyped-def]
     """Whether a code that passes is one that a bound lies within."""
     return (code & 1 != 0) & ((code == low) | (code == high))
 
@@ -75,10 +63,10 @@ def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-unt
 @inlined
 def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyped-def]
     """The places of a block whose rows match an event, one row after the other; returns how many."""
-    capacity, tests, found = capacity_of(store, block), tests_of(store, block), 0
+    capacity, tests, matched = capacity_of(store, block), tests_of(store, block), 0
     for p in range(store.blocks[block, BLOCK_COUNT]):
         row = store.words[row_at(store, block, capacity) + p]
-        doubt = row < 0
+        undecided = row < 0
         t = 0
         while t < tests:
             at = low_at(store, block, capacity, t) + p
@@ -86,17 +74,18 @@ def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyp
             low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
             if code < low or code > high:
                 break
-            doubt |= doubtful(code, low, high)
+            undecided |= is_undecided(code, low, high)
             t += 1
-        if t == tests and (not doubt or passes_bounds(store, row if row >= 0 else ~row, keys, e)):
-            hits[found] = p
-            found += 1
-    return found
+        if t == tests and (not undecided or passes_bounds(store, row if row >= 0 else ~row, keys, e)):
+            hits[matched] = p
+            matched += 1
+    return matched
 
 
 @inlined
-def pass_first(store, block, table, event, flags, words, hits):  # type: ignore[no-untyped-def]
+def pass_first(store, block, table, event, buffers):  # type: ignore[no-untyped-def]
     """The places of a block whose rows pass their first test; returns how many."""
+    flags, words, hits = buffers.flags, buffers.words, buffers.hits
     count, capacity = np.int64(store.blocks[block, BLOCK_COUNT]), capacity_of(store, block)
     first = low_at(store, block, capacity, 0)
     lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity : first + capacity + MOST]
@@ -119,8 +108,8 @@ def pass_first(store, block, table, event, flags, words, hits):  # type: ignore[
 
 @inlined
 def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-untyped-def]
-    """Of so many places of a block those whose rows pass their second test, found without branches; returns
-    twice how many, and one more where a code leaves some in doubt.
+    """Of so many places of a block those whose rows pass their second test, matched without branches; returns
+    twice how many, and one more where a code leaves some in undecided.
     """
     capacity = capacity_of(store, block)
     first = low_at(store, block, capacity, 1)
@@ -139,11 +128,11 @@ def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-un
 
 
 @inlined
-def search_block(store, block, table, whole, keys, codes, e, flags, words, hits):  # type: ignore[no-untyped-def]
+def search_block(store, block, table, whole, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
     """The places of a block whose rows match an event; returns how many. `whole`: all pass their first test,
-    without a doubt.
+    without a undecided.
     """
-    event = codes[e]
+    event, hits = codes[e], buffers.hits
     tests, head = store.tables[table, TABLE_TESTS], store.tables[table, TABLE_HEAD]
     sure = whole or tests == 0 or (head != NONE and event[head] & 1 == 0)  # about the first test
     if whole or tests == 0:
@@ -151,7 +140,7 @@ def search_block(store, block, table, whole, keys, codes, e, flags, words, hits)
         for p in range(passed):
             hits[p] = p
     else:
-        passed = pass_first(store, block, table, event, flags, words, hits)
+        passed = pass_first(store, block, table, event, buffers)
     if tests <= 1 and sure:
         return passed
     if tests > 1:
@@ -159,16 +148,16 @@ def search_block(store, block, table, whole, keys, codes, e, flags, words, hits)
         odd, passed = passed & 1 != 0, passed >> 1
         if tests == 2 and sure and not odd:
             return passed
-    capacity, found = capacity_of(store, block), np.int64(0)
+    capacity, matched = capacity_of(store, block), np.int64(0)
     rows, columns = row_at(store, block, capacity), column_at(store, block, capacity, tests, 0)
     lows = low_at(store, block, capacity, 0)
     highs = lows + capacity
     for i in range(passed):
         place = np.int64(hits[i])
-        doubt = tests == NARROW and store.words[rows + place] < 0
+        undecided = tests == NARROW and store.words[rows + place] < 0
         if not sure:
             code = np.int64(event[store.bytes[columns + place]])
-            doubt |= doubtful(
+            undecided |= is_undecided(
                 code, np.int64(store.shorts[lows + place]), np.int64(store.shorts[highs + place])
             )
         t = 1
@@ -178,33 +167,14 @@ def search_block(store, block, table, whole, keys, codes, e, flags, words, hits)
             low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
             if code < low or code > high:
                 break
-            doubt |= doubtful(code, low, high)
+            undecided |= is_undecided(code, low, high)
             t += 1
         if t < tests:
             continue
-        if doubt:
+        if undecided:
             row = store.words[rows + place]
             if not passes_bounds(store, row if row >= 0 else ~row, keys, e):
                 continue
-        hits[found] = place
-        found += 1
-    return found
-
-
-@inlined
-def search_leaf(store, leaf, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
-    """The places of a leaf's rows that match an event, to buffers.hits; returns how many."""
-    event, records, hits = codes[e], store.leaves.records, buffers.hits
-    found = np.int64(0)
-    for i in range(combine_bitmaps(store.leaves, leaf, buffers)):
-        place = hits[i]
-        tested = records[RECORD * place + 1]
-        here = compare_codes(tested, records[RECORD * place + 2], event, 0)
-        there = compare_codes(tested, records[RECORD * place + 3], event, 1)
-        hits[found] = place
-        if here & there & 1 != 0 and ((here | there) & 2 != 0 or tested < 0):
-            row = tested >> 32
-            found += np.int64(passes_bounds(store, row if row >= 0 else ~row, keys, e))
-        else:
-            found += here & there & 1
-    return found
+        hits[matched] = place
+        matched += 1
+    return matched

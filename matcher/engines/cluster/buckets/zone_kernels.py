@@ -1,5 +1,4 @@
-"""Helpers of kernels by which buckets get blocks, and rows get slots; the arrays are drawn in
-`cluster/arrays.py`.
+"""Helpers of kernels by which the blocks of a bucket are kept in order, and rows get slots.
 
 A bucket is a chain of blocks. Where its table keeps rows in order, a bucket of more than one block has a
 directory instead: *zones*, by the least code of the test that all rows have first, as the leaves of a tree of
@@ -11,225 +10,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.compile.plan import Shape
-from covey.matcher.engines.cluster.arrays import (
-    BLOCK,
-    BLOCK_BUCKET,
+from covey.matcher.engines.cluster.buckets.block_kernels import (
+    allocate_units,
+    capacity_of,
+    copy_slot,
+    drop_block,
+    free_units,
+    grow_block,
+    low_at,
+    new_block,
+    shrink_block,
+)
+from covey.matcher.engines.cluster.layout.arrays import (
     BLOCK_COUNT,
-    BLOCK_FREE,
     BLOCK_NEXT,
     BLOCK_SIZE,
-    BLOCK_START,
-    BLOCK_TOP,
+    BOTH,
     BUCKET_HEAD,
     BUCKET_TABLE,
     BUCKET_ZONES,
+    CODE_COUNT,
     DIRECTORIES,
     FULL_ZONE,
     HALF_ZONE,
-    LARGEST_BLOCK,
+    HIGH,
     LARGEST_DIRECTORY,
+    LOW,
     NONE,
-    PLACE,
     SIZES,
+    TABLE_HEAD,
     TABLE_ORDER,
     TABLE_TESTS,
-    UNIT_TOP,
 )
-from covey.matcher.engines.rows.kernels import sort_range
+from covey.matcher.engines.rows.row_kernels import sort_range
 from covey.matcher.jit.kernel import inlined
 
-HIGH = int(Shape.HIGH)
 _FEW = 4
 """Rows below which a block is not worth making smaller."""
 _SPARSE = 32
 """Rows of a zone at which, and at each half of it, it may be joined with one beside it."""
-
-
-# --- where things are -----------------------------------------------------------------------------
-
-
-@inlined
-def capacity_of(store, block):  # type: ignore[no-untyped-def]
-    return store.capacities[store.blocks[block, BLOCK_SIZE]]
-
-
-@inlined
-def tests_of(store, block):  # type: ignore[no-untyped-def]
-    """How many tests of each row of a block have codes."""
-    return np.int64(store.blocks[block, BLOCK_SIZE]) // SIZES
-
-
-@inlined
-def id_at(store, block):  # type: ignore[no-untyped-def]
-    """Where the ids of a block start in store.longs."""
-    return np.int64(store.blocks[block, BLOCK_START])
-
-
-@inlined
-def row_at(store, block, capacity):  # type: ignore[no-untyped-def]
-    """Where the rows of a block start in store.words."""
-    return 2 * np.int64(store.blocks[block, BLOCK_START]) + 2 * capacity
-
-
-@inlined
-def low_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
-    """Where the low codes of test t start in store.shorts; the high ones follow `capacity` further."""
-    return 4 * np.int64(store.blocks[block, BLOCK_START]) + (6 + 2 * t) * capacity
-
-
-@inlined
-def column_at(store, block, capacity, tests, t):  # type: ignore[no-untyped-def]
-    """Where the columns of test t start in store.bytes, in a block of so many tests."""
-    return 8 * np.int64(store.blocks[block, BLOCK_START]) + (12 + 4 * tests + t) * capacity
-
-
-@inlined
-def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
-    """The block of that number of a bucket, given the one before it; NONE behind the last."""
-    zones, head = store.buckets[bucket, BUCKET_ZONES], store.buckets[bucket, BUCKET_HEAD]
-    if zones > 0:
-        return zone_block(store, head, number) if number < zones else np.int64(NONE)
-    return head if number == 0 else np.int64(store.blocks[before, BLOCK_NEXT])
-
-
-# --- the pool -------------------------------------------------------------------------------------
-
-
-@inlined
-def units_of(store, size):  # type: ignore[no-untyped-def]
-    """Units of 8 bytes that a block of a size takes."""
-    return (store.capacities[size] * (12 + 5 * (size // SIZES)) + 7) >> 3
-
-
-@inlined
-def take_units(store, size, units):  # type: ignore[no-untyped-def]
-    start = store.free[size]
-    if start == NONE:
-        start = store.state[UNIT_TOP]
-        store.state[UNIT_TOP] += units
-    else:
-        store.free[size] = store.longs[start]
-    return start
-
-
-@inlined
-def pool_has_room(store):  # type: ignore[no-untyped-def]
-    """Whether the pool has room for all that placing, moving or removing one row may take. Kernels ask before
-    each row, since `take_units` itself does not look.
-    """
-    state = store.state
-    return state[UNIT_TOP] + 2 * LARGEST_BLOCK + 3 * state[LARGEST_DIRECTORY] <= store.longs.size
-
-
-@inlined
-def give_units(store, size, start):  # type: ignore[no-untyped-def]
-    store.longs[start] = store.free[size]
-    store.free[size] = start
-
-
-@inlined
-def step_above(size):  # type: ignore[no-untyped-def]
-    """The size that blocks of a size grow to: a third to a half more, since what each leaves behind is used
-    again by blocks of its size alone.
-    """
-    place = size % SIZES
-    return (size + 1) | (3 if place > 6 else 1 if place > 2 else 0)
-
-
-@inlined
-def step_below(size):  # type: ignore[no-untyped-def]
-    """The largest of the sizes that blocks grow to which fits into a size."""
-    place = size % SIZES
-    if place > 6:
-        return ((size + 1) & ~3) - 1
-    return (size - 1) | 1 if place > 2 else size
-
-
-@inlined
-def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
-    """A block without rows that belongs to a bucket."""
-    blocks, state = store.blocks, store.state
-    fresh = state[BLOCK_FREE]
-    if fresh == NONE:
-        fresh = state[BLOCK_TOP]
-        state[BLOCK_TOP] += 1
-    else:
-        state[BLOCK_FREE] = blocks[fresh, BLOCK_NEXT]
-    blocks[fresh, BLOCK_BUCKET] = bucket
-    blocks[fresh, BLOCK_START] = take_units(store, size, units_of(store, size))
-    blocks[fresh, BLOCK_SIZE] = size
-    blocks[fresh, BLOCK_COUNT] = 0
-    blocks[fresh, BLOCK_NEXT] = NONE
-    return fresh
-
-
-@inlined
-def drop_block(store, block):  # type: ignore[no-untyped-def]
-    size = step_below(np.int64(store.blocks[block, BLOCK_SIZE]))
-    give_units(store, size, np.int64(store.blocks[block, BLOCK_START]))
-    store.blocks[block, BLOCK_NEXT] = store.state[BLOCK_FREE]
-    store.blocks[block, BLOCK_BUCKET] = NONE
-    store.state[BLOCK_FREE] = block
-
-
-@inlined
-def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
-    """Copy a row and its codes from a place of a block to a place of another one (or of the same)."""
-    here, there = capacity_of(store, block), capacity_of(store, target)
-    tests = tests_of(store, block)
-    store.longs[id_at(store, target) + to] = store.longs[id_at(store, block) + place]
-    moved = store.words[row_at(store, block, here) + place]
-    store.words[row_at(store, target, there) + to] = moved
-    for t in range(tests):
-        store.bytes[column_at(store, target, there, tests, t) + to] = store.bytes[
-            column_at(store, block, here, tests, t) + place
-        ]
-        source, end = low_at(store, block, here, t) + place, low_at(store, target, there, t) + to
-        store.shorts[end] = store.shorts[source]
-        store.shorts[end + there] = store.shorts[source + here]
-    row = moved if moved >= 0 else ~moved
-    store.where[row, PLACE] = to
-    store.where[row, BLOCK] = target
-
-
-@inlined
-def resize_block(store, block, size):  # type: ignore[no-untyped-def]
-    """Give a block a place of another size that its rows fit in; it stays the same block."""
-    old, start = np.int64(store.blocks[block, BLOCK_SIZE]), np.int64(store.blocks[block, BLOCK_START])
-    here, there, count = store.capacities[old], store.capacities[size], store.blocks[block, BLOCK_COUNT]
-    tests = tests_of(store, block)
-    fresh = take_units(store, size, units_of(store, size))
-    for p in range(count):
-        store.longs[fresh + p] = store.longs[start + p]
-        store.words[2 * (fresh + there) + p] = store.words[2 * (start + here) + p]
-    for t in range(2 * tests):
-        for p in range(count):
-            store.shorts[4 * fresh + (6 + t) * there + p] = store.shorts[4 * start + (6 + t) * here + p]
-    for t in range(tests):
-        for p in range(count):
-            store.bytes[8 * fresh + (12 + 4 * tests + t) * there + p] = store.bytes[
-                8 * start + (12 + 4 * tests + t) * here + p
-            ]
-    give_units(store, step_below(old), start)
-    store.blocks[block, BLOCK_START] = fresh
-    store.blocks[block, BLOCK_SIZE] = size
-
-
-@inlined
-def grow_block(store, block):  # type: ignore[no-untyped-def]
-    resize_block(store, block, step_above(np.int64(store.blocks[block, BLOCK_SIZE])))
-
-
-@inlined
-def shrink_block(store, block):  # type: ignore[no-untyped-def]
-    """Give a block that is half empty a smaller place, if there is one."""
-    size = step_below(np.int64(store.blocks[block, BLOCK_SIZE]) - 1)
-    if store.free[size] != NONE or store.state[UNIT_TOP] + units_of(store, size) <= store.longs.size:
-        resize_block(store, block, size)
-
-
-# --- zones ----------------------------------------------------------------------------------------
+# which zones of a bucket an event concerns, see `span_zones`
+FROM, TO, WHOLE_FROM, WHOLE_TO, SPAN_FIELDS = 0, 1, 2, 3, 4
 
 
 @inlined
@@ -256,6 +77,15 @@ def last_zone(store, directory, zones, code):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
+    """The block of that number of a bucket, given the one before it; NONE behind the last."""
+    zones, head = store.buckets[bucket, BUCKET_ZONES], store.buckets[bucket, BUCKET_HEAD]
+    if zones > 0:
+        return zone_block(store, head, number) if number < zones else np.int64(NONE)
+    return head if number == 0 else np.int64(store.blocks[before, BLOCK_NEXT])
+
+
+@inlined
 def code_in_order(store, block, place, order):  # type: ignore[no-untyped-def]
     """The code by which a row of a block is kept in order."""
     capacity = capacity_of(store, block)
@@ -273,18 +103,18 @@ def directory_size(zones):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def enter_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-def]
+def insert_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-def]
     """Make a block the zone of that number in a bucket's directory."""
     zones = store.buckets[bucket, BUCKET_ZONES]
     directory = store.buckets[bucket, BUCKET_HEAD]
-    size, wanted = directory_size(zones), directory_size(zones + 1)
-    if zones == 0 or wanted > size:
-        fresh = take_units(store, DIRECTORIES + wanted, np.int64(1) << wanted)
-        store.state[LARGEST_DIRECTORY] = max(store.state[LARGEST_DIRECTORY], np.int64(1) << wanted)
+    size, needed = directory_size(zones), directory_size(zones + 1)
+    if zones == 0 or needed > size:
+        fresh = allocate_units(store, DIRECTORIES + needed, np.int64(1) << needed)
+        store.state[LARGEST_DIRECTORY] = max(store.state[LARGEST_DIRECTORY], np.int64(1) << needed)
         for i in range(zones):
             store.longs[fresh + i] = store.longs[directory + i]
         if zones > 0:
-            give_units(store, DIRECTORIES + size, directory)
+            free_units(store, DIRECTORIES + size, directory)
         directory = fresh
         store.buckets[bucket, BUCKET_HEAD] = directory
     for i in range(zones, zone, -1):
@@ -296,7 +126,7 @@ def enter_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-de
 
 
 @inlined
-def leave_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
+def remove_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
     """Take a zone out of a bucket's directory; what is left over of one zone is a plain block again."""
     zones, directory = store.buckets[bucket, BUCKET_ZONES] - 1, store.buckets[bucket, BUCKET_HEAD]
     for i in range(zone, zones):
@@ -308,15 +138,15 @@ def leave_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
         store.blocks[first, BLOCK_NEXT] = 0
     size = directory_size(zones + 1)
     if zones == 1:
-        give_units(store, DIRECTORIES + size, directory)
+        free_units(store, DIRECTORIES + size, directory)
         store.buckets[bucket, BUCKET_HEAD] = first
         store.buckets[bucket, BUCKET_ZONES] = 0
         store.blocks[first, BLOCK_NEXT] = NONE
     elif directory_size(zones) < size:
-        fresh = take_units(store, DIRECTORIES + size - 1, np.int64(1) << (size - 1))
+        fresh = allocate_units(store, DIRECTORIES + size - 1, np.int64(1) << (size - 1))
         for i in range(zones):
             store.longs[fresh + i] = store.longs[directory + i]
-        give_units(store, DIRECTORIES + size, directory)
+        free_units(store, DIRECTORIES + size, directory)
         store.buckets[bucket, BUCKET_HEAD] = fresh
 
 
@@ -343,12 +173,12 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
     while middle < count and sorting[middle] == sorting[0]:
         middle += 1
     alike = middle == count
-    parting = sorting[0] if alike else sorting[middle]
+    split_code = sorting[0] if alike else sorting[middle]
     size = np.int64(store.blocks[block, BLOCK_SIZE]) // SIZES * SIZES + HALF_ZONE
     fresh = new_block(store, bucket, size)
     kept = np.int64(0)
     for p in range(count):
-        if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= parting:
+        if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= split_code:
             moved = np.int64(store.blocks[fresh, BLOCK_COUNT])
             if moved == capacity_of(store, fresh):
                 grow_block(store, fresh)
@@ -359,7 +189,7 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
                 copy_slot(store, block, p, block, kept)
             kept += 1
     store.blocks[block, BLOCK_COUNT] = kept
-    enter_zone(store, bucket, zone + 1, fresh, parting)
+    insert_zone(store, bucket, zone + 1, fresh, split_code)
 
 
 @inlined
@@ -380,11 +210,8 @@ def join_zone(store, bucket, block):  # type: ignore[no-untyped-def]
                     store.words[2 * (directory + beside) + 1] = least
                     store.blocks[other, BLOCK_NEXT] = least
                 drop_block(store, block)
-                leave_zone(store, bucket, zone)
+                remove_zone(store, bucket, zone)
                 break
-
-
-# --- slots ----------------------------------------------------------------------------------------
 
 
 @inlined
@@ -419,7 +246,7 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
         store.buckets[bucket, BUCKET_HEAD] = fresh
         return fresh
     if zones == 0:
-        enter_zone(store, bucket, zone, block, 0)
+        insert_zone(store, bucket, zone, block, 0)
     split_zone(store, bucket, zone, order, sorting)
     directory = store.buckets[bucket, BUCKET_HEAD]
     block = zone_block(store, directory, last_zone(store, directory, zones + 1 if zones > 0 else 2, code))
@@ -429,7 +256,7 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
 
 
 @inlined
-def leave_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
+def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
     """Free a row's place in a block of a bucket; another row takes it. Returns whether the bucket has rows
     left.
     """
@@ -443,7 +270,7 @@ def leave_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
         if last == 0:
             zone = zone_of(store, bucket, source)
             drop_block(store, source)
-            leave_zone(store, bucket, zone)
+            remove_zone(store, bucket, zone)
         elif last <= _SPARSE and last & (last - 1) == 0:
             join_zone(store, bucket, source)
         return True
@@ -453,3 +280,49 @@ def leave_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
     elif last >= _FEW and 2 * last <= capacity_of(store, source):
         shrink_block(store, source)
     return store.buckets[bucket, BUCKET_HEAD] != NONE
+
+
+@inlined
+def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-def]
+    """Which zones of a bucket an event concerns: those from span[FROM] to before span[TO] are to be compared,
+    of those from span[WHOLE_FROM] to before span[WHOLE_TO] all rows pass their first test.
+
+    A low end is passed from its code on, a high end up to it; a code that is odd leaves bounds of the same
+    code in doubt. Events that miss the attribute, or have NaN, pass neither.
+    """
+    head, order = store.tables[table, TABLE_HEAD], store.tables[table, TABLE_ORDER]
+    directory, zones = store.buckets[bucket, BUCKET_HEAD], store.buckets[bucket, BUCKET_ZONES]
+    code = np.int64(event[head])
+    one_end = order in (LOW, HIGH)
+    span[:] = 0
+    if one_end and (code == 0 or code > 2 * store.coding[head, CODE_COUNT] + 4):
+        return
+    # those before the first and behind the last of these have codes below, or above, the event's alone
+    first = max(last_zone(store, directory, zones, code - 1), 0)
+    last = last_zone(store, directory, zones, code)
+    span[FROM], span[TO] = 0 if order == BOTH else first, last + 1
+    if order == HIGH:
+        if code & 1 == 0:
+            span[TO] = first + 1
+        span[WHOLE_FROM], span[WHOLE_TO] = span[TO], zones
+    if order == LOW:
+        if code & 1 == 0:
+            span[FROM] = last
+        span[WHOLE_TO] = span[FROM]
+
+
+@inlined
+def searched_block(store, bucket, before, step, span):  # type: ignore[no-untyped-def]
+    """The block to search at a step, after `before`; NONE when all are."""
+    if store.buckets[bucket, BUCKET_ZONES] == 0:
+        return nth_block(store, bucket, before, step)
+    compared = span[TO] - span[FROM]
+    if step >= compared + span[WHOLE_TO] - span[WHOLE_FROM]:
+        return np.int64(NONE)
+    zone = span[FROM] + step if step < compared else span[WHOLE_FROM] + step - compared
+    return zone_block(store, store.buckets[bucket, BUCKET_HEAD], zone)
+
+
+@inlined
+def is_whole(store, bucket, step, span):  # type: ignore[no-untyped-def]
+    return store.buckets[bucket, BUCKET_ZONES] > 0 and step >= span[TO] - span[FROM]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.layout.arrays import (
     BLOCK,
     CODE_COUNT,
     NARROW,
@@ -17,34 +17,34 @@ from covey.matcher.engines.cluster.arrays import (
     TEST_COLUMN,
     TEST_FIELDS,
 )
-from covey.matcher.engines.cluster.leaves.arrays import (
+from covey.matcher.engines.cluster.layout.leaf_arrays import (
     BINS,
-    COUNT,
+    CODE_MASK,
     FILLED,
     FREE_LEAF,
-    GUARD,
     IN_LEAF,
     LEAF,
+    LEAF_COUNT,
     LEAF_FREE,
+    LEAF_GUARD,
+    LEAF_LEAST,
+    LEAF_MOST,
+    LEAF_RECORD,
     LEAF_ROWS,
     LEAF_TOP,
     LEAF_WORDS,
-    LEAST,
     LEAVES_USED,
     LINE,
-    MOST_CODE,
-    RECORD,
 )
-from covey.matcher.engines.rows.kernels import ROW_SIGNATURE, sort_range
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, sort_range
 from covey.matcher.jit.kernel import inlined, trailing_zeros
 
 ALL = np.uint64(2**64 - 1)
 ONE = np.uint64(1)
-ENDS = np.int64(0xFFFF)
 
 
 @inlined
-def part_of(leaves, guard):  # type: ignore[no-untyped-def]
+def directory_line(leaves, guard):  # type: ignore[no-untyped-def]
     """The line of the directory for a guard: how many leaves it has, and which."""
     return np.int64(leaves.numbers[guard]) if guard != NONE else leaves.columns.shape[0]
 
@@ -106,7 +106,7 @@ def write_row(store, row, leaf, place, guard, scratch, hashed, fresh):  # type: 
     """Write the bits and the record of a row, its test on the guard first; `fresh`: the place held no row."""
     leaves = store.leaves
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
-    record = RECORD * (LEAF * leaf + place)
+    record = LEAF_RECORD * (LEAF * leaf + place)
     written, narrow = np.int64(0), True
     columns = np.int64(0)
     first = first_test_on(line, guard)
@@ -158,10 +158,10 @@ def new_leaf(store, guard, least):  # type: ignore[no-untyped-def]
         leaf = leaves.state[LEAF_TOP]
         leaves.state[LEAF_TOP] += 1
     else:
-        leaves.state[LEAF_FREE] = leaves.lines[leaf, LEAST]
+        leaves.state[LEAF_FREE] = leaves.lines[leaf, LEAF_LEAST]
     leaves.state[LEAVES_USED] += 1
-    leaves.lines[leaf, GUARD], leaves.lines[leaf, COUNT] = guard, 0
-    leaves.lines[leaf, LEAST], leaves.lines[leaf, MOST_CODE] = least, least
+    leaves.lines[leaf, LEAF_GUARD], leaves.lines[leaf, LEAF_COUNT] = guard, 0
+    leaves.lines[leaf, LEAF_LEAST], leaves.lines[leaf, LEAF_MOST] = least, least
     start = leaf * leaves.state[LEAF_WORDS]
     for w in range(LINE):
         leaves.words[start + w] = 0
@@ -171,9 +171,9 @@ def new_leaf(store, guard, least):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def enter_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
+def insert_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
     """Make a leaf the one of that number in its guard's part of the directory."""
-    entries = store.leaves.directory[part_of(store.leaves, guard)]
+    entries = store.leaves.directory[directory_line(store.leaves, guard)]
     for i in range(entries[0], at, -1):
         entries[i + 1] = entries[i]
     entries[at + 1] = leaf
@@ -184,16 +184,16 @@ def enter_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
 def drop_leaf(store, leaf):  # type: ignore[no-untyped-def]
     """Take an empty leaf out of the directory."""
     leaves = store.leaves
-    guard = leaves.lines[leaf, GUARD]
-    entries = leaves.directory[part_of(leaves, guard)]
+    guard = leaves.lines[leaf, LEAF_GUARD]
+    entries = leaves.directory[directory_line(leaves, guard)]
     at = 1
     while entries[at] != leaf:
         at += 1
     for i in range(at, entries[0]):
         entries[i] = entries[i + 1]
     entries[0] -= 1
-    leaves.lines[leaf, COUNT] = FREE_LEAF
-    leaves.lines[leaf, LEAST] = leaves.state[LEAF_FREE]
+    leaves.lines[leaf, LEAF_COUNT] = FREE_LEAF
+    leaves.lines[leaf, LEAF_LEAST] = leaves.state[LEAF_FREE]
     leaves.state[LEAF_FREE] = leaf
     leaves.state[LEAVES_USED] -= 1
 
@@ -203,11 +203,11 @@ def leaf_before(store, guard, low):  # type: ignore[no-untyped-def]
     """The number, in its guard's part of the directory, of the last leaf whose least is at most `low`; 0
     where there is none.
     """
-    entries = store.leaves.directory[part_of(store.leaves, guard)]
+    entries = store.leaves.directory[directory_line(store.leaves, guard)]
     at, end = np.int64(0), np.int64(entries[0])
     while at < end:
         middle = (at + end) >> 1
-        if store.leaves.lines[entries[middle + 1], LEAST] <= low:
+        if store.leaves.lines[entries[middle + 1], LEAF_LEAST] <= low:
             at = middle + 1
         else:
             end = middle
@@ -227,46 +227,46 @@ def free_place(store, leaf):  # type: ignore[no-untyped-def]
 @inlined
 def low_of(store, leaf, place):  # type: ignore[no-untyped-def]
     """The low end of a row on the guard of its leaf, 0 where there is no guard."""
-    if store.leaves.lines[leaf, GUARD] == NONE:
+    if store.leaves.lines[leaf, LEAF_GUARD] == NONE:
         return np.int64(0)
-    return store.leaves.records[RECORD * (LEAF * leaf + place) + 2] & ENDS
+    return store.leaves.records[LEAF_RECORD * (LEAF * leaf + place) + 2] & CODE_MASK
 
 
 @inlined
-def take_place(store, leaf, place):  # type: ignore[no-untyped-def]
+def mark_taken(store, leaf, place):  # type: ignore[no-untyped-def]
     store.leaves.words[leaf * store.leaves.state[LEAF_WORDS] + (place >> 6)] |= ONE << np.uint64(place & 63)
-    store.leaves.lines[leaf, COUNT] += 1
+    store.leaves.lines[leaf, LEAF_COUNT] += 1
 
 
 @inlined
-def give_place(store, leaf, place):  # type: ignore[no-untyped-def]
+def mark_free(store, leaf, place):  # type: ignore[no-untyped-def]
     store.leaves.words[leaf * store.leaves.state[LEAF_WORDS] + (place >> 6)] &= ~(
         ONE << np.uint64(place & 63)
     )
-    store.leaves.lines[leaf, COUNT] -= 1
+    store.leaves.lines[leaf, LEAF_COUNT] -= 1
 
 
 @inlined
-def move_rows(store, leaf, target, parting):  # type: ignore[no-untyped-def]
-    """Move the rows whose low ends are `parting` or more to the same places of another leaf, an empty one."""
+def move_rows(store, leaf, target, split_code):  # type: ignore[no-untyped-def]
+    """Move the rows whose low ends are `split_code` or more to the same places of an empty leaf."""
     leaves = store.leaves
     size = leaves.state[LEAF_WORDS]
     source, end = leaf * size, target * size
     stay, go = np.int64(0), np.int64(0)
     for place in range(LEAF):
-        old, new = RECORD * (LEAF * leaf + place), RECORD * (LEAF * target + place)
-        high = (leaves.records[old + 2] >> 16) & ENDS
-        if low_of(store, leaf, place) < parting:
+        old, new = LEAF_RECORD * (LEAF * leaf + place), LEAF_RECORD * (LEAF * target + place)
+        high = (leaves.records[old + 2] >> 16) & CODE_MASK
+        if low_of(store, leaf, place) < split_code:
             stay = max(stay, high)
             continue
         go = max(go, high)
-        for i in range(RECORD):
+        for i in range(LEAF_RECORD):
             leaves.records[new + i] = leaves.records[old + i]
         row = leaves.records[new + 1] >> 32
         store.where[row if row >= 0 else ~row, PLACE] = LEAF * target + place
-        give_place(store, leaf, place)
-        take_place(store, target, place)
-    leaves.lines[leaf, MOST_CODE], leaves.lines[target, MOST_CODE] = stay, go
+        mark_free(store, leaf, place)
+        mark_taken(store, target, place)
+    leaves.lines[leaf, LEAF_MOST], leaves.lines[target, LEAF_MOST] = stay, go
     for w in range(LINE):
         moved = leaves.words[end + w]
         for at in range(LINE + w, size, LINE):
@@ -275,27 +275,27 @@ def move_rows(store, leaf, target, parting):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def part_leaf(store, guard, at, low, sorting):  # type: ignore[no-untyped-def]
+def split_leaf(store, guard, at, low, sorting):  # type: ignore[no-untyped-def]
     """Make a new leaf behind a full one, for a row of this low end: alone where the row is the last by it,
     else with the rows from the middle on. Returns the leaf for the row.
     """
     leaves = store.leaves
-    leaf = np.int64(leaves.directory[part_of(leaves, guard), at + 1])
+    leaf = np.int64(leaves.directory[directory_line(leaves, guard), at + 1])
     for p in range(LEAF):
         sorting[p] = low_of(store, leaf, p)
     sort_range(sorting, np.int64(0), np.int64(LEAF))
     if low >= sorting[LEAF - 1]:
         fresh = new_leaf(store, guard, low)
-        enter_leaf(store, guard, at + 1, fresh)
+        insert_leaf(store, guard, at + 1, fresh)
         return fresh
     middle = np.int64(LEAF >> 1)
     while middle < LEAF - 1 and sorting[middle] == sorting[0]:
         middle += 1
-    parting = sorting[middle]
-    fresh = new_leaf(store, guard, parting)
-    enter_leaf(store, guard, at + 1, fresh)
-    move_rows(store, leaf, fresh, parting)
-    return fresh if low >= parting else leaf
+    split_code = sorting[middle]
+    fresh = new_leaf(store, guard, split_code)
+    insert_leaf(store, guard, at + 1, fresh)
+    move_rows(store, leaf, fresh, split_code)
+    return fresh if low >= split_code else leaf
 
 
 @inlined
@@ -308,30 +308,30 @@ def put_in_leaf(store, row, scratch, hashed, sorting):  # type: ignore[no-untype
     if guard != NONE:
         test = first_test_on(line, guard)
         low, high = scratch[hashed + 2 * test], scratch[hashed + 2 * test + 1]
-    entries = leaves.directory[part_of(leaves, guard)]
+    entries = leaves.directory[directory_line(leaves, guard)]
     at = leaf_before(store, guard, low)
     if entries[0] == 0:
         leaf = new_leaf(store, guard, low)
-        enter_leaf(store, guard, at, leaf)
+        insert_leaf(store, guard, at, leaf)
     else:
         leaf = np.int64(entries[at + 1])
-        if leaves.lines[leaf, COUNT] == LEAF:
-            leaf = part_leaf(store, guard, at, low, sorting)
-        elif leaves.lines[leaf, COUNT] >= leaves.state[FILLED]:
+        if leaves.lines[leaf, LEAF_COUNT] == LEAF:
+            leaf = split_leaf(store, guard, at, low, sorting)
+        elif leaves.lines[leaf, LEAF_COUNT] >= leaves.state[FILLED]:
             leaf = new_leaf(store, guard, low)
-            enter_leaf(store, guard, at + 1, leaf)
-    leaves.lines[leaf, LEAST] = min(np.int64(leaves.lines[leaf, LEAST]), low)
-    leaves.lines[leaf, MOST_CODE] = max(np.int64(leaves.lines[leaf, MOST_CODE]), high)
+            insert_leaf(store, guard, at + 1, leaf)
+    leaves.lines[leaf, LEAF_LEAST] = min(np.int64(leaves.lines[leaf, LEAF_LEAST]), low)
+    leaves.lines[leaf, LEAF_MOST] = max(np.int64(leaves.lines[leaf, LEAF_MOST]), high)
     place = free_place(store, leaf)
     write_row(store, row, leaf, place, guard, scratch, hashed, True)
-    take_place(store, leaf, place)
+    mark_taken(store, leaf, place)
     leaves.state[LEAF_ROWS] += 1
     store.where[row, PLACE] = LEAF * leaf + place
     store.where[row, BLOCK] = IN_LEAF
 
 
 @inlined
-def take_from_leaf(store, row):  # type: ignore[no-untyped-def]
+def remove_from_leaf(store, row):  # type: ignore[no-untyped-def]
     """Free the place of a row in a leaf."""
     leaves = store.leaves
     leaf, place = np.int64(store.where[row, PLACE]) // LEAF, np.int64(store.where[row, PLACE]) % LEAF
@@ -340,9 +340,9 @@ def take_from_leaf(store, row):  # type: ignore[no-untyped-def]
         column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
         if column < NARROW_COLUMNS and leaves.numbers[column] != NONE:
             write_bits(store, leaf, place, np.int64(leaves.numbers[column]), np.int64(0), leaves.state[BINS])
-    give_place(store, leaf, place)
+    mark_free(store, leaf, place)
     leaves.state[LEAF_ROWS] -= 1
-    if leaves.lines[leaf, COUNT] == 0:
+    if leaves.lines[leaf, LEAF_COUNT] == 0:
         drop_leaf(store, leaf)
 
 
@@ -350,13 +350,13 @@ def take_from_leaf(store, row):  # type: ignore[no-untyped-def]
 def stays_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
     """Whether a row that has new codes may keep its place: all events that it matches look into its leaf."""
     leaf = np.int64(store.where[row, PLACE]) // LEAF
-    guard = store.leaves.lines[leaf, GUARD]
+    guard = store.leaves.lines[leaf, LEAF_GUARD]
     if guard == NONE:
         return True
     test = first_test_on(store.signatures[store.rows[row, ROW_SIGNATURE]], guard)
     low, high = scratch[hashed + 2 * test], scratch[hashed + 2 * test + 1]
     return low > high or (
-        store.leaves.lines[leaf, LEAST] <= low and high <= store.leaves.lines[leaf, MOST_CODE]
+        store.leaves.lines[leaf, LEAF_LEAST] <= low and high <= store.leaves.lines[leaf, LEAF_MOST]
     )
 
 
@@ -364,4 +364,4 @@ def stays_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
 def rewrite_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
     """Renew the bits and codes of a row in its place."""
     leaf, place = np.int64(store.where[row, PLACE]) // LEAF, np.int64(store.where[row, PLACE]) % LEAF
-    write_row(store, row, leaf, place, store.leaves.lines[leaf, GUARD], scratch, hashed, False)
+    write_row(store, row, leaf, place, store.leaves.lines[leaf, LEAF_GUARD], scratch, hashed, False)

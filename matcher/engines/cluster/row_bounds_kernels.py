@@ -8,11 +8,13 @@ import numpy as np
 from numba import boolean, int32, int64
 
 from covey.matcher.encoding.keys import NOTHING
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.engines.cluster.layout.arrays import (
     ABSENT,
-    CODE_COUNT,
-    NARROW_COLUMNS,
-    NONE,
+    BOTH,
+    EQUAL,
+    FIXED,
+    HIGH,
+    LOW,
     PLACE,
     SIGN_SIZE,
     SIGN_TESTS,
@@ -24,40 +26,33 @@ from covey.matcher.engines.cluster.arrays import (
     TEST_WORD,
     WAITING,
 )
-from covey.matcher.engines.cluster.code_kernels import (
-    BOTH,
-    EQUAL,
-    FIXED,
-    HASHED,
-    HIGH,
-    LOW,
-    bound_at,
-    code_row,
+from covey.matcher.engines.cluster.layout.word_kernels import (
     fits_word,
     high_bound,
     low_bound,
     nth_bound,
-    put_bound,
+    read_bound,
+    write_bound,
 )
-from covey.matcher.engines.cluster.placing_kernels import FETCHED, choose_ranges
-from covey.matcher.engines.rows.kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.cluster.placing_kernels import PREFETCH_DISTANCE
+from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, kernel, prefetch
 
 
 @kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(boolean))
-def find_long(signatures, signature, lows, highs, found):  # type: ignore[no-untyped-def]
-    """found[i] = whether some bound lows[t, i] or highs[t, i] does not fit the words that a signature has for
-    it; returns how many do so.
+def find_long_bounds(signatures, signature, lows, highs, is_long):  # type: ignore[no-untyped-def]
+    """is_long[i] = whether a bound lows[t, i] or highs[t, i] does not fit its words in a signature; returns
+    how many do not.
     """
-    for i in range(found.size):
-        found[i] = False
+    for i in range(is_long.size):
+        is_long[i] = False
     for t in range(lows.shape[0]):
         if signatures[signature, SIGN_TESTS + TEST_FIELDS * t + TEST_LONG] == 0:
-            for i in range(found.size):
-                found[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
+            for i in range(is_long.size):
+                is_long[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
     count = 0
-    for i in range(found.size):
-        count += found[i]
+    for i in range(is_long.size):
+        count += is_long[i]
     return count
 
 
@@ -78,11 +73,11 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
         for i in range(rows.size):
             at = places[i] + word
             if shape <= FIXED:
-                put_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
+                write_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
             if shape in (LOW, BOTH):
-                put_bound(bounds, at, long, lows[t, i])
+                write_bound(bounds, at, long, lows[t, i])
             if shape in (HIGH, BOTH):
-                put_bound(bounds, at + (1 + long if shape == BOTH else 0), long, highs[t, i])
+                write_bound(bounds, at + (1 + long if shape == BOTH else 0), long, highs[t, i])
     return 0
 
 
@@ -100,9 +95,9 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
         line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
         is_high = parts[p] & 1 == 0
         for i in range(rows.size):
-            if i + FETCHED < rows.size:
-                prefetch(row_table, ROW_FIELDS * rows[i + FETCHED])
-                prefetch(bounds, row_table[rows[i + FETCHED // 2], ROW_PLACE])
+            if i + PREFETCH_DISTANCE < rows.size:
+                prefetch(row_table, ROW_FIELDS * rows[i + PREFETCH_DISTANCE])
+                prefetch(bounds, row_table[rows[i + PREFETCH_DISTANCE // 2], ROW_PLACE])
             signature = row_table[rows[i], ROW_SIGNATURE]
             at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
             shape, long = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_LONG]
@@ -112,10 +107,10 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
                 moves[signatures[signature, line + TEST_COLUMN]] += 1
             if long == 0 and not fits_word(values[p, i]):
                 left += 1
-            elif shape <= FIXED and is_high and bound_at(bounds, at, long) != values[p, i]:
-                put_bound(bounds, at, long, np.int64(NOTHING))
+            elif shape <= FIXED and is_high and read_bound(bounds, at, long) != values[p, i]:
+                write_bound(bounds, at, long, np.int64(NOTHING))
             else:
-                put_bound(bounds, at, long, values[p, i])
+                write_bound(bounds, at, long, values[p, i])
     return left
 
 
@@ -130,56 +125,8 @@ def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(STORE, int64, int64, array(int64, 2), array(int64))
-def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
-    """Bounds by column of every `step`-th row below `top`, as they are drawn at the ends of ranges:
-    samples[c, :counts[c]].
-    """
-    for row in range(0, top, step):
-        if store.where[row, PLACE] == ABSENT:
-            continue
-        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, SIGN_SIZE]):
-            line = SIGN_TESTS + TEST_FIELDS * test
-            column = store.signatures[signature, line + TEST_COLUMN]
-            if column >= samples.shape[0]:
-                continue
-            for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
-                if counts[column] < samples.shape[1]:
-                    samples[column, counts[column]] = nth_bound(store, signature, place, test, end)
-                    counts[column] += 1
-    return 0
-
-
-@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
-def sample_ranges(store, rows, scratch, found):  # type: ignore[no-untyped-def]
-    """For every row its narrowest range and the second: found[i] = column, width in codes, width as a part of
-    2**16, and the same again; NONE for the column where there is none. Last, what its tests let through
-    together, with a bin of 16 for each, as a part of 2**30.
-    """
-    for i in range(rows.size):
-        code_row(store, rows[i], scratch)
-        choose_ranges(store, rows[i], scratch)
-        line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
-        for r in range(2):
-            test = scratch[r]
-            found[i, 3 * r] = NONE
-            if test != NONE:
-                found[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-                found[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
-                found[i, 3 * r + 2] = scratch[2 + r]
-        passed = 1.0
-        for test in range(line[SIGN_SIZE]):
-            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-            if column < NARROW_COLUMNS:
-                width = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
-                passed *= min(1.0, max(width, 0) / (2 * store.coding[column, CODE_COUNT] + 4) + 0.0625)
-        found[i, 6] = np.int64(passed * 2**30)
-    return 0
-
-
 @kernel(STORE, frozen(boolean), int64, array(boolean))
-def mark_codes(store, is_string, top, live):  # type: ignore[no-untyped-def]
+def mark_string_ids(store, is_string, top, live):  # type: ignore[no-untyped-def]
     """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
     for row in range(top):
         if store.where[row, PLACE] == ABSENT:

@@ -34,7 +34,7 @@ LEAF = 512
 """Rows of a leaf: a bitmap is one line of the cache."""
 LINE = LEAF // 64
 """Words of a bitmap."""
-RECORD = 4
+LEAF_RECORD = 4
 """Words of a row's record: id; row (or ~row) above its columns; low and high codes of four tests."""
 IN_LEAF = -3
 """Stands instead of the block of a row in a leaf; its place is LEAF times the leaf and the place there."""
@@ -43,11 +43,13 @@ IN_LEAF = -3
 # and at how many rows the next leaf is begun: fewer than there is room for while all rows are placed in order
 LEAF_TOP, LEAF_FREE, BINS, LEAF_WORDS, LEAF_ROWS, LEAVES_USED, FILLED = range(7)
 LEAF_STATE = 7
+CODE_MASK = np.int64(0xFFFF)
+"""The bits of one code in a record."""
 SLACK = 32
 """Places of a leaf that are left free for rows that come."""
-# lines: guard column or NONE, rows (FREE_LEAF where it is free), least and most code; of a free leaf LEAST is
-# the next free one
-GUARD, COUNT, LEAST, MOST_CODE = range(4)
+# lines: guard column or NONE, rows (FREE_LEAF where it is free), least and most code; LEAF_LEAST of a free
+# leaf is the next free one
+LEAF_GUARD, LEAF_COUNT, LEAF_LEAST, LEAF_MOST = range(4)
 LEAF_FIELDS = 4
 FREE_LEAF = -1
 

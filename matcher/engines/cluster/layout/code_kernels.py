@@ -6,28 +6,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NOTHING
-from covey.matcher.engines.cluster.arrays import (
+from covey.matcher.encoding.keys import FIRST, MISSING
+from covey.matcher.engines.cluster.layout.arrays import (
     CODE_COUNT,
     CODE_LINEAR,
     CODE_START,
     CODE_TOP,
     NARROW_COLUMNS,
     NEVER,
+    SIGN_ACCESS,
+    SIGN_EQUAL,
     SIGN_SIZE,
     SIGN_TESTS,
     TEST_COLUMN,
     TEST_FIELDS,
-    TEST_LONG,
-    TEST_SHAPE,
-    TEST_WORD,
 )
-from covey.matcher.engines.rows.kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.engines.cluster.layout.word_kernels import high_bound, low_bound
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import inlined
 
-EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
-FAR = 2**63 - 2**31
-"""How far the outermost keys are moved to stand in a word, where they are the outermost as well."""
 FIRST_TEST, HASHED = 4, 5
 """Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
 first.
@@ -77,62 +74,6 @@ def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def fits_word(key):  # type: ignore[no-untyped-def]
-    """Whether a key can stand in a word: it is near 0, or one of the two outermost on either side."""
-    return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
-
-
-@inlined
-def bound_at(bounds, at, long):  # type: ignore[no-untyped-def]
-    """The key that stands in bounds[at]; a long one in the word behind as well."""
-    word = np.int64(bounds[at])
-    if long != 0:
-        return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
-    if word <= FIRST + FAR:
-        return word - FAR
-    return word + FAR if word >= LAST - FAR else word
-
-
-@inlined
-def put_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
-    """Write a key to bounds[at], from which it can be read as `bound_at`."""
-    if long != 0:
-        bounds[at] = np.int32(key << 32 >> 32)
-        bounds[at + 1] = np.int32(key >> 32)
-    elif key <= FIRST:
-        bounds[at] = np.int32(key + FAR)
-    else:
-        bounds[at] = np.int32(key - FAR if key >= LAST else key)
-
-
-@inlined
-def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
-    """The first bound that a row keeps for a test, or the second one of a range."""
-    line = SIGN_TESTS + TEST_FIELDS * test
-    long = store.signatures[signature, line + TEST_LONG]
-    return bound_at(
-        store.bounds, place + store.signatures[signature, line + TEST_WORD] + end * (1 + long), long
-    )
-
-
-@inlined
-def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    if store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_SHAPE] == HIGH:
-        return np.int64(FIRST)
-    return nth_bound(store, signature, place, test, 0)
-
-
-@inlined
-def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    line = SIGN_TESTS + TEST_FIELDS * test
-    shape = store.signatures[signature, line + TEST_SHAPE]
-    if shape == LOW:
-        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
-    key = nth_bound(store, signature, place, test, 1 if shape == BOTH else 0)
-    return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
-
-
-@inlined
 def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
     """The codes of a row's tests, to scratch[HASHED + 2 * test] and the word behind; NEVER where nothing
     passes.
@@ -158,14 +99,14 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def keep_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+def save_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
     """Write the codes of a row from scratch to codes[kept], as far as these reach."""
     for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
         codes[kept, c] = scratch[HASHED + c]
 
 
 @inlined
-def recall_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
+def load_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
     """The codes of a row to scratch, from codes[kept] where these reach far enough."""
     words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
     if words > codes.shape[1]:
@@ -173,3 +114,12 @@ def recall_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-d
         return
     for c in range(words):
         scratch[HASHED + c] = codes[kept, c]
+
+
+@inlined
+def is_hashed(line, test):  # type: ignore[no-untyped-def]
+    """Whether a test is one of the equalities hashed by a signature."""
+    hashed = False
+    for a in range(line[SIGN_EQUAL]):
+        hashed |= line[SIGN_ACCESS + a] == test
+    return hashed

@@ -1,0 +1,93 @@
+"""Helpers of kernels that read and write the exact bounds of rows; drawn in `layout/arrays.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NOTHING
+from covey.matcher.engines.cluster.layout.arrays import (
+    BOTH,
+    CODE_TOP,
+    FIXED,
+    HIGH,
+    LOW,
+    SIGN_SIZE,
+    SIGN_TESTS,
+    TEST_COLUMN,
+    TEST_FIELDS,
+    TEST_LONG,
+    TEST_SHAPE,
+    TEST_WORD,
+)
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.jit.kernel import inlined
+
+FAR = 2**63 - 2**31
+"""How far the outermost keys are moved to fit a word, where they are the outermost as well."""
+
+
+@inlined
+def fits_word(key):  # type: ignore[no-untyped-def]
+    """Whether a key can stand in a word: it is near 0, or one of the two outermost on either side."""
+    return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
+
+
+@inlined
+def read_bound(bounds, at, long):  # type: ignore[no-untyped-def]
+    """The key that stands in bounds[at]; a long one in the word behind as well."""
+    word = np.int64(bounds[at])
+    if long != 0:
+        return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
+    if word <= FIRST + FAR:
+        return word - FAR
+    return word + FAR if word >= LAST - FAR else word
+
+
+@inlined
+def write_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
+    """Write a key to bounds[at], from which it can be read as `read_bound`."""
+    if long != 0:
+        bounds[at] = np.int32(key << 32 >> 32)
+        bounds[at + 1] = np.int32(key >> 32)
+    elif key <= FIRST:
+        bounds[at] = np.int32(key + FAR)
+    else:
+        bounds[at] = np.int32(key - FAR if key >= LAST else key)
+
+
+@inlined
+def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
+    """The first bound that a row keeps for a test, or the second one of a range."""
+    line = SIGN_TESTS + TEST_FIELDS * test
+    long = store.signatures[signature, line + TEST_LONG]
+    return read_bound(
+        store.bounds, place + store.signatures[signature, line + TEST_WORD] + end * (1 + long), long
+    )
+
+
+@inlined
+def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    if store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_SHAPE] == HIGH:
+        return np.int64(FIRST)
+    return nth_bound(store, signature, place, test, 0)
+
+
+@inlined
+def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
+    line = SIGN_TESTS + TEST_FIELDS * test
+    shape = store.signatures[signature, line + TEST_SHAPE]
+    if shape == LOW:
+        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
+    key = nth_bound(store, signature, place, test, 1 if shape == BOTH else 0)
+    return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
+
+
+@inlined
+def passes_bounds(store, row, keys, e):  # type: ignore[no-untyped-def]
+    """Whether an event passes all tests of a row, by the bounds."""
+    signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
+    for test in range(store.signatures[signature, SIGN_SIZE]):
+        key = keys[e, store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]]
+        if key < low_bound(store, signature, place, test) or key > high_bound(store, signature, place, test):
+            return False
+    return True

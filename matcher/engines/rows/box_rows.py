@@ -1,0 +1,112 @@
+"""The boxes of plans as rows of a store: one row per box and subscription.
+
+Text tests (`prefix`, the order of strings ...) are derived columns, so their values decide which columns a
+row tests: a new value takes the row out and inserts it under another signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from covey.matcher.compile.bounds import Operands, box_bounds, high_bounds, low_bounds
+from covey.matcher.compile.plan import BoxPlan
+from covey.matcher.encoding.columns import Columns
+from covey.matcher.engines.rows.arrays import Numbers
+from covey.matcher.engines.rows.store import RowStore
+
+
+class BoxRows:
+    """Inserts, removes and moves the rows of boxes, and counts the users of their columns."""
+
+    def __init__(self, columns: Columns, store: RowStore) -> None:
+        self._columns = columns
+        self._store = store
+
+    def insert(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
+        """Insert the rows of one box, with the values of its operands."""
+        self._columns.test(plan.columns, len(rows))
+        lows, highs = box_bounds(plan, operands, len(rows))
+        for positions, signature in self._signatures(plan, len(rows), operands):
+            if positions is None:
+                self._store.insert(rows, signature, lows, highs)
+            else:
+                self._store.insert_chosen(rows, signature, lows, highs, positions)
+
+    def remove(self, plan: BoxPlan, rows: Numbers) -> None:
+        """Remove the rows of one box."""
+        self._columns.forget(plan.columns, len(rows))
+        if not plan.texts:
+            self._store.remove(rows)
+            return
+        signatures, counts = np.unique(self._store.signatures_of(rows), return_counts=True)
+        derived = [self._derived(plan, signature) for signature in signatures.tolist()]
+        self._store.remove(rows)
+        for columns, count in zip(derived, counts.tolist(), strict=True):
+            for column in columns:
+                self._columns.release(column, count)
+
+    def move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
+        """Give rows new values of the operands `changed`, texts among them."""
+        lows, highs = self._store.read(rows, plan.size)
+        for t, test in enumerate(plan.tests):
+            if test.lower is not None and test.lower.operand in changed:
+                lows[t] = low_bounds(test, test.lower, operands)
+            if test.upper is not None and test.upper.operand in changed:
+                highs[t] = high_bounds(test, test.upper, operands)
+        old = self._store.signatures_of(rows).tolist()
+        derived = {signature: self._derived(plan, signature) for signature in set(old)}
+        self._store.remove(rows)
+        by_signature: dict[int, list[int]] = {}
+        for position, signature in enumerate(old):
+            columns = []
+            for attribute, text, column in zip(
+                plan.text_columns, plan.texts, derived[signature], strict=True
+            ):
+                constant = self._columns.constant(column)
+                if text.operand in changed:
+                    value = operands[text.operand]
+                    constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
+                columns.append(self._columns.acquire((attribute, text.operator, constant)))
+            number = self._store.signature((*plan.columns, *columns), plan.shapes)
+            by_signature.setdefault(number, []).append(position)
+        for signature in old:
+            for column in derived[signature]:
+                self._columns.release(column)
+        for signature, positions in by_signature.items():
+            self._store.insert_chosen(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
+
+    def _derived(self, plan: BoxPlan, signature: int) -> tuple[int, ...]:
+        """The derived columns of a signature of a plan."""
+        return self._store.signatures.columns[signature][len(plan.tests) :]
+
+    def _signatures(
+        self, plan: BoxPlan, count: int, operands: Operands
+    ) -> Iterator[tuple[Numbers | None, int]]:
+        """(positions, or None for all, and their signature)"""
+        if not plan.texts:
+            yield None, self._store.signature(plan.columns, plan.shapes)
+            return
+        values = [operands[text.operand] for text in plan.texts]
+        if count == 1 or not any(isinstance(value, pa.Array) for value in values):
+            yield None, self._text_signature(plan, tuple([str(value) for value in values]), count)
+            return
+        columns = [
+            value.to_pylist() if isinstance(value, pa.Array) else [str(value)] * count for value in values
+        ]
+        number_of: dict[tuple[str, ...], int] = {}
+        group = np.zeros(count, dtype=np.int64)
+        for position, constants in enumerate(zip(*columns, strict=True)):
+            group[position] = number_of.setdefault(constants, len(number_of))
+        for constants, number in number_of.items():
+            positions = np.flatnonzero(group == number)
+            yield positions, self._text_signature(plan, constants, len(positions))
+
+    def _text_signature(self, plan: BoxPlan, constants: tuple[str, ...], users: int) -> int:
+        derived = [
+            self._columns.acquire((column, text.operator, constant), users)
+            for column, text, constant in zip(plan.text_columns, plan.texts, constants, strict=True)
+        ]
+        return self._store.signature((*plan.columns, *derived), plan.shapes)
