@@ -19,30 +19,28 @@ BROKERS = ("b1", "b2", "b3", "b4", "b5")
 
 
 def demo(
-    routing: Annotated[str, typer.Option(help="parametric, static, or both, one after the other.")] = "both",
+    routing: Annotated[str, typer.Option(help="parametric, static, or both in sequence.")] = "both",
     resubscribe: Annotated[
         str, typer.Option(help="Under static routing: subscribe-first or unsubscribe-first.")
     ] = "unsubscribe-first",
-    rate: Annotated[
-        float | None, typer.Option(help="Quotes per second; as fast as the overlay takes them if not given.")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Quotes per second; unlimited by default.")] = None,
     events: Annotated[
-        int | None, typer.Option(help="Only so many quotes, the oldest; all 12,154 if not given.")
+        int | None, typer.Option(help="Number of quotes, from the oldest; by default all 12,154.")
     ] = None,
     restart: Annotated[
-        str | None, typer.Option(help="Kill this broker (b1 to b5) half-way, start it again, and go on.")
+        str | None, typer.Option(help="Kill and restart this broker (b1 to b5) half-way.")
     ] = None,
     json_output: Json = False,
 ) -> None:
     """Replay real quotes through five brokers while three subscribers move their thresholds.
 
     Starts five broker processes on this machine (three levels, free ports), publishes the daily quotes of
-    five firms from 2000 to 2013 in the order of their dates, and lets an oracle judge what each subscriber
-    got: with parametric routing, and with the static routing of the literature, where a change is a new
-    subscription.
+    five firms from 2000 to 2013 in the order of their dates, and lets an oracle judge each subscriber's
+    deliveries: with parametric routing, and with the static routing of the literature, where a change is a
+    new subscription.
 
-    The update delay is the time from asking for a change until every broker that has to know has applied it.
-    Ends with 1 if parametric routing missed an event, delivered one twice, or one that was never asked for.
+    The update delay is the time from a change until all affected brokers have applied it. Exits with 1 if
+    parametric routing missed or repeated an event, or delivered one that never matched.
 
     Example: covey demo --routing parametric --restart b3
     """
@@ -79,7 +77,7 @@ def demo(
         demonstration = Demonstration(
             quotes, routing=each, resubscribe=resubscribe, rate=rate, restart=restart
         )
-        outcomes.append(asyncio.run(_watched(demonstration, console)))
+        outcomes.append(asyncio.run(_run_with_display(demonstration, console)))
     if json_output:
         print_json(report.as_json(outcomes))
     else:
@@ -87,7 +85,7 @@ def demo(
     raise typer.Exit(1 if report.failed(outcomes) else 0)
 
 
-async def _watched(demonstration: Demonstration, console: Console) -> DemoOutcome:
+async def _run_with_display(demonstration: Demonstration, console: Console) -> DemoOutcome:
     from covey.sim.experiments.demo import report
 
     viewer = asyncio.create_task(report.show(demonstration.replay, console))

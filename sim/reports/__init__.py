@@ -1,4 +1,4 @@
-"""Reports for people: one HTML file that needs nothing else, of text, plots and small tables."""
+"""Reports: self-contained HTML files of text, plots and small tables."""
 
 from covey.sim.reports.html import Figure, Report, ReportError, Section, Table, Tile, write_report
 from covey.sim.reports.numbers import number

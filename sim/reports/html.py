@@ -1,7 +1,6 @@
-"""A report as one HTML file that needs nothing else: style within, plots embedded, no scripts.
+"""A report as one self-contained HTML file: inline style, embedded plots, no scripts.
 
-It is written for someone who looks before reading: a title, what came out as a few large figures, then
-sections of which each says in plain words what its plots show, with the numbers in small tables.
+A title, the main results as tiles, then sections with text, plots and small tables.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from covey.sim.reports.numbers import number
 
 
 class ReportError(CoveyError, OSError):
-    """The report cannot be written."""
+    """The report file cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One large figure: `value` is shown by `number`, `good` colours it green or red."""
+    """One large number: `value` is formatted by `number`; `good` colours it green or red."""
 
     label: str
     value: Any
@@ -33,7 +32,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot: the bytes of a PNG (see `plots.py`), and a sentence that says what is to be seen."""
+    """A plot: the bytes of a PNG (see `plots.py`) and its caption."""
 
     png: bytes
     caption: str
@@ -41,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows; cells are shown by `number`, and those that are numbers stand to the right."""
+    """Columns and rows; `number` formats the cells, and columns with numbers are right-aligned."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -50,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report. Each entry of `text` is a paragraph; `code` in backticks is set as code."""
+    """A part of a report. Each entry of `text` is a paragraph; text in backticks is set as code."""
 
     title: str
     text: Sequence[str] = ()
@@ -61,7 +60,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole report; `lead` are the paragraphs under the title, `tiles` the figures that matter most."""
+    """A whole report; `lead` are the paragraphs under the title, `tiles` the main numbers."""
 
     title: str
     sections: Sequence[Section]
@@ -69,7 +68,7 @@ class Report:
     tiles: Sequence[Tile] = field(default=())
 
     def html(self) -> str:
-        """The document. The same report gives the same text."""
+        """The document; deterministic."""
         body = [f"<h1>{escape(self.title)}</h1>", *(_paragraph(text, "lead") for text in self.lead)]
         body.append(_tiles(self.tiles))
         if len(self.sections) > 2:
@@ -83,7 +82,7 @@ class Report:
 
 
 def write_report(path: str | Path, report: Report) -> None:
-    """Write a report as one HTML file; `ReportError` where that is not possible."""
+    """Write a report as one HTML file. Raises `ReportError` if that fails."""
     try:
         Path(path).write_text(report.html(), encoding="utf-8")
     except OSError as error:
@@ -111,12 +110,12 @@ def _tiles(tiles: Sequence[Tile]) -> str:
     if not tiles:
         return ""
     colours = {None: "", True: " good", False: " bad"}
-    made = (
+    cards = (
         f'<div class="tile{colours[tile.good]}"><b>{escape(number(tile.value))}</b>'
         f"<span>{escape(tile.label)}</span></div>"
         for tile in tiles
     )
-    return f'<div class="tiles">{"".join(made)}</div>'
+    return f'<div class="tiles">{"".join(cards)}</div>'
 
 
 def _figure(figure: Figure) -> str:
@@ -132,11 +131,11 @@ def _table(table: Table) -> str:
     ]
 
     def cells(tag: str, values: Sequence[Any]) -> str:
-        made = (
+        tagged = (
             f"<{tag}{' class=n' if number_like else ''}>{_inline(number(value))}</{tag}>"
             for value, number_like in zip(values, right, strict=True)
         )
-        return f"<tr>{''.join(made)}</tr>"
+        return f"<tr>{''.join(tagged)}</tr>"
 
     caption = f"<caption>{_inline(table.caption)}</caption>" if table.caption else ""
     rows = "".join(cells("td", row) for row in table.rows)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three digits that matter, thousands set apart, a dash for what is unknown."""
+"""Numbers for tables: three significant digits, separated thousands, a dash for unknown values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def number(value: Any) -> str:
-    """A value for a table: 1,234 and 0.0123 and 12.3 and yes; a dash for None; text stays as it is."""
+    """A value for a table, such as 1,234, 0.0123, 12.3 and yes; a dash for None; text is unchanged."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Plots in one style: lines over a parameter, and bars side by side, as figures of a report or PNG files."""
+"""Plots in one style, as PNG: lines over a parameter, and grouped bars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#6a4c93", "#5f6b73", "#
 _SIZE = (6.4, 3.6)
 _DPI = 120
 _ACROSS, _NAME = 60, 36
-"""Characters that fit below a plot, and beside it."""
+"""Maximum characters of group names below a plot in total, and beside a plot each."""
 
 
 def lines(
@@ -26,9 +26,9 @@ def lines(
     log_x: bool = False,
     log_y: bool = False,
 ) -> bytes:
-    """A PNG of one line per series, each a sequence of (x, y) in any order; a y of None is left out.
+    """A PNG with one line per series of (x, y) in any order; points with a y of None are skipped.
 
-    `CoveyError` where matplotlib is missing. The same data gives the same bytes.
+    Raises `CoveyError` if matplotlib is missing. The same data gives the same bytes.
     """
     figure, axes = _axes(x, y)
     for place, (label, points) in enumerate(series.items()):
@@ -55,26 +55,26 @@ def lines(
 def bars(
     groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, y: str, x: str = ""
 ) -> bytes:
-    """A PNG of bars: for each group one bar per series, side by side; None is left out. Groups with long
-    names are drawn below each other, their bars to the right.
+    """A PNG of grouped bars, one per series and group; None has no bar. Long group names make the bars
+    horizontal.
 
-    `CoveyError` where matplotlib is missing. The same data gives the same bytes.
+    Raises `CoveyError` if matplotlib is missing. The same data gives the same bytes.
     """
-    lying = sum(len(group) for group in groups) > _ACROSS
-    height = max(_SIZE[1], 0.8 + 0.22 * len(groups) * len(series)) if lying else _SIZE[1]
-    figure, axes = _axes(y, x, height) if lying else _axes(x, y)
+    horizontal = sum(len(group) for group in groups) > _ACROSS
+    height = max(_SIZE[1], 0.8 + 0.22 * len(groups) * len(series)) if horizontal else _SIZE[1]
+    figure, axes = _axes(y, x, height) if horizontal else _axes(x, y)
     width = 0.8 / max(len(series), 1)
     for place, (label, values) in enumerate(series.items()):
         at = [group - 0.4 + width * (place + 0.5) for group in range(len(groups))]
         sizes = [0.0 if value is None else value for value in values]
-        draw = axes.barh if lying else axes.bar
+        draw = axes.barh if horizontal else axes.bar
         draw(at, sizes, width * 0.92, color=_COLOURS[place % len(_COLOURS)], label=label)
-    if lying:
+    if horizontal:
         axes.set_yticks(range(len(groups)), [_short(group) for group in groups])
         axes.invert_yaxis()
     else:
         axes.set_xticks(range(len(groups)), groups)
-    axes.grid(alpha=0.25, axis="x" if lying else "y")
+    axes.grid(alpha=0.25, axis="x" if horizontal else "y")
     return _png(figure, axes, len(series))
 
 

@@ -1,9 +1,9 @@
 """Filters that are not conjunctions, by shape: the parameters of Bittner and Hinze 2005, section 3.
 
-A filter has |p| predicates on as many attributes, some of them in alternations; its shape decides into how
-many conjunctions its disjunctive normal form falls (S_s) and in which part of them a predicate stands (s^r).
-A predicate is an interval that an event's value hits with probability `fulfilled`; `redundancy` is the part
-of predicates that another subscription has as well (r_p).
+A filter has |p| predicates on as many attributes, some of them in alternations. Its shape determines the
+number of conjunctions of its disjunctive normal form (S_s) and the share of them that contain a predicate
+(s^r). A predicate is an interval that an event's value hits with probability `fulfilled`; `redundancy` is the
+share of predicates that another subscription has, too (r_p).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Shape:
 
     @property
     def shared(self) -> float:
-        """s_p: conjunctions that a predicate stands in, on average."""
+        """s_p: conjunctions that contain a predicate, on average."""
         total = self.common * self.conjunctions
         for branches in self.alternations:
             total += sum(branches) * self.conjunctions // len(branches)
@@ -53,12 +53,13 @@ class Shape:
 
     @property
     def operators(self) -> int:
-        """|op|: inner nodes of the filter's tree, operators of several operands counting once."""
+        """|op|: inner nodes of the filter's tree, an operator of several operands counts once."""
         inner = sum(1 + sum(branch > 1 for branch in branches) for branches in self.alternations)
         return inner + (self.common + len(self.alternations) > 1)
 
     def text(self, width: int) -> str:
-        """The filter on the attributes a0, a1, ...: predicate i is an interval of that width from $vi on."""
+        """The filter on the attributes a0, a1, ...: predicate i is an interval of `width` that starts at
+        $vi."""
         numbers = iter(range(self.predicates))
 
         def conjunction(size: int) -> str:
@@ -71,22 +72,22 @@ class Shape:
 
 
 def branching(predicates: int, conjunctions: int, shared: float) -> Shape:
-    """One alternation of `conjunctions` equal branches, so long that s^r is about `shared`."""
+    """One alternation of `conjunctions` equal branches, of a length that makes s^r about `shared`."""
     if conjunctions == 1:
         return Shape(predicates)
-    wanted = round((1 - shared) * predicates / (conjunctions - 1))
-    branch = min(max(wanted, 1), predicates // conjunctions)
+    length = round((1 - shared) * predicates / (conjunctions - 1))
+    branch = min(max(length, 1), predicates // conjunctions)
     return Shape(predicates - branch * conjunctions, ((branch,) * conjunctions,))
 
 
 def pairs(predicates: int, alternations: int) -> Shape:
-    """So many alternations of two predicates each, which make 2 ** alternations conjunctions."""
+    """Alternations of two predicates each, which give 2 ** alternations conjunctions."""
     return Shape(predicates - 2 * alternations, ((1, 1),) * alternations)
 
 
 @dataclass(frozen=True)
 class Boolean(Workload):
-    """Subscriptions of one shape. Raises `ValueError` for a parameter out of its range."""
+    """Subscriptions of one shape. Raises `ValueError` for an invalid parameter."""
 
     name: str = "boolean"
     description: str = "Bittner and Hinze 2005, section 3"
@@ -103,7 +104,7 @@ class Boolean(Workload):
         if not 0 < self.fulfilled < 1:
             raise ValueError(f"fulfilled {self.fulfilled}: expected a probability between 0 and 1")
         if not 0 <= self.redundancy < 1:
-            raise ValueError(f"redundancy {self.redundancy}: expected 0 up to 1, without 1")
+            raise ValueError(f"redundancy {self.redundancy}: expected 0 <= redundancy < 1")
         names = {f"a{i}": "int64" for i in range(self.shape.predicates)}
         object.__setattr__(self, "event_type", EventType("Boolean", names))
 
@@ -113,9 +114,9 @@ class Boolean(Workload):
         yield SubscriptionGroup(parse(text, self.event_type), np.arange(count, dtype=np.int64), values)
 
     def _starts(self, count: int, rng: np.random.Generator) -> Column:
-        """Starts of one predicate's intervals: as many different ones as the redundancy leaves."""
-        different = max(1, round(count * (1 - self.redundancy)))
-        pool = rng.integers(0, int(_VALUES * (1 - self.fulfilled)), size=different)
+        """Starts of one predicate's intervals; `redundancy` determines the number of distinct ones."""
+        distinct = max(1, round(count * (1 - self.redundancy)))
+        pool = rng.integers(0, int(_VALUES * (1 - self.fulfilled)), size=distinct)
         return rng.permutation(np.resize(pool, count))
 
     def _events(self, count: int, rng: np.random.Generator) -> EventBatch:

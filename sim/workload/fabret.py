@@ -1,11 +1,10 @@
 """The workload generator of Fabret et al. 2001, section 6.1, with all of its parameters.
 
-Subscriptions: n_S in batches of n_Sb, each with n_P predicates, of which some stand on fixed attributes with
-a fixed operator (n_Pfix, by operator) and the others on attributes drawn freely from the rest; constants come
-from a domain per attribute. Events: n_E in batches of n_Eb, each with n_A attributes, of which the first
-n_Afix are always the same. Skew: the values of a domain are drawn by Zipf's law over their rank (exponent 0:
-uniform), for subscriptions and for events apart; ranks count from the lower bound, so equal domains correlate
-and shifted ones do not.
+Subscriptions: n_S in batches of n_Sb, each with n_P predicates, some on fixed attributes with a fixed
+operator (n_Pfix, by operator), the others on random other attributes; constants come from a domain per
+attribute. Events: n_E in batches of n_Eb, each with n_A attributes, of which the first n_Afix are always the
+same. Skew: values of a domain follow Zipf's law over their rank (exponent 0: uniform), separately for
+subscriptions and events. Ranks start at the lower bound, so equal domains correlate and shifted ones do not.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class Domain:
 
     def __post_init__(self) -> None:
         if self.lower > self.upper:
-            raise ValueError(f"domain {self.lower}..{self.upper}: expected the lower bound first")
+            raise ValueError(f"domain {self.lower}..{self.upper}: expected lower <= upper")
         if not 0 <= self.skew < float("inf"):
-            raise ValueError(f"domain skew {self.skew}: expected 0 (uniform) or a positive Zipf exponent")
+            raise ValueError(f"domain skew {self.skew}: expected 0 (uniform) or a positive exponent")
 
     def draw(self, count: int, rng: np.random.Generator) -> Indices:
         """`count` values, int64."""
@@ -58,41 +57,41 @@ class Domain:
 class Fabret(Workload):
     """The generator; its fields are the paper's parameters (their symbols in brackets).
 
-    The fixed predicates stand on the attributes a0, a1, ... in the order given by `fixed`, e.g. {"==": 2,
+    The fixed predicates are on the attributes a0, a1, ... in the order of `fixed`, e.g. {"==": 2,
     "<": 1}: equality on a0 and a1, `<` on a2. Free predicates draw their operators from `operators`. Raises
-    `ValueError` naming the parameter that contradicts the others.
+    `ValueError` for contradictory parameters.
     """
 
     name: str = "fabret"
     description: str = "Fabret et al. 2001, section 6.1"
     attributes: int = 32
-    """Attribute names there are (n_t)."""
+    """Number of attributes of the event type (n_t)."""
     predicates: int = 5
     """Predicates per subscription (n_P)."""
     fixed: Mapping[str, int] = field(default_factory=lambda: {"==": 2})
     """Fixed predicates by operator (n_Pfix=, n_Pfix<, ...)."""
     operators: tuple[str, ...] = ("==",)
-    """What the operators of free predicates are drawn from."""
+    """Operators of free predicates."""
     domain: Domain = Domain(1, 35)
     """Domain of constants (l_P, u_P)."""
     domains: Mapping[int, Domain] = field(default_factory=dict)
-    """Domains of constants of single attributes, by attribute number; `domain` holds for the others."""
+    """Domains of constants by attribute number; `domain` applies to the others."""
     event_attributes: int | None = None
     """Attributes per event (n_A); all by default."""
     event_fixed: int = 0
     """How many of the first attributes every event carries (n_Afix)."""
     event_domain: Domain | None = None
-    """Domain of event values (l_A, u_A); as `domain` by default."""
+    """Domain of event values (l_A, u_A); by default `domain`."""
     event_domains: Mapping[int, Domain] = field(default_factory=dict)
-    """Domains of event values of single attributes."""
+    """Domains of event values by attribute number."""
     subscription_batch: int | None = None
     """Subscriptions per batch (n_Sb), in the order of their ids; all at once by default."""
     event_batch: int | None = None
-    """Events per batch (n_Eb); left to who matches them by default."""
+    """Events per batch (n_Eb); by default the benchmark's."""
     first_attribute: int = 0
-    """Free and fixed attributes start here: schemas change by shifting the focus (section 6.4)."""
+    """First attribute of fixed and free predicates; section 6.4 shifts it."""
     focus: int | None = None
-    """How many attributes, from `first_attribute` on, subscriptions draw from; all of the rest by default."""
+    """Number of attributes, from `first_attribute` on, that subscriptions use; by default all the rest."""
 
     def __post_init__(self) -> None:
         for what, size in (("subscription", self.subscription_batch), ("event", self.event_batch)):
@@ -107,7 +106,7 @@ class Fabret(Workload):
         if self.focus is not None and not 1 <= self.focus <= self.attributes - self.first_attribute:
             raise ValueError(f"focus {self.focus}: expected 1..{self.attributes - self.first_attribute}")
         if fixed > self.predicates:
-            raise ValueError(f"{fixed} fixed predicates: expected at most {self.predicates}, all there are")
+            raise ValueError(f"{fixed} fixed predicates: expected at most {self.predicates}")
         if self.predicates > self._focus:
             raise ValueError(
                 f"{self.predicates} predicates: expected at most {self._focus}, one per attribute"

@@ -1,4 +1,4 @@
-"""Workloads by name, and the parameters of Fabret's generator from text, for the command line.
+"""Workloads by name, and parameters of Fabret's generator from text.
 
 attributes=20   predicates=7   fixed="== == <"   operators="== < >"   domain=1..100   domain.a3=1..2
 skew=1.0   event_skew=0.5   event_domain=1..35   event_domain.a0=1..2   event_attributes=10   ...
@@ -38,9 +38,9 @@ _OTHERS = (
 
 
 def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[str] = ()) -> Workload:
-    """The workload of that name; `settings`, each `parameter=value`, change a generated one.
+    """The workload `name`; `settings`, each `parameter=value`, change the parameters of a generated one.
 
-    `CoveyError` for an unknown name, parameter or value, or for parameters that contradict each other.
+    Raises `CoveyError` for an unknown name, parameter or value, and for contradictory parameters.
     """
     by_name = {each.lower(): workload for each, workload in known.items()}
     if name.lower() not in by_name:
@@ -50,7 +50,7 @@ def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[s
     if not changes:
         return workload
     if not isinstance(workload, Fabret):
-        raise CoveyError(f"workload {name}: it has no parameters to set; W0, W2 and fabret have")
+        raise CoveyError(f"workload {name}: it has no parameters; W0, W2 and fabret have")
     for setting in changes:
         parameter, separator, text = setting.partition("=")
         if not separator:
@@ -97,4 +97,4 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError("expected a whole number") from None
+        raise ValueError("expected an integer") from None

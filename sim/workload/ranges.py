@@ -13,7 +13,8 @@ from covey.sim.workload.workload import Column, SubscriptionGroup, Workload, gro
 
 
 class Ranges(Workload):
-    """BOX: `least` to `most` ranges among `attributes`, each `narrow` to `wide` of the domain [0, 1)."""
+    """BOX: `least` to `most` ranges on random ones of `attributes`, each `narrow` to `wide` of the domain [0,
+    1) wide."""
 
     def __init__(
         self,

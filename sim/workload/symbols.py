@@ -3,11 +3,11 @@
 The load `trading` (`sim/scenario/trading.py`) is AT with its 200 event types and uniform draws; here one
 engine holds all symbols in one event type, with skewed popularity and realistic prices.
 
-200 symbols whose popularity, with subscribers and publishers alike, follows Zipf's law; 35 % of the
-subscriptions want a price at or below a threshold, 33 % at or above it, 32 % exactly it; 30 % also want a
-volume. Prices are in cents, normal around the symbol's own level with a standard deviation of 10 % of it.
-Thresholds are drawn by their quantile in that distribution: anywhere (SYMBOLS), or in the outer tails
-(SYMBOLS-tail) so that about 1 % of a symbol's match.
+There are 200 symbols, with Zipf popularity for subscribers and publishers. 35 % of the subscriptions test for
+a price at or below a threshold, 33 % at or above it, 32 % equal to it; 30 % also test the volume. Prices are
+in cents, normally distributed around the symbol's level with a standard deviation of 10 % of it. Thresholds
+are drawn by their quantile in that distribution: anywhere (SYMBOLS), or in the outer tails (SYMBOLS-tail),
+where about 1 % of a symbol's subscriptions match.
 """
 
 from __future__ import annotations

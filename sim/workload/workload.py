@@ -1,8 +1,8 @@
-"""A workload: an event type, the subscriptions that stand, the events that come, and how subscriptions move.
+"""A workload: an event type, subscriptions, events, and updates of subscriptions.
 
-Everything is drawn from a seed with numpy and is the same for the same seed on every machine. Subscriptions
-come in groups, one per filter, whose variables carry what distinguishes the members; the ids of all groups
-together are 0, 1, 2, ... scattered as the draw scattered them, so a group loads with one `add_many`.
+Everything is drawn by numpy from a seed, identically on every machine. Subscriptions form groups, one per
+filter, whose members differ in the values of variables. The ids of all groups together are 0, 1, 2, ..., in
+random order, and a group loads with one `add_many`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SUBSCRIPTIONS, _EVENTS, _MOVES = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroup:
-    """Subscriptions that differ in the values of their variables alone.
+    """Subscriptions that differ only in the values of their variables.
 
     `ids` is int64[n] ascending; `values` maps each variable of `filter` to an array of n values.
     """
@@ -47,13 +47,13 @@ class SubscriptionGroup:
 
 
 class Workload(ABC):
-    """What every workload offers. Drawing is deterministic in (parameters, count, seed)."""
+    """The interface of workloads. All results are deterministic in (parameters, count, seed)."""
 
     name: str
     description: str
     event_type: EventType
     event_batch: int | None = None
-    """Events that are matched together; None leaves it to who matches them."""
+    """Events per batch; None for the benchmark's default."""
 
     def subscriptions(self, count: int, *, seed: int = 0) -> list[SubscriptionGroup]:
         """`count` subscriptions with the ids 0 .. count - 1, grouped by filter."""
@@ -64,13 +64,13 @@ class Workload(ABC):
         return self._events(count, np.random.default_rng([seed, _EVENTS]))
 
     def arrivals(self, groups: list[SubscriptionGroup]) -> list[list[SubscriptionGroup]]:
-        """The subscriptions of these groups in the batches in which they come: all at once, unless a workload
-        says otherwise.
+        """The subscriptions of `groups` in the batches in which they are added: one, unless a workload
+        overrides this.
         """
         return [groups]
 
     def moves(self, group: SubscriptionGroup, *, seed: int = 0) -> dict[str, Column]:
-        """New values, one per member of the group, for the variables that move in this workload."""
+        """New values of the variables that this workload updates, one per member of the group."""
         return self._moves(
             group, np.random.default_rng([seed, _MOVES, int(group.ids[0]) if len(group) else 0])
         )
@@ -91,9 +91,9 @@ def grouped(
     texts: Mapping[int, str],
     values: Mapping[int, Mapping[str, Column]],
 ) -> Iterator[SubscriptionGroup]:
-    """Groups of the subscriptions 0 .. len(codes) - 1 by their code, which names the filter's text.
+    """Groups of the subscriptions 0 .. len(codes) - 1 by their code, the key of the filter's text.
 
-    `values[code]` are arrays over all subscriptions, of which each group takes its members'.
+    `values[code]` are arrays over all subscriptions; each group receives its members' values.
     """
     for members in alike(codes):
         code = int(codes[members[0]])

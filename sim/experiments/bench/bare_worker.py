@@ -1,8 +1,8 @@
-"""The floor under `covey bench chain`: bare gRPC relays in a row, each a process, with a source and a sink.
+"""The baseline of `covey bench chain`: a chain of bare gRPC relays, each a process, with a source and a sink.
 
-A relay parses each batch of events, keeps those with a price, and passes them on: no subscriptions, no
-credit, no acknowledgements, no numbers, nothing kept for a connection that breaks, and no gathering: what is
-one message stays one. So this is what gRPC, Arrow and the machine cost by themselves.
+A relay parses each batch, filters its events by price and forwards them: no subscriptions, credit,
+acknowledgements, sequence numbers, resumption or batching. It measures the cost of gRPC, Arrow and the
+machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import grpc.aio
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from covey.sim.experiments.bench.chain_worker import TICK, Arrivals, Publisher, Role, work
+from covey.sim.experiments.bench.chain_worker import TICK, Arrivals, Publisher, Role, serve_commands
 
 SERVICE = "covey.bench.Relay"
-PASS = f"/{SERVICE}/Pass"
+FORWARD = f"/{SERVICE}/Forward"
 SCHEMA = TICK.arrow_schema
 
 
@@ -35,22 +35,22 @@ def from_bytes(data: bytes) -> pa.RecordBatch:
 
 
 class Source(Publisher):
-    """Writes each batch, or each single event, as one message."""
+    """Sends each batch, or each single event, as one message."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._one_at_a_time = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     async def start(self) -> dict[str, Any]:
         self._channel = grpc.aio.insecure_channel(self._address)
-        self._call = self._channel.stream_stream(PASS)()
+        self._call = self._channel.stream_stream(FORWARD)()
         return {}
 
     async def stop(self) -> None:
         await self._channel.close()
 
     async def send(self, batch: pa.RecordBatch) -> None:
-        async with self._one_at_a_time:
+        async with self._write_lock:
             await self._call.write(to_bytes(batch))
 
     async def send_event(self, event: dict[str, Any]) -> None:
@@ -58,24 +58,24 @@ class Source(Publisher):
 
 
 class Relay:
-    """Passes on what has a price, to the relay or the sink at `onward`."""
+    """Forwards events with a price of at least 0 to the relay or the sink at `next_address`."""
 
-    def __init__(self, onward: str) -> None:
-        self._onward = onward
+    def __init__(self, next_address: str) -> None:
+        self._next_address = next_address
 
     async def start(self) -> dict[str, Any]:
-        self._server, port = await serve(self._pass)
+        self._server, port = await serve(self._forward)
         return {"address": f"127.0.0.1:{port}"}
 
-    async def _pass(self, _: AsyncIterator[bytes], context: Any) -> None:
-        async with grpc.aio.insecure_channel(self._onward) as channel:
-            call = channel.stream_stream(PASS)()
+    async def _forward(self, _: AsyncIterator[bytes], context: Any) -> None:
+        async with grpc.aio.insecure_channel(self._next_address) as channel:
+            call = channel.stream_stream(FORWARD)()
             while (data := await context.read()) is not grpc.aio.EOF:
                 batch = from_bytes(data)
-                wanted = pc.greater_equal(batch.column("price"), 0.0)
-                await call.write(to_bytes(batch.filter(wanted)))
+                selected = pc.greater_equal(batch.column("price"), 0.0)
+                await call.write(to_bytes(batch.filter(selected)))
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {}
 
     async def stop(self) -> None:
@@ -83,34 +83,34 @@ class Relay:
 
 
 class Sink:
-    """Receives a number of events and says when they came and how long each took."""
+    """Receives a number of events and reports their arrival times and latencies."""
 
     def __init__(self) -> None:
         self._batches: asyncio.Queue[pa.RecordBatch] = asyncio.Queue()
 
     async def start(self) -> dict[str, Any]:
-        self._server, port = await serve(self._take)
+        self._server, port = await serve(self._receive)
         return {"address": f"127.0.0.1:{port}"}
 
-    async def _take(self, _: AsyncIterator[bytes], context: Any) -> None:
+    async def _receive(self, _: AsyncIterator[bytes], context: Any) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
             self._batches.put_nowait(from_bytes(data))
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         arrivals = Arrivals(arguments["events"])
         while not arrivals.add(await self._batches.get()):
             pass
-        return arrivals.as_answer()
+        return arrivals.as_response()
 
     async def stop(self) -> None:
         await self._server.stop(None)
 
 
 async def serve(behaviour: Callable[..., Any]) -> tuple[grpc.aio.Server, int]:
-    """A server on a free port of loopback with one method, and the port."""
+    """A server with one method on a free loopback port, and the port."""
     server = grpc.aio.server()
     method = grpc.stream_stream_rpc_method_handler(behaviour)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Pass": method}),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Forward": method}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     return server, port
@@ -119,4 +119,4 @@ async def serve(behaviour: Callable[..., Any]) -> tuple[grpc.aio.Server, int]:
 ROLES: dict[str, Callable[..., Role]] = {"source": Source, "relay": Relay, "sink": Sink}
 
 if __name__ == "__main__":
-    asyncio.run(work(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))
+    asyncio.run(serve_commands(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))

@@ -1,21 +1,19 @@
-"""`covey bench chain`: how fast events pass through three brokers in a row, and how long one takes.
+"""`covey bench chain`: throughput and latency through three brokers in a row.
 
     publisher -> b1 -> b2 -> b3 -> subscriber        each a process of its own
                   \\     |     /
                     the crowd                        one more process, a client at each broker
 
-Events are small (symbol, price, volume, time). The subscriber's filter matches every event. The crowd holds
+Events are small (symbol, price, volume, time). The subscriber's filter matches every event. The crowd has
 1,000 parametric subscriptions at each broker, `symbol == $symbol and price < $limit`, of which about 1 %
-match an event: 100 symbols, and limits above most prices. What matches is sent to the crowd as to anyone
-else.
+match an event: 100 symbols, and limits above most prices. Brokers deliver these matches to the crowd.
 
-Throughput: the publisher publishes batches as fast as the overlay takes them; events divided by the time from
-the first publish to the last arrival at the subscriber; the median of several runs, after one that does not
-count. Latency: single events at a steady rate, from just before `publish` to the arrival in the subscriber's
-hands, by the clock that all processes of a machine share.
+Throughput: the publisher publishes batches as fast as the overlay accepts them; the number of events divided
+by the time from the first publish to the last arrival at the subscriber; the median of several runs after a
+warm-up run. Latency: single events at a steady rate, from just before `publish` to the delivery to the
+subscriber, by the machine's clock.
 
-Beside it, in the same run and the same way, three bare relays in a row (`bare_worker.py`): what gRPC, Arrow
-and this machine cost by themselves.
+The baseline, measured in the same way in the same run, is a chain of three bare relays (`bare_worker.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from covey.sim.experiments.progress import Progress, part, silent
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """What is measured: sizes, counts and rates; latency at `rate` and at `low_rate`, events per second."""
+    """Sizes, counts and rates of the measurement; latency at `rate` and at `low_rate`, events per second."""
 
     runs: int = 5
     events: int = 1_000_000
@@ -61,7 +59,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class ChainFigures:
-    """Of one chain; `runs` are the events per second of each run, in order."""
+    """The results of one chain; `runs` are the events per second of each run, in order."""
 
     runs: tuple[float, ...]
     latency: Latency
@@ -82,8 +80,8 @@ class ChainFigures:
 
 @dataclass(frozen=True, slots=True)
 class ChainResult:
-    """Of Covey and, if asked for, of bare relays; `matches_per_event` is how many of the crowd's
-    subscriptions at each broker matched."""
+    """The results of Covey and, optionally, of bare relays; `matches_per_event` is the number of the crowd's
+    subscriptions at each broker that match an event."""
 
     covey: ChainFigures
     bare: ChainFigures | None
@@ -98,9 +96,9 @@ class ChainResult:
 
 
 class Worker:
-    """A process that plays a role of `module` and does what it is told: a line of JSON each way per command.
+    """A process with a role of `module` that executes commands: one line of JSON each way.
 
-    `ready` is what it said when it was.
+    `ready` is its first line.
     """
 
     def __init__(self, role: str, *, module: str = "chain_worker", **settings: Any) -> None:
@@ -136,24 +134,24 @@ class Worker:
             await self._process.wait()
 
     async def send(self, command: str, **arguments: Any) -> None:
-        """Sends a command without waiting for its end."""
+        """Send a command without waiting for its result."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def response(self, patience_s: float = 120.0) -> dict[str, Any]:
-        """What it has to say at the end of a command. `CoveyError` when it ended instead."""
+    async def response(self, timeout_s: float = 120.0) -> dict[str, Any]:
+        """The result of a command. Raises `CoveyError` if the process has ended."""
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), patience_s)
+            line = await asyncio.wait_for(self._process.stdout.readline(), timeout_s)
         except TimeoutError:
-            raise CoveyError(f"the {self._role} did not answer within {patience_s:g} s") from None
+            raise CoveyError(f"the {self._role} did not respond within {timeout_s:g} s") from None
         if not line:
-            raise CoveyError(f"the {self._role} ended before its time")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            raise CoveyError(f"the {self._role} exited early")
+        result: dict[str, Any] = json.loads(line)
+        return result
 
     async def request(self, command: str, **arguments: Any) -> dict[str, Any]:
         await self.send(command, **arguments)
@@ -179,9 +177,9 @@ async def _covey(plan: ChainPlan, progress: Progress) -> tuple[ChainFigures, flo
             Worker("crowd", addresses=addresses, subscriptions=plan.subscriptions)
         )
         runs = await _throughput(plan, publisher, subscriber, progress)
-        held = await crowd.request("count")
+        counts = await crowd.request("count")
         figures = ChainFigures(runs, *await _latencies(plan, publisher, subscriber, progress))
-    return figures, held["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
+    return figures, counts["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
 
 
 async def _bare(plan: ChainPlan, progress: Progress) -> ChainFigures:
@@ -190,7 +188,9 @@ async def _bare(plan: ChainPlan, progress: Progress) -> ChainFigures:
         subscriber = await stack.enter_async_context(Worker("sink", module="bare_worker"))
         address = subscriber.ready["address"]
         for _ in range(3):
-            relay = await stack.enter_async_context(Worker("relay", module="bare_worker", onward=address))
+            relay = await stack.enter_async_context(
+                Worker("relay", module="bare_worker", next_address=address)
+            )
             address = relay.ready["address"]
         publisher = await stack.enter_async_context(Worker("source", module="bare_worker", address=address))
         runs = await _throughput(plan, publisher, subscriber, progress)
@@ -221,6 +221,6 @@ async def _latencies(
         progress(f"{rate:,} single events per second for {plan.latency_s:g} s", 0.6 + 0.2 * len(latencies))
         await subscriber.send("receive", events=events)
         await publisher.request("trickle", events=events, rate=rate)
-        took = await subscriber.response()
-        latencies.append(Latency(took["p50_ms"], took["p99_ms"]))
+        received = await subscriber.response()
+        latencies.append(Latency(received["p50_ms"], received["p99_ms"]))
     return latencies

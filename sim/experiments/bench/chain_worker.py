@@ -1,7 +1,7 @@
-"""The clients of `covey bench chain`, each a process: the publisher, the far subscriber, the crowd.
+"""The clients of `covey bench chain`, each a process: the publisher, the subscriber, the crowd.
 
-A worker is started with its role and its settings, says so when it is ready, and then answers each line of
-JSON on its standard input with one on its standard output, until its input ends.
+A worker starts with a role and its settings, prints a line of JSON when it is ready, and then answers each
+line of JSON on standard input with one on standard output, until the input ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int
 SYMBOLS = [f"S{number:02d}" for number in range(100)]
 SEED = 20_101
 IN_FLIGHT = 16
-"""Batches that the publisher has handed in before it waits for the first to be taken."""
+"""Batches that the publisher sends before it waits for the first."""
 
 
 def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
-    """Events with symbols and prices drawn evenly; their time is now."""
+    """Events with uniform symbols and prices, and the current time."""
     rng = np.random.default_rng(seed)
     return pa.record_batch(
         [
@@ -47,21 +47,19 @@ def ticks(count: int, seed: int = SEED) -> pa.RecordBatch:
 
 
 class Role(Protocol):
-    """One of the processes: made ready by `start`, then told what to do, at last ended by `stop`. It answers
-    with plain values.
-    """
+    """The work of one process: `start`, then `execute` per command, then `stop`. Results are plain values."""
 
     async def start(self) -> dict[str, Any]: ...
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]: ...
 
     async def stop(self) -> None: ...
 
 
 class Publisher(ABC):
-    """Publishes batches as fast as they are taken, or single events at a rate; by which way is open."""
+    """Publishes batches at full speed, or single events at a rate; `send` is up to the subclass."""
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return await (self._publish(**arguments) if command == "publish" else self._trickle(**arguments))
 
     @abstractmethod
@@ -73,13 +71,13 @@ class Publisher(ABC):
     async def _publish(self, events: int, batch: int) -> dict[str, Any]:
         prepared = ticks(events)
         batches = [prepared.slice(start, batch) for start in range(0, events, batch)]
-        under_way: deque[asyncio.Task[None]] = deque()
+        in_flight: deque[asyncio.Task[None]] = deque()
         first_ns = time.time_ns()
         for each in batches:
-            under_way.append(asyncio.create_task(self.send(each)))
-            if len(under_way) >= IN_FLIGHT:
-                await under_way.popleft()
-        await asyncio.gather(*under_way)
+            in_flight.append(asyncio.create_task(self.send(each)))
+            if len(in_flight) >= IN_FLIGHT:
+                await in_flight.popleft()
+        await asyncio.gather(*in_flight)
         return {"first_ns": first_ns}
 
     async def _trickle(self, events: int, rate: int) -> dict[str, Any]:
@@ -119,7 +117,7 @@ class ClientPublisher(Publisher):
 
 
 class Arrivals:
-    """Takes events until as many have come as were expected, and knows how long each took."""
+    """Collects latencies until the expected number of events has arrived."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
@@ -128,20 +126,20 @@ class Arrivals:
         self._delays_ms: list[np.ndarray] = []
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """A batch is here; whether it was the last."""
+        """Add a batch; whether it completes the expected number."""
         self._last_ns = time.time_ns()
         times_us = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
         self._delays_ms.append(self._last_ns / 1e6 - times_us / 1e3)
         self._received += batch.num_rows
         return self._received >= self._expected
 
-    def as_answer(self) -> dict[str, Any]:
+    def as_response(self) -> dict[str, Any]:
         p50, p99 = np.percentile(np.concatenate(self._delays_ms), (50, 99))
         return {"last_ns": self._last_ns, "p50_ms": p50, "p99_ms": p99}
 
 
 class Subscriber:
-    """Receives a number of events and says when they came and how long each took."""
+    """Receives a number of events and reports their arrival times and latencies."""
 
     def __init__(self, address: str) -> None:
         self._client = Client(address, name="subscriber")
@@ -152,7 +150,7 @@ class Subscriber:
         self._subscription = await self._client.subscribe(TICK, "price >= $floor", floor=0.0)
         return {}
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         assert self._subscription is not None
         arrivals = Arrivals(arguments["events"])
         gc.disable()
@@ -160,14 +158,14 @@ class Subscriber:
             if arrivals.add(batch.record_batch):
                 break
         gc.enable()
-        return arrivals.as_answer()
+        return arrivals.as_response()
 
     async def stop(self) -> None:
         await self._client.close()
 
 
 class Crowd:
-    """A client at each broker with many parametric subscriptions; takes what they match and counts it."""
+    """A client at each broker with many parametric subscriptions; counts their matches."""
 
     def __init__(self, addresses: list[str], subscriptions: int) -> None:
         self._clients = [Client(address, name=f"crowd-{i}") for i, address in enumerate(addresses)]
@@ -180,7 +178,7 @@ class Crowd:
         for client in self._clients:
             await client.__aenter__()
             limits = rng.uniform(180.0, 280.0, self._count).tolist()
-            self._tasks.append(asyncio.create_task(self._take(client.deliveries())))
+            self._tasks.append(asyncio.create_task(self._count_matches(client.deliveries())))
             await asyncio.gather(
                 *(
                     client.subscribe(
@@ -194,14 +192,14 @@ class Crowd:
             )
         return {}
 
-    async def _take(self, deliveries: Deliveries) -> None:
-        async for matches in deliveries:
-            self._matches += len(matches.ids)
+    async def _count_matches(self, deliveries: Deliveries) -> None:
+        async for delivery in deliveries:
+            self._matches += len(delivery.ids)
 
-    async def obey(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def execute(self, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         for task in self._tasks:
             if task.done():
-                task.result()  # none ends but by failing
+                task.result()  # a task ends only by an exception
         return {"matches": self._matches}
 
     async def stop(self) -> None:
@@ -211,14 +209,14 @@ class Crowd:
             await client.close()
 
 
-async def work(worker: Role) -> None:
-    """Play a role until standard input ends."""
-    print(json.dumps(await worker.start()), flush=True)
+async def serve_commands(role: Role) -> None:
+    """Execute commands until standard input ends."""
+    print(json.dumps(await role.start()), flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        asked = json.loads(line)
-        print(json.dumps(await worker.obey(asked["command"], asked["arguments"])), flush=True)
-    await worker.stop()
+        request = json.loads(line)
+        print(json.dumps(await role.execute(request["command"], request["arguments"])), flush=True)
+    await role.stop()
 
 
 ROLES: dict[str, Callable[..., Role]] = {
@@ -228,4 +226,4 @@ ROLES: dict[str, Callable[..., Role]] = {
 }
 
 if __name__ == "__main__":
-    asyncio.run(work(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))
+    asyncio.run(serve_commands(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))

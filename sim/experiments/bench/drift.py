@@ -1,13 +1,13 @@
-"""`covey bench drift`: what becomes of a hashing configuration when subscriptions and events change
+"""`covey bench drift`: a hashing configuration under changing subscriptions and events
 (Fabret et al. 2001, 6.4, the last two experiments).
 
-Subscriptions live for a while: at every step the oldest go and as many new ones come, of another kind.
-*Dynamic* adapts by itself; *no change* keeps the configuration that was the best for the beginning; at the
-end a *static* one is chosen for what there is then, as the measure of both. Two drifts:
+At every step, new subscriptions of another kind replace the oldest ones. *Dynamic* adapts; *no change* keeps
+the configuration chosen for the initial state; at the end, a *static* one chosen for the final state serves
+as the reference for both. Two drifts:
 
-- `attributes`: half of the 32 attributes are asked for at first, the other half in the end;
-- `skew`: the two attributes that all subscriptions test have 35 values each, and then only two, with
-  subscribers and publishers alike.
+- `attributes`: subscriptions test one half of the 32 attributes at first, the other half at the end; -
+`skew`: the two attributes that all subscriptions test have 35 values at first, then only two, for subscribers
+  and publishers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from covey.sim.workload import Domain, Fabret, SubscriptionGroup
 
 _FIRST = Fabret(name="first", focus=16)
 _TWO = Domain(1, 2)
-_ADAPTING = 2
+_ADAPTATION_PASSES = 2
 DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
     "attributes": (_FIRST, _FIRST.with_(first_attribute=16)),
     "skew": (_FIRST, _FIRST.with_(domains={0: _TWO, 1: _TWO}, event_domains={0: _TWO, 1: _TWO})),
@@ -36,7 +36,7 @@ DRIFTS: dict[str, tuple[Fabret, Fabret]] = {
 
 @dataclass(frozen=True, slots=True)
 class DriftPlan:
-    """What is measured: `subscriptions` that are replaced in `steps`, and events in batches of `batch`."""
+    """`subscriptions` are replaced in `steps`; events are matched in batches of `batch`."""
 
     drift: str
     subscriptions: int = 100_000
@@ -46,7 +46,7 @@ class DriftPlan:
     repetitions: int = 5
     seed: int = 0
     clock: Callable[[], float] = perf_counter
-    """Seconds of matching; `process_time` leaves out what other processes take."""
+    """Seconds of matching; `process_time` excludes other processes."""
 
     def __post_init__(self) -> None:
         if self.drift not in DRIFTS:
@@ -55,7 +55,7 @@ class DriftPlan:
 
 @dataclass(slots=True)
 class DriftResult:
-    """Events per second of each strategy at the start and after each step, and of the optimum in the end."""
+    """Events per second of each configuration at the start and after each step, and of the final optimum."""
 
     drift: str
     subscriptions: int
@@ -74,7 +74,7 @@ class DriftResult:
 
 
 def measure_drift(plan: DriftPlan, progress: Progress) -> DriftResult:
-    """Drift from one kind of subscriptions to another and measure on the way."""
+    """Replace one kind of subscriptions by another, and measure after each step."""
     before, after = DRIFTS[plan.drift]
     result = DriftResult(plan.drift, plan.subscriptions, {"dynamic": [], "no change": []})
     events = before.events(plan.events, seed=plan.seed)
@@ -84,7 +84,7 @@ def measure_drift(plan: DriftPlan, progress: Progress) -> DriftResult:
     }
     for engine in engines.values():
         _load(engine, before.subscriptions(plan.subscriptions, seed=plan.seed), 0, events)
-    _note(engines, events, plan, result)
+    _measure_rates(engines, events, plan, result)
     new = after.subscriptions(plan.subscriptions, seed=plan.seed + 1)
     events = after.events(plan.events, seed=plan.seed + 1)
     for step in range(plan.steps):
@@ -94,10 +94,10 @@ def measure_drift(plan: DriftPlan, progress: Progress) -> DriftResult:
             engine.remove_many(np.arange(first, last))
             for group in _members(new, first, last):
                 engine.add_many(group.ids + plan.subscriptions, group.filter, dict(group.values))
-        _note(engines, events, plan, result)
+        _measure_rates(engines, events, plan, result)
     optimum = create_engine("cluster", before.event_type, configuration="static")
     _load(optimum, new, plan.subscriptions, events)
-    _note({"dynamic": engines["dynamic"], "static": optimum}, events, plan, result)
+    _measure_rates({"dynamic": engines["dynamic"], "static": optimum}, events, plan, result)
     result.optimum = result.rates.pop("static")[0]
     return result
 
@@ -110,7 +110,7 @@ def _members(groups: list[SubscriptionGroup], first: int, last: int) -> Iterator
 
 
 def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: EventBatch) -> None:
-    """Add all, a tenth first, so that the engine has seen events when it arranges the rest."""
+    """Add all, a tenth first, so that the engine has statistics of events when it clusters the rest."""
     count = sum(len(group) for group in groups)
     for first, last in ((0, count // 10), (count // 10, count)):
         for group in _members(groups, first, last):
@@ -118,16 +118,18 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
         engine.match(events)
 
 
-def _note(engines: dict[str, Engine], events: EventBatch, plan: DriftPlan, result: DriftResult) -> None:
-    """Add the rate of each engine, after two passes in which it may adapt; repetitions take turns."""
+def _measure_rates(
+    engines: dict[str, Engine], events: EventBatch, plan: DriftPlan, result: DriftResult
+) -> None:
+    """Measure each engine after two passes in which it may adapt; repetitions alternate between engines."""
     batches = [events.slice(start, plan.batch) for start in range(0, len(events), plan.batch)]
     rates: dict[str, list[float]] = {name: [] for name in engines}
-    for repetition in range(-_ADAPTING + 1, plan.repetitions + 1):
+    for repetition in range(-_ADAPTATION_PASSES + 1, plan.repetitions + 1):
         for name, engine in engines.items():
             start = plan.clock()
             for batch in batches:
                 engine.match(batch)
             if repetition > 0:
                 rates[name].append(len(events) / (plan.clock() - start))
-    for name, found in rates.items():
-        result.rates.setdefault(name, []).append(median(found))
+    for name, repetitions in rates.items():
+        result.rates.setdefault(name, []).append(median(repetitions))

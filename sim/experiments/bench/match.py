@@ -1,17 +1,19 @@
-"""`covey bench match`: engines side by side over one workload, in one process, and their answers compared.
+"""`covey bench match`: engines side by side over one workload, in one process, with their answers compared.
 
-Every engine holds the same subscriptions and matches the same events. What is measured:
+Every engine has the same subscriptions and matches the same events. The measurements:
 
-- *load*: `add_many`, group by group, in chunks, and whatever the first match still has to arrange; where the
-  workload's subscriptions come in batches, batch by batch, with a match after each;
-- *events/s*: `match` over batches, repetitions interleaved between engines, so that a slow moment of the
-  machine meets all of them. A slow engine gets fewer events per repetition, the first of the same events;
-- *one update*, *updates at once*: `update` and `update_many` of the variables that move in this workload,
-  with what the next match has to put in order because of them, per subscription.
+- *load*: `add_many`, group by group, in chunks, including the work that the first match completes; if the
+  workload's subscriptions arrive in batches, batch by batch, with a match after each;
+- *events/s*: `match` over batches, repetitions alternating between engines, so that interference affects all
+of
+  them. A slow engine matches fewer events per repetition, the first of the same events;
+- *update*, *of many*: `update` and `update_many` of the variables that the workload updates, including the
+work
+  that they cause in the next match, per subscription.
 
-Answers: the ids that each engine gives for a sample of events, and how many for all events that both have
-seen, must be the same; again after the updates. Engines that cannot load within a limit are reported, and not
-waited for.
+Answers: the ids that engines return for a sample of events, and the number of matches over all events that
+both matched, must be equal; the sample again after the updates. Loading an engine is abandoned after a time
+limit.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from covey.sim.experiments.progress import Progress
 from covey.sim.workload import SubscriptionGroup, Workload
 
 _CHUNK = 65_536
-_ONE_BY_ONE = 2_000
-_AT_ONCE = 200_000
+_SINGLE_UPDATES = 2_000
+_BULK_UPDATES = 200_000
 
 
 class DisagreementError(CoveyError):
@@ -46,7 +48,7 @@ class DisagreementError(CoveyError):
 
 @dataclass(frozen=True, slots=True)
 class MatchPlan:
-    """What is measured."""
+    """Engines and sizes of a measurement."""
 
     engines: tuple[str, ...]
     events: int = 10_000
@@ -59,14 +61,14 @@ class MatchPlan:
     seed: int = 0
     updates: bool = True
     warm_up: int = 0
-    """Passes over the events before anything is measured, for engines that adapt to them."""
+    """Passes over the events before the measurement, for adaptive engines."""
     clock: Callable[[], float] = perf_counter
-    """Seconds of loading and matching; `process_time` leaves out what other processes take."""
+    """Seconds of loading and matching; `process_time` excludes other processes."""
 
 
 @dataclass(slots=True)
 class MatchResult:
-    """What was measured of one engine; an engine that did not load has only the first three, and `loaded`."""
+    """The measurements of one engine; an engine that did not load has only the first four fields."""
 
     workload: str
     subscriptions: int
@@ -85,7 +87,7 @@ class MatchResult:
         return self.loaded == self.subscriptions
 
     def as_json(self) -> dict[str, Any]:
-        """The keys that programs rely on; null for what an engine that did not load has none of."""
+        """Stable keys; measurements of an engine that did not load are null."""
         measured = {
             "events_per_s": round(median(self.rates), 1) if self.rates else None,
             "matches_per_event": round(self.matches_per_event, 3),
@@ -103,24 +105,24 @@ class MatchResult:
 
 
 def make_engine(text: str, workload: Workload, threads: int) -> Engine:
-    """An engine by name, with options behind a colon: `search_tree:factoring=0,delayed_branching=false`.
+    """An engine by name, with options after a colon: `search_tree:factoring=0,delayed_branching=false`.
 
-    `CoveyError` for an unknown name, or an option that the engine does not have.
+    Raises `CoveyError` for an unknown name or option.
     """
     name, _, options = text.partition(":")
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in filter(None, options.split(",")):
         key, separator, value = option.partition("=")
         if not separator:
             raise CoveyError(f"engine {text!r}: option {option!r}, expected option=value")
         try:
-            given[key.strip()] = json.loads(value)
+            settings[key.strip()] = json.loads(value)
         except ValueError:
-            given[key.strip()] = value
+            settings[key.strip()] = value
     if threads > 1:
-        given["threads"] = threads
+        settings["threads"] = threads
     try:
-        return create_engine(name, workload.event_type, **given)
+        return create_engine(name, workload.event_type, **settings)
     except (TypeError, ValueError) as error:
         raise CoveyError(f"engine {text!r}: {error}") from None
 
@@ -135,7 +137,7 @@ class _Contender:
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """In any order, where the engine can do without sorting."""
+        """Unordered ids, if the engine supports that."""
         if "ordered" in inspect.signature(self.engine.match).parameters:
             return self.engine.match(batch, ordered=False)  # type: ignore[call-arg]
         return self.engine.match(batch)
@@ -144,9 +146,7 @@ class _Contender:
 def compare_engines(
     workload: Workload, subscriptions: int, plan: MatchPlan, progress: Progress
 ) -> list[MatchResult]:
-    """The results of all engines of a plan over one workload. Raises `DisagreementError` where answers
-    differ.
-    """
+    """The results of a plan's engines over one workload. Raises `DisagreementError` if answers differ."""
     progress("drawing subscriptions", 0.0)
     if workload.event_batch is not None:
         plan = replace(plan, batch=workload.event_batch)
@@ -230,7 +230,7 @@ def _measure_matching(
 
 
 def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> int:
-    """How many of the events an engine matches in so many seconds, at least one."""
+    """The number of events an engine matches in `seconds`, at least one."""
     count = 1
     while True:
         start = perf_counter()
@@ -242,7 +242,7 @@ def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> in
 
 
 def _rate(contender: _Contender, events: EventBatch, plan: MatchPlan) -> float:
-    """Events per second over the engine's share of the events, as often as it takes to fill the time."""
+    """Events per second over the engine's share of the events, repeated to fill the time."""
     batches = [
         events.slice(start, min(plan.batch, contender.events - start))
         for start in range(0, contender.events, plan.batch)
@@ -259,7 +259,7 @@ def _rate(contender: _Contender, events: EventBatch, plan: MatchPlan) -> float:
 
 
 def _compare(contenders: list[_Contender], events: EventBatch) -> None:
-    """Every event's set of ids must be the same; a hash of each is kept, not the ids."""
+    """Compare every event's set of ids, by hashes to save memory."""
     expected: list[bytes] = []
     for contender in contenders:
         hashes = []
@@ -268,11 +268,11 @@ def _compare(contenders: list[_Contender], events: EventBatch) -> None:
             for first, last in pairwise(offsets.tolist()):
                 hashes.append(hashlib.blake2b(np.sort(ids[first:last]).tobytes(), digest_size=16).digest())
         expected = expected or hashes
-        for event, (found, wanted) in enumerate(zip(hashes, expected, strict=True)):
-            if found != wanted:
+        for event, (actual, reference) in enumerate(zip(hashes, expected, strict=True)):
+            if actual != reference:
                 raise DisagreementError(
                     f"event {event} of {contender.result.workload} at {contender.result.subscriptions:,}: "
-                    f"{contender.result.engine} gives other subscriptions than {contenders[0].result.engine}"
+                    f"{contender.result.engine} returns other ids than {contenders[0].result.engine}"
                 )
 
 
@@ -284,7 +284,7 @@ def _compare_counts(contenders: list[_Contender]) -> None:
         if ours != theirs:
             raise DisagreementError(
                 f"{both:,} events of {first.result.workload} at {first.result.subscriptions:,}: "
-                f"{contender.result.engine} gives {ours:,} matches, {first.result.engine} {theirs:,}"
+                f"{contender.result.engine} has {ours:,} matches, {first.result.engine} {theirs:,}"
             )
 
 
@@ -305,7 +305,7 @@ class _Moves:
             ids.append(group.ids)
             columns.append(workload.moves(group, seed=seed))
         every = np.concatenate(ids)
-        order = np.random.default_rng(seed).permutation(len(every))[:_AT_ONCE]
+        order = np.random.default_rng(seed).permutation(len(every))[:_BULK_UPDATES]
         names = columns[0] if columns else {}
         values = {name: np.concatenate([column[name] for column in columns])[order] for name in names}
         return cls(every[order], values)
@@ -314,7 +314,7 @@ class _Moves:
 def _measure_updates(contender: _Contender, moves: _Moves, events: EventBatch) -> None:
     engine, one_event = contender.engine, events.slice(0, 1)
     usual = _time(lambda: contender.match(one_event))
-    each = min(_ONE_BY_ONE, len(moves.ids))
+    each = min(_SINGLE_UPDATES, len(moves.ids))
     if not each:
         return
     singles = [

@@ -1,4 +1,4 @@
-"""What plans of benchmarks are held to before anything is measured."""
+"""Validation of the plans of benchmarks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from covey.matcher.errors import CoveyError
 
 
 class PlanError(CoveyError, ValueError):
-    """A plan is wrong; one sentence names the field, the value and what was expected."""
+    """A plan is invalid; the message names the field, the value and the expectation."""
 
 
 def check_known(plan: object, **known: Iterable[str]) -> None:
-    """`PlanError` for a value of one of these fields that is not among the known ones."""
+    """Raise `PlanError` if one of these fields contains an unknown value."""
     for name, expected in known.items():
         for value in getattr(plan, name):
             if value not in expected:

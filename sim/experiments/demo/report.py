@@ -1,4 +1,4 @@
-"""What the demonstration shows: a live view while it runs, and at the end one table, or JSON for programs."""
+"""Output of the demonstration: a live view while it runs, and a table or JSON at the end."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided",
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
-    """The q-th percentile, to three digits after the point; None of nothing."""
+    """The q-th percentile, rounded to three decimals; None if there are no values."""
     return round(float(np.percentile(values, q)), 3) if values else None
 
 
 def totals(outcome: DemoOutcome) -> dict[str, int]:
-    """The oracle's counts, over all traders."""
+    """The oracle's counts over all traders."""
     return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in _COUNTS}
 
 
 def per_change(outcome: DemoOutcome) -> float | None:
-    """Control messages that brokers were sent for each change of a threshold; None of no change."""
+    """Control messages received by brokers per change; None without changes."""
     changes = len(outcome.delays_ms)
     return round(sum(outcome.control_messages.values()) / changes, 2) if changes else None
 
 
 def failed(outcomes: Sequence[DemoOutcome]) -> bool:
-    """Whether parametric routing broke its promise: something missed, twice, or never asked for."""
+    """Whether parametric routing missed or repeated an event, or delivered one that matches no values."""
     return any(
         totals(outcome)[name]
         for outcome in outcomes
@@ -44,7 +44,7 @@ def failed(outcomes: Sequence[DemoOutcome]) -> bool:
 
 
 def as_json(outcomes: Sequence[DemoOutcome]) -> dict[str, Any]:
-    """The whole result as plain values, by routing."""
+    """The results as plain values, by routing."""
     return {outcome.routing: _outcome_json(outcome) for outcome in outcomes}
 
 
@@ -76,8 +76,8 @@ def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
 
 
 def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
-    """All runs side by side, and a sentence on what the oracle says of them."""
-    table = Table(title="What the oracle says")
+    """All runs side by side, and the oracle's verdict."""
+    table = Table(title="Verdict of the oracle")
     table.add_column("")
     for outcome in outcomes:
         table.add_column(outcome.routing, justify="right")
@@ -87,8 +87,8 @@ def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
         "missed": "missed",
         "duplicate": "duplicate",
         "spurious": "spurious after a change",
-        "stray": "never asked for",
-        "undecided": "crossed a change: right either way",
+        "stray": "matched no values",
+        "undecided": "crossed a change: correct either way",
     }
     for name, words in described.items():
         table.add_row(words, *(_count(count[name], bad=name in _BAD) for count in counts))
@@ -102,7 +102,7 @@ def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
     for broker in outcomes[0].control_messages:
         numbers = (f"{outcome.control_messages.get(broker, 0):,}" for outcome in outcomes)
         table.add_row(f"control messages to {broker}", *numbers)
-    table.add_row("control messages in all", *(f"{sum(o.control_messages.values()):,}" for o in outcomes))
+    table.add_row("control messages, total", *(f"{sum(o.control_messages.values()):,}" for o in outcomes))
     quotients = (per_change(outcome) for outcome in outcomes)
     table.add_row("control messages per change", *("-" if q is None else f"{q:.1f}" for q in quotients))
     table.add_section()
@@ -122,7 +122,7 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
         if outcome.recovery is not None and outcome.recovery.recovered_s is not None:
             remarks.append(
                 f"{outcome.routing}: {outcome.recovery.broker} was killed half-way; it served again after "
-                f"{outcome.recovery.serving_s:.2f} s, and all brokers routed as before after "
+                f"{outcome.recovery.serving_s:.2f} s, and routing was restored after "
                 f"{outcome.recovery.recovered_s:.2f} s."
             )
         for name, verdict in outcome.verdicts.items():
@@ -132,9 +132,9 @@ def _remarks(outcomes: Sequence[DemoOutcome]) -> list[str]:
                 remarks.append(f"{outcome.routing}: '{name}' missed the quotes at {shown}{more}")
     if any(outcome.routing == "parametric" for outcome in outcomes):
         remarks.append(
-            "Parametric routing broke its promise."
+            "Parametric routing violated its guarantees."
             if failed(outcomes)
-            else "Parametric routing missed nothing, repeated nothing, and sent nothing unasked."
+            else "Parametric routing missed no event, repeated none, and delivered only matches."
         )
     return remarks
 
@@ -148,14 +148,14 @@ def _milliseconds(value: float | None) -> str:
 
 
 def live_view(replay: Replay) -> RenderableType:
-    """The state of a run at this moment."""
+    """The current state of a run."""
     rate = replay.published / replay.seconds if replay.seconds > 0 else 0.0
     head = Text(
         f"{replay.routing} routing: {replay.published:,} of {replay.total:,} quotes, {rate:,.0f} per second"
     )
     traders = Table(title="subscribers", expand=True)
-    for name in ("", "at", "wants", "values now", "delivered", "changes", "delay p50"):
-        traders.add_column(name, justify="left" if name in ("", "at", "wants", "values now") else "right")
+    for name in ("", "at", "filter", "values", "delivered", "changes", "delay p50"):
+        traders.add_column(name, justify="left" if name in ("", "at", "filter", "values") else "right")
     for trader in replay.traders:
         traders.add_row(
             trader.strategy.name,
@@ -166,18 +166,18 @@ def live_view(replay: Replay) -> RenderableType:
             f"{len(trader.history.changes) - 1:,}",
             _milliseconds(percentile(trader.delays_ms[-200:], 50)),
         )
-    brokers = Table(title="messages that brokers were sent", expand=True)
-    sorts = ("Update", "Subscribe", "Unsubscribe", "Acknowledge")
-    for name in ("", *(f"{sort}s" for sort in sorts), "events"):
+    brokers = Table(title="messages received", expand=True)
+    kinds = ("Update", "Subscribe", "Unsubscribe", "Acknowledge")
+    for name in ("", *(f"{kind}s" for kind in kinds), "events"):
         brokers.add_column(name, justify="right" if name else "left")
-    for name, said in sorted(replay.brokers.items()):
-        received = said["totals"]["received"]
-        numbers = [f"{received.get(sort, 0):,}" for sort in sorts]
-        brokers.add_row(name, *numbers, f"{said['totals']['events_received']:,}")
+    for name, core in sorted(replay.brokers.items()):
+        received = core["totals"]["received"]
+        numbers = [f"{received.get(kind, 0):,}" for kind in kinds]
+        brokers.add_row(name, *numbers, f"{core['totals']['events_received']:,}")
     lines: list[RenderableType] = [head, traders, brokers]
     if replay.recovery is not None:
         back = replay.recovery.recovered_s
-        state = "is being restarted" if back is None else f"was killed; all routes again after {back:.2f} s"
+        state = "is being restarted" if back is None else f"was killed; routing restored after {back:.2f} s"
         lines.append(Text(f"{replay.recovery.broker} {state}"))
     return Group(*lines)
 
@@ -187,7 +187,7 @@ def _values(values: Mapping[str, float]) -> str:
 
 
 async def show(replay: Replay, console: Console) -> None:
-    """Shows a run until it is cancelled: live on a terminal, a line every two seconds elsewhere."""
+    """Display a run until cancelled: live on a terminal, else a line every two seconds."""
     if console.is_terminal:
         with Live(live_view(replay), console=console, auto_refresh=False) as live:
             try:

@@ -1,8 +1,8 @@
 """One replay of the quotes through a live overlay: five broker processes, one exchange, three traders.
 
-Nothing waits for anything it would not wait for in earnest: the exchange publishes a day's quotes as soon as
-the overlay has taken the day before's (or at a given rate), while each trader awaits its own updates. So
-quotes flow while changes travel, and that is what the oracle judges.
+The exchange publishes a day's quotes as soon as the overlay has accepted the previous day's (or at a given
+rate), while each trader awaits its own updates. So quotes flow while changes propagate, and the oracle judges
+that.
 """
 
 from __future__ import annotations
@@ -27,59 +27,59 @@ from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy
 from covey.sim.scenario.quotes import QUOTE
 
 EXCHANGE = "b5"
-"""The broker at which the quotes enter the overlay."""
+"""The publisher's broker."""
 
 BELL = EventType("Bell", {"quotes": "int64"})
-"""Rung by the exchange when all is published: whoever hears it has been sent everything before it."""
+"""Published last: a client that receives it has received all quotes before it."""
 
 
 @dataclass(slots=True)
 class Trader:
-    """A subscriber of the demonstration: its strategy, and its history for the oracle."""
+    """A subscriber of the demonstration, with its history for the oracle."""
 
     strategy: Strategy
     history: History
     subscription: Subscription
     bell: Subscription
-    waits: bool = False
-    """Whether it has worked off all that it was given."""
+    idle: bool = False
+    """Whether it has processed all delivered quotes."""
     delays_ms: list[float] = field(default_factory=list)
-    """Of each change: from asking for it until every broker that had to know had applied it."""
+    """Per change: from the call of `update` until all affected brokers have applied it."""
 
 
 @dataclass(slots=True)
 class Replay:
-    """The state of a run, for those who watch it."""
+    """The state of a run, for display."""
 
     routing: str
     total: int
     published: int = 0
-    """The position of the exchange: quotes that it has begun to publish."""
-    began: float = field(default_factory=perf_counter)
-    ended: float | None = None
+    """Number of quotes whose publication has begun."""
+    start: float = field(default_factory=perf_counter)
+    end: float | None = None
     traders: list[Trader] = field(default_factory=list)
     brokers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What each broker last said of itself."""
+    """The latest state of each broker (`covey inspect`)."""
     recovery: Recovery | None = None
 
     @property
     def seconds(self) -> float:
-        return (perf_counter() if self.ended is None else self.ended) - self.began
+        return (perf_counter() if self.end is None else self.end) - self.start
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What became of a broker that was killed on purpose; times in seconds since it was killed."""
+    """The recovery of a broker that was killed on purpose; times in seconds since the kill."""
 
     broker: str
     serving_s: float | None = None
     recovered_s: float | None = None
-    """When the routing state of all brokers was again what it had been."""
+    """When the routing state of all brokers was again as before."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """What one run showed."""
+    """The result of one run."""
 
     routing: str
     seconds: float
@@ -91,7 +91,7 @@ class DemoOutcome:
 
 
 class Demonstration:
-    """A run that can be watched through `replay` while `run` is under way.
+    """One run; `replay` is its state while `run` executes.
 
     `resubscribe` ("unsubscribe-first" as in Jayaram et al., Fig. 2, or "subscribe-first") is the order in
     which clients change a subscription under static routing. `rate` is in quotes per second; None is as
@@ -118,9 +118,9 @@ class Demonstration:
         self.replay = Replay(routing, len(self._quotes))
 
     async def run(self) -> DemoOutcome:
-        """Starts the overlay, replays the quotes, judges, and stops everything.
+        """Start the overlay, replay the quotes, judge, and stop everything.
 
-        Raises `CoveyError` where the run did not come to its end.
+        Raises `CoveyError` if the run did not finish.
         """
         replay = self.replay
         async with AsyncExitStack() as stack:
@@ -137,17 +137,17 @@ class Demonstration:
                 )
                 replay.traders.append(await self._trader(strategy, await stack.enter_async_context(client)))
 
-            replay.began = perf_counter()
+            replay.start = perf_counter()
             tasks = [asyncio.create_task(self._trade(trader)) for trader in replay.traders]
-            tasks.append(asyncio.create_task(self._watch(overlay)))
+            tasks.append(asyncio.create_task(self._poll(overlay)))
             try:
                 await self._unless_one_fails(self._publish(exchange, overlay), tasks)
-                await self._unless_one_fails(self._until_worked_off(), tasks)
+                await self._unless_one_fails(self._until_idle(), tasks)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-            replay.ended = perf_counter()
+            replay.end = perf_counter()
             replay.brokers = await overlay.inspect()
         return DemoOutcome(
             routing=replay.routing,
@@ -156,7 +156,7 @@ class Demonstration:
             verdicts={trader.strategy.name: self._judge(trader) for trader in replay.traders},
             delays_ms=[delay for trader in replay.traders for delay in trader.delays_ms],
             control_messages={
-                name: said["totals"]["control_received"] for name, said in replay.brokers.items()
+                name: state["totals"]["control_received"] for name, state in replay.brokers.items()
             },
             recovery=replay.recovery,
         )
@@ -171,31 +171,31 @@ class Demonstration:
         return Trader(strategy, History(strategy), subscription, bell)
 
     async def _trade(self, trader: Trader) -> None:
-        """The whole of a trader: takes what comes, and moves its subscription."""
+        """Process delivered quotes and update the subscription."""
         strategy, history, replay = trader.strategy, trader.history, self.replay
-        trader.waits = True
+        trader.idle = True
         async for quote in trader.subscription:
-            trader.waits = False
+            trader.idle = False
             history.arrive(self._positions[quote["firm"], quote["date"]])
             values = history.values
             if strategy.wants(quote, values):
                 values = strategy.move(quote, values)
             if values != history.values:
                 change = history.issue(values)
-                asked = perf_counter()
+                start = perf_counter()
                 await trader.subscription.update(values=values)
                 change.settled = replay.published
-                trader.delays_ms.append((perf_counter() - asked) * 1e3)
-            trader.waits = True
+                trader.delays_ms.append((perf_counter() - start) * 1e3)
+            trader.idle = True
 
     async def _publish(self, exchange: Client, overlay: LocalOverlay) -> None:
-        """Publishes day by day, kills and restarts a broker half-way if asked to, and rings the bell."""
+        """Publish day by day, optionally kill and restart a broker half-way, and publish the bell."""
         replay = self.replay
         restarting: asyncio.Task[None] | None = None
-        began = perf_counter()
+        start = perf_counter()
         for day in self._days:
             if self._rate is not None:
-                await asyncio.sleep(max(0.0, began + replay.published / self._rate - perf_counter()))
+                await asyncio.sleep(max(0.0, start + replay.published / self._rate - perf_counter()))
             replay.published += day.num_rows
             await exchange.publish_batch("Quote", day)
             if self._restart is not None and restarting is None and replay.published >= replay.total / 2:
@@ -205,10 +205,10 @@ class Demonstration:
         await exchange.publish("Bell", quotes=replay.published)
 
     async def _restart_broker(self, overlay: LocalOverlay, broker: str) -> None:
-        """Kills a broker, starts it again, and waits until all brokers route as before.
+        """Kill a broker, restart it, and wait until the routing state of all brokers is as before.
 
-        What was published meanwhile, or was on its way when the broker died, may be lost with it: nothing is
-        kept on disk. What lies before an event that a trader had been given by then is not excused.
+        Events published meanwhile or in flight at the kill may be lost, as nothing is stored on disk, and are
+        excused; events before a trader's latest delivery are not.
         """
         replay = self.replay
         before = _routes(await overlay.inspect())
@@ -220,48 +220,48 @@ class Demonstration:
         recovery.serving_s = perf_counter() - killed
         while _routes(await overlay.inspect()) != before:
             if perf_counter() - killed > 30.0:
-                raise CoveyError(f"30 s after {broker} was killed the overlay does not route as before")
+                raise CoveyError(f"30 s after {broker} was killed the routing state is not as before")
             await asyncio.sleep(0.02)
         recovery.recovered_s = perf_counter() - killed
         for trader, low in zip(replay.traders, lows, strict=True):
             trader.history.excused.append((low, replay.published))
 
-    async def _until_worked_off(self, patience_s: float = 60.0) -> None:
-        """Returns when every trader has heard the bell and has worked off all that came before it."""
+    async def _until_idle(self, timeout_s: float = 60.0) -> None:
+        """Wait until every trader has received the bell and has processed all quotes before it."""
 
-        async def heard(trader: Trader) -> None:
+        async def bell_received(trader: Trader) -> None:
             async for _ in trader.bell:
                 return
 
         try:
-            async with asyncio.timeout(patience_s):
-                await asyncio.gather(*(heard(trader) for trader in self.replay.traders))
-                calm = 0
-                while calm < 5:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(bell_received(trader) for trader in self.replay.traders))
+                idle_checks = 0
+                while idle_checks < 5:
                     await asyncio.sleep(0.02)
-                    calm = calm + 1 if all(trader.waits for trader in self.replay.traders) else 0
+                    idle_checks = idle_checks + 1 if all(trader.idle for trader in self.replay.traders) else 0
         except TimeoutError:
             raise CoveyError(
-                f"the traders did not get all within {patience_s:g} s of the last quote"
+                f"the traders did not receive all quotes within {timeout_s:g} s of the last quote"
             ) from None
 
-    async def _watch(self, overlay: LocalOverlay) -> None:
-        """Asks the brokers for their counters, once a second."""
+    async def _poll(self, overlay: LocalOverlay) -> None:
+        """Fetch the brokers' states once a second."""
         while True:
-            with suppress(CoveyError):  # a broker that was killed cannot answer
+            with suppress(CoveyError):  # a killed broker does not respond
                 self.replay.brokers |= await overlay.inspect()
             await asyncio.sleep(1.0)
 
     @staticmethod
     async def _unless_one_fails(work: Any, others: Sequence[asyncio.Task[None]]) -> None:
-        """Awaits `work`; raises as soon as one of the other tasks ends, which none does but by failing."""
+        """Await `work`; raise as soon as another task ends, since they end only by an exception."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
             for other in others:
                 if other.done():
                     other.result()
-                    raise CoveyError("a trader's subscription ended before its time")
+                    raise CoveyError("a trader's subscription ended early")
             await task
         finally:
             task.cancel()
@@ -278,15 +278,15 @@ def _days(quotes: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def _routes(brokers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What says where events go: publishers, and how much interest each interface has."""
+    """The routing state of each broker: publishers, and the numbers of filters and slots per interface."""
     return {
         broker: {
             name: (
                 sorted(state["publishers"]),
-                {interface: len(held) for interface, held in sorted(state["interest"].items())},
+                {interface: len(filters) for interface, filters in sorted(state["interest"].items())},
                 {neighbour: len(slots) for neighbour, slots in sorted(state["slots"].items())},
             )
-            for name, state in said["types"].items()
+            for name, state in core["types"].items()
         }
-        for broker, said in brokers.items()
+        for broker, core in brokers.items()
     }

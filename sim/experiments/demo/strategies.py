@@ -1,8 +1,8 @@
-"""The three subscribers of the demonstration: what each wants, and how what it gets moves its threshold.
+"""The three subscribers of the demonstration: their filters, and how delivered quotes move their thresholds.
 
-A strategy says what it wants twice: as a filter for the overlay, and in plain Python for the oracle, which so
-shares nothing with the matcher that it judges. Everything here is a pure function of an event and the values
-in force.
+A strategy states its condition twice: as a filter for the overlay, and in Python for the oracle, which
+therefore shares nothing with the matcher. All functions are pure functions of an event and the current
+values.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Values = Mapping[str, float]
 class Strategy:
     """A subscriber at one broker.
 
-    `wants(quote, values)` is the filter's meaning in Python; `move(quote, values)` gives the values after a
-    quote that it wanted: the same ones if the subscription is to stay as it is.
+    `wants(quote, values)` is the filter in Python; `move(quote, values)` returns the values after a matching
+    quote, unchanged if the subscription remains the same.
     """
 
     name: str
@@ -39,7 +39,7 @@ BUY_LOWER = Strategy(
     wants=lambda quote, values: quote["firm"] == "IBM" and quote["price"] < values["limit"],
     move=lambda quote, values: {"limit": quote["price"]},
 )
-"""The paper's example (Jayaram et al., 3.2): buy below the lowest price paid so far; buying moves it."""
+"""The paper's example (Jayaram et al., 3.2): buy below the lowest price paid so far; a purchase lowers it."""
 
 MOVING_BAND = Strategy(
     name="moving band",
@@ -51,11 +51,11 @@ MOVING_BAND = Strategy(
     ),
     move=lambda quote, values: {"low": 0.96 * quote["price"], "high": 1.04 * quote["price"]},
 )
-"""A quote that lies 4 % off the last price reported; both edges of the band move in one update."""
+"""Quotes that differ by 4 % from the last one delivered; one update moves both bounds of the band."""
 
 
 def _usual_volume(quote: Quote, values: Values) -> Values:
-    """Follows the volume in steps: up where twice as much was traded, down where less than 80 % was."""
+    """Follows the volume in steps: up above twice the usual volume, down below 80 % of it."""
     volume, usual = quote["volume"], values["usual"]
     if volume > 2.0 * usual:
         return {"usual": 1.3 * usual}
@@ -72,6 +72,6 @@ BUSY_DAYS = Strategy(
     wants=lambda quote, values: quote["firm"] == "MSFT" and quote["volume"] > 0.7 * values["usual"],
     move=_usual_volume,
 )
-"""Days with no less than 70 % of the usual trade: most quotes arrive, and few of them move the threshold."""
+"""Days with more than 70 % of the usual volume: most quotes match, and few of them move the threshold."""
 
 STRATEGIES = (BUY_LOWER, MOVING_BAND, BUSY_DAYS)

@@ -23,7 +23,7 @@ PAPERS = {
     "fabret": "covey.sim.experiments.papers.fabret",
     "jayaram": "covey.sim.experiments.papers.jayaram",
 }
-"""Name on the command line, and the module, which is imported when it is asked for."""
+"""Name on the command line, and module, which is imported on demand."""
 
 
 class _Paper(Protocol):
@@ -31,7 +31,7 @@ class _Paper(Protocol):
 
 
 def reproduce(paper: str, plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Measure what a paper's figures show. Raises `CoveyError` for a paper that is not known."""
+    """Measure what a paper's figures show. Raises `CoveyError` for an unknown paper."""
     if paper not in PAPERS:
         raise CoveyError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}")
     return cast(_Paper, import_module(PAPERS[paper])).run(plan, progress)

@@ -60,13 +60,11 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         _optimisations(plan, part(progress, 0.7, 1.0)),
     ]
     notes = [
-        "The text of the paper at hand is its abstract and its references; claims are those of the "
-        f"abstract. Workload: {_ATTRIBUTES} attributes, equality tests on random ones of them, "
-        "uniform values, events with all attributes. The paper's model has no ranges, and neither "
-        "has this.",
-        "Time has a part per event that no engine escapes, which flattens curves on the left; and "
-        "nodes far apart in memory cost more each as the tree outgrows the caches, which steepens "
-        "them on the right.",
+        "Claims are those of the abstract, the only text available. "
+        f"Workload: {_ATTRIBUTES} attributes, equality tests on random ones of them, uniform values, "
+        "events with all attributes. Neither the paper's model nor this one has ranges.",
+        "A constant cost per event flattens curves on the left; the cost of cache misses steepens them on "
+        "the right, as the tree exceeds the caches.",
     ]
     return PaperReport("aguilera", CITATION, plan.size, findings, notes)
 
@@ -103,12 +101,12 @@ def nodes(subscriptions: int, attributes: int, tests: int, values: int) -> float
 
 
 def _share(attributes: int, tests: int, depth: int, tested: int) -> float:
-    """Part of the subscriptions that test one given choice of `tested` of the first `depth` attributes."""
+    """The share of subscriptions that test one given choice of `tested` of the first `depth` attributes."""
     return comb(attributes - depth, tests - tested) / comb(attributes, tests)
 
 
 def _present(subscriptions: int, probability: float) -> float:
-    """The probability that any of the subscriptions has what each has with this probability."""
+    """The probability that at least one of the subscriptions has a property of this probability."""
     return 1.0 if probability >= 1 else -expm1(subscriptions * log1p(-probability))
 
 
@@ -172,7 +170,7 @@ def _exponents(measured: Mapping[tuple[int, int], Mapping[int, Mapping[str, Matc
         "how it depends on the number and kind of tests",
         "The exponent is a closed expression of the number and types of attributes.",
         f"Power of the subscriptions by which time grows: {words}. Above the model's, a visit "
-        "costs more as the tree outgrows the caches.",
+        "costs more as the tree exceeds the caches.",
         all(float(row["exponent of time"] or 0) < 0.9 for row in rows),
         rows,
         Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
@@ -207,7 +205,7 @@ def _space(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
 
 
 def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
-    """Every optimisation left out by itself, and all three."""
+    """All optimisations, without each of them, and without all three."""
     sizes = plan.pick((200, 400), (10_000, 40_000), (30_000, 100_000, 300_000))
     workload = _workload(*_MODELS[0])
     engines = find_engines(VARIANTS, workload)

@@ -1,10 +1,10 @@
-"""Bittner and Hinze 2005: what a subscription takes if filters are kept as they are, and if not.
+"""Bittner and Hinze 2005: memory per subscription of filters as trees and in disjunctive normal form.
 
 Canonical engines store the conjunctions of a filter's disjunctive normal form, S_s of them; the non-canonical
-one stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5, each with what makes
-unsubscription cheap) and from which S_s on the tree is smaller (12, 14); it checks this by an implementation
-with a million subscriptions, and compares how long matching takes. Here the same shapes of filters, Covey's
-engines' own accounting (`memory_bytes`), and `covey bench match`.
+one stores its tree. The paper derives bytes per subscription (equations 2, 4 and 5, each with the tables for
+fast unsubscription) and the S_s from which the tree is smaller (12, 14); it verifies this with an
+implementation and a million subscriptions, and compares matching times. Here filters have the same shapes,
+memory is the engines' own accounting (`memory_bytes`), and times are those of `covey bench match`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
     TREE: ("noncanonical",),
 }
 _PREDICATES = ("predicates", "predicate hash", "predicate order", "predicates in order", "strings")
-_BOOKS = ("rows", "id map")
-"""Parts of an engine's memory that the paper leaves out: predicates, their index, Covey's own books."""
+_BOOKKEEPING = ("rows", "id map")
+"""Parts of an engine's memory that the paper omits: predicates, their index, ids."""
 _WORD = 4  # bytes of an identifier or reference in the paper: w(s), w(p), w(l), w(c)
 
 
@@ -41,12 +41,11 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         _time(plan, part(progress, 0.8, 1.0)),
     ]
     notes = [
-        "B: all that an engine takes: predicates, index, hash tables with their empty places, "
-        "ids, values, room to grow. tables B: without predicates, their index, and the books on "
-        "filters and ids, as the paper's equations have it (eq. B, identifiers of 4 bytes). "
-        "Cluster keeps no predicate table: its tests are in its blocks, and so in both.",
-        "The paper measures memory with the counting engine only; cluster stands beside it "
-        "because the paper analyses it too.",
+        "B: an engine's whole memory: predicates, index, hash tables with empty places, ids, values and "
+        "reserve. tables B: without predicates, their index, and the tables of filters and ids, as in the "
+        "paper's equations (eq. B, identifiers of 4 bytes). Cluster has no predicate table: its tests are "
+        "in its blocks, and so in both.",
+        "The paper measures memory with the counting engine only, but also analyses cluster.",
     ]
     return PaperReport("bittner", CITATION, plan.size, findings, notes)
 
@@ -62,10 +61,7 @@ def theory(shape: Shape) -> dict[str, float]:
 
 
 def crossing(points: list[tuple[float, float]], level: list[tuple[float, float]]) -> float | None:
-    """The least x at which `points` rise above `level`, by straight lines between points of equal x.
-
-    None where they never do; the first x where they are above from the start.
-    """
+    """The least x at which `points` exceed `level`, by linear interpolation; None if they never do."""
     before: tuple[float, float] | None = None
     for (x, y), (_, other) in zip(points, level, strict=True):
         above = y - other
@@ -111,7 +107,7 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             "tree's does not.",
         ),
     ]
-    found = []
+    findings = []
     for at, (figure, title, shapes, claim) in enumerate(cases):
         rows: list[dict[str, Cell]] = []
         for number, shape in enumerate(shapes):
@@ -120,8 +116,8 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             inner = part(progress, start, start + 1 / len(shapes) / len(cases))
             results = _bytes(workload, count, plan, inner)
             rows.append(_memory_row(shape, results))
-        found.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
-    return found
+        findings.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
+    return findings
 
 
 def _memory_row(shape: Shape, results: Mapping[str, MatchResult]) -> dict[str, Cell]:
@@ -143,8 +139,8 @@ def _memory_row(shape: Shape, results: Mapping[str, MatchResult]) -> dict[str, C
 
 
 def _tables(result: MatchResult) -> int:
-    """Bytes per subscription of what the paper's equations count: tables of identifiers, counts, trees."""
-    left_out = (*_PREDICATES, *_BOOKS)
+    """Bytes per subscription of the tables in the paper's equations: identifiers, counts, trees."""
+    left_out = (*_PREDICATES, *_BOOKKEEPING)
     return round(sum(n for part, n in result.memory.items() if part not in left_out) / result.subscriptions)
 
 
@@ -155,15 +151,15 @@ def _series(rows: list[dict[str, Cell]], x: str, y: str) -> list[tuple[float, fl
 def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Cell]]) -> PaperFinding:
     series = {name: _series(rows, "S_s", f"{name} B") for name in ENGINES}
     tree = series[TREE]
-    turning = {name: crossing(points, tree) for name, points in series.items() if name != TREE}
+    crossings = {name: crossing(points, tree) for name, points in series.items() if name != TREE}
     paper = {
         name: crossing(_series(rows, "S_s", f"{name} eq. B"), _series(rows, "S_s", f"{TREE} eq. B"))
-        for name in turning
+        for name in crossings
     }
     words = [
-        f"the tree is smaller than {name} {_from(turning[name])}, by the paper's equations "
+        f"the tree is smaller than {name} {_from(crossings[name])}, by the paper's equations "
         f"{_from(paper[name])}"
-        for name in turning
+        for name in crossings
     ]
     first, last = tree[0][1], tree[-1][1]
     growth = ", ".join(f"{name} {points[-1][1] / points[0][1]:.1f}" for name, points in series.items())
@@ -171,7 +167,7 @@ def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Ce
         f"{'; '.join(words)}. From {rows[0]['S_s']} to {rows[-1]['S_s']} disjuncts memory grew by ({growth})."
     )
     verdict = verdict[0].upper() + verdict[1:]
-    crossed = turning["counting"] is not None
+    crossed = crossings["counting"] is not None
     return PaperFinding(
         figure,
         title,
@@ -188,7 +184,7 @@ def _from(disjuncts: float | None) -> str:
 
 
 def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
-    """Fig. 11: memory with and without predicates that several subscriptions share."""
+    """Fig. 11: memory by the share of predicates that several subscriptions share."""
     count = plan.pick(300, 20_000, 200_000)
     shape = branching(plan.pick(6, 12, 30), 4, 0.3)
     rows: list[dict[str, Cell]] = []
@@ -202,16 +198,16 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
             row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
         rows.append(row)
     series = {name: _series(rows, "r_p", f"{name} B") for name in ENGINES}
-    saved = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
+    savings = {name: 1 - points[2][1] / points[0][1] for name, points in series.items()}
     return PaperFinding(
         "Fig. 11",
         f"memory by predicate redundancy (|p| = {shape.predicates}, S_s = 4, {count:,} subscriptions)",
-        "In theory redundancy changes nothing; in practice both engines take less the more "
-        "predicates are shared, because each different predicate has a fixed price.",
+        "No effect in theory; in practice both engines take less memory with shared predicates, since "
+        "each distinct predicate has a fixed cost.",
         "With half of the predicates shared, "
-        + ", ".join(f"{name} takes {part:.0%} less" for name, part in saved.items())
+        + ", ".join(f"{name} takes {part:.0%} less" for name, part in savings.items())
         + ".",
-        saved["counting"] > 0.02 and saved[TREE] > 0.02,
+        savings["counting"] > 0.02 and savings[TREE] > 0.02,
         rows,
         Curves("predicate redundancy r_p", "bytes per subscription", series),
     )

@@ -31,17 +31,17 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
     STATIC: ("cluster:configuration=static",),
     DYNAMIC: ("cluster:configuration=dynamic",),
 }
-"""The paper's algorithms and how they are made here; "wp" is with prefetching, here looking ahead."""
+"""The paper's algorithms as engines; "wp" is with prefetching, here with look-ahead."""
 
 _RECOVERED = 0.8
-"""Part of the throughput of a static configuration for the new state, from which on dynamic has recovered."""
+"""Share of the throughput of a static configuration for the new state that counts as recovered."""
 _WARM_UP = 6
 """Passes over the events, in which dynamic finds its tables."""
 
 Runs = Mapping[int, Mapping[str, MatchResult]]
-"""Results by what was varied, then by algorithm."""
+"""Results by varied value, then by algorithm."""
 Cases = Sequence[tuple[int, int, Workload]]
-"""What is varied, how many subscriptions, and of which workload."""
+"""The varied value, the number of subscriptions and the workload of each case."""
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
@@ -60,14 +60,12 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         *_adaptivity(plan, part(progress, 0.7, 1.0)),
     ]
     notes = [
-        "The text of the paper at hand has lost its digits: its claims stand here without their "
-        "figures, and parameters are those of the workloads W0 and W2 (32 attributes, 5 "
-        "predicates, values 1 to 35; predicates on 12 of the 32 where the size is not full, which "
-        "makes fewer kinds of subscriptions to load).",
-        "The paper's times contain its processes' communication; these are of matching alone.",
-        "Fig. 4: the hours of the paper are steps, at each of which a part of the subscriptions "
-        "is replaced; throughput is that of matching between two replacements, after two passes in "
-        "which an engine may adapt.",
+        "The available text of the paper has lost its digits, so its claims have no figures. Parameters "
+        "are those of the workloads W0 and W2 (32 attributes, 5 predicates, values 1 to 35; below the "
+        "full size, predicates are on 12 of the 32, which gives fewer kinds of subscriptions).",
+        "The paper's times include communication between processes; these are of matching only.",
+        "Fig. 4: the paper's hours are steps here, each of which replaces a part of the subscriptions; "
+        "throughput is measured after two passes in which an engine may adapt.",
     ]
     return PaperReport("fabret", CITATION, plan.size, findings, notes)
 
@@ -96,10 +94,10 @@ def _finding(
     needed: Sequence[str],
     judge: Callable[[Mapping[str, list[tuple[float, float]]]], tuple[bool, str]],
 ) -> PaperFinding:
-    """A finding of one quantity over what was varied, a curve per algorithm.
+    """A finding with one quantity over the varied value, a curve per algorithm.
 
-    `judge` gets the curves and gives whether the claim holds, and the verdict; it is not asked where one of
-    the `needed` algorithms was not measured everywhere.
+    `judge` returns for the curves whether the claim holds, and the verdict. It is not called if one of the
+    `needed` algorithms is missing in a case.
     """
     unit, value = measured
     labels = list(dict.fromkeys(label for results in runs.values() for label in results))
@@ -128,7 +126,7 @@ def _time(runs: Runs) -> PaperFinding:
         return (
             last[DYNAMIC] < last[PROPAGATION] < last["counting"] and last[DYNAMIC] < last[AHEAD],
             f"At {most} subscriptions an event takes dynamic {1e3 * last[DYNAMIC]:.2f} us, static "
-            f"{1e3 * last[STATIC]:.2f} us, propagation {1e3 * last[AHEAD]:.2f} us looking ahead and "
+            f"{1e3 * last[STATIC]:.2f} us, propagation {1e3 * last[AHEAD]:.2f} us with look-ahead and "
             f"{1e3 * last[PROPAGATION]:.2f} us without, counting {1e3 * last['counting']:.2f} us. "
             f"Time grows with these powers of the subscriptions: {powers}.",
         )
@@ -148,7 +146,7 @@ def _time(runs: Runs) -> PaperFinding:
 
 
 def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFinding:
-    """W2 beside W0, which has been measured already."""
+    """W2 compared with W0."""
     wanted = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
     mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], wanted, plan, progress)
@@ -173,7 +171,7 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
             f"{sizes[0]:,} subscriptions and {slower[AHEAD]:.1f} times at {sizes[-1]:,}, dynamic "
             f"{first[DYNAMIC]:.1f} and {slower[DYNAMIC]:.1f} times; dynamic stays "
             f"{apart['==']:.1f} (==) and {apart['mixed']:.1f} (mixed) times as fast as "
-            "propagation. No index of predicates is asked here: what is no access predicate is "
+            "propagation. No predicate index is involved: predicates other than the access predicate are "
             "tested in place.",
         )
 
@@ -197,8 +195,8 @@ def _memory(runs: Runs) -> PaperFinding:
         words = ", ".join(f"{name} {1e6 * size / most:.0f}" for name, size in last.items())
         return (
             last[PROPAGATION] <= last["counting"] and last[PROPAGATION] <= last[DYNAMIC],
-            f"Bytes per subscription at {int(most):,}: {words}. Here clusters hold the tests "
-            "themselves and no table of predicates, which counting has to have both ways.",
+            f"Bytes per subscription at {int(most):,}: {words}. Clusters contain their tests "
+            "and no predicate table, which counting needs in both directions.",
         )
 
     return _finding(
@@ -220,9 +218,8 @@ def _loading(runs: Runs) -> PaperFinding:
         words = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in last.items())
         return (
             last["counting"] <= min(last.values()) and last[STATIC] >= max(last.values()),
-            f"Loading {int(curves[STATIC][-1][0]):,} subscriptions takes {words}. They come in "
-            "groups of one filter with columns of values, which an engine takes in at once; the "
-            "paper's come one by one.",
+            f"Loading {int(curves[STATIC][-1][0]):,} subscriptions takes {words}. They load in "
+            "columns, one group per filter; the paper's load one by one.",
         )
 
     return _finding(
@@ -294,7 +291,7 @@ def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
 
 
 def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
-    """Section 6.4: what a configuration is worth when other subscriptions take the place of the old ones."""
+    """Section 6.4: configurations while subscriptions are replaced by others."""
     cases = (
         (
             "attributes",

@@ -1,4 +1,4 @@
-"""What the runs of `jayaram.py` say of the paper: a finding for every figure, and where the time goes."""
+"""Findings of `jayaram.py`: one per figure, and the processor time per message."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding
 
 _MATCHERS = {"siena": "the poset matches, as in Siena", "rete": "a Rete engine matches, as in EventJava"}
 _GAINS = {"throughput": "higher", "delay": "lower", "spurious": "fewer"}
-_SORTS = ("Publish", "Subscribe", "Unsubscribe", "Update", "Acknowledge")
+_KINDS = ("Publish", "Subscribe", "Unsubscribe", "Update", "Acknowledge")
 _REACHED = 0.9
-"""From which part of the paper's factor on it counts as reached."""
+"""The share of the paper's factor that counts as reached."""
 
 
 def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
-    """All factors at once."""
+    """All factors in one table."""
     ratios = [ratio for result in results for ratio in result.ratios]
     rows: list[dict[str, Cell]] = [
         {
@@ -42,8 +42,8 @@ def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
         "what parametric subscriptions gain over re-subscription",
         "With the poset as matcher up to 8 and 4.4 times the throughput (HTM, AT), a sixth and a third of "
         "the delay, a sixth of the spurious events; less with an engine of its own.",
-        f"{reached} of {len(ratios)} factors are reached to nine tenths or more; those that are not have "
-        "their reason at their figure.",
+        f"{reached} of {len(ratios)} factors are reached to at least 90 %; the others have an explanation at "
+        "their figure.",
         reached == len(ratios),
         rows,
         Curves(
@@ -106,21 +106,21 @@ def _verdict(result: ExperimentResult, ratio: Ratio) -> str:
             f"{result.us_per_event(pair[0], top):.0f} and {result.us_per_event(pair[1], top):.0f} µs"
         )
     if _holds(ratio) is False:
-        return f"{text}, what changes save is so much of the whole only. {e.why}"
+        return f"{text}; changes are only a part of the total cost. {e.why}"
     return text + "."
 
 
-def work(result: ExperimentResult) -> PaperFinding:
-    """Processor time per message at the highest rate, by sort."""
+def costs(result: ExperimentResult) -> PaperFinding:
+    """Processor time per message at the highest rate, by kind."""
     e = result.experiment
     top = e.rates[-1]
     rows: list[dict[str, Cell]] = []
     for system in e.systems:
-        done = {w.sort: w for w in result.played[system, top].work}
+        by_kind = {w.kind: w for w in result.finished[system, top].costs}
         row: dict[str, Cell] = {"system": system}
-        for sort in _SORTS:
-            w = done.get(sort)
-            row[f"{sort} µs"] = None if w is None else round(w.took_ns / w.messages / 1e3, 1)
+        for kind in _KINDS:
+            w = by_kind.get(kind)
+            row[f"{kind} µs"] = None if w is None else round(w.took_ns / w.messages / 1e3, 1)
         row["changes ms each"] = result.ms_per_change(system, top)
         row["busiest broker"] = result.summaries[system, top]["busiest_share"]
         row["control per change"] = result.summaries[system, top]["control_per_change"]
@@ -137,8 +137,8 @@ def work(result: ExperimentResult) -> PaperFinding:
         f"{e.title}: processor time at {e.per * top:g} {e.x}",
         "A re-subscription takes a broker more time than an update.",
         f"A change takes all brokers together {took[0]:.2f} ms as a re-subscription and {took[1]:.2f} ms as "
-        f"an update ({pair[0]}, {pair[1]}). Times are as they are; in the runs they count "
-        f"{scenario.cpu_scale:g} times. {scenario.brokers} brokers, {scenario.publishers} publishers of "
+        f"an update ({pair[0]}, {pair[1]}). Times are unscaled; the runs multiply them by "
+        f"{scenario.cpu_scale:g}. {scenario.brokers} brokers, {scenario.publishers} publishers of "
         f"{scenario.event_rate:g} events/s, {scenario.subscribers} subscribers, {scenario.delay_ms:g} ms "
         "per link.",
         took[0] > took[1],

@@ -1,9 +1,9 @@
-"""The runs of `jayaram.py`: what is played, at which rates by which systems, and how they compare.
+"""The runs of `jayaram.py`: loads, rates and systems, and the factors between systems.
 
-The links take what the paper adds to them, 10 ms; the time of a broker is the processor time that the real
-routing core took, times `cpu_scale`. The scale stands in for rates that are too high to simulate in minutes:
-a broker slowed k times at a rate f is as busy as one at full speed at k times f. Ratios between systems do
-not depend on it, as far as the delay of links is not what is seen.
+Links take 10 ms, as in the paper. A broker is charged the processor time of the real routing core, multiplied
+by `cpu_scale`. The scale replaces rates that are too high to simulate in minutes: a broker slowed k times at
+rate f is as busy as one at full speed at rate k f. Ratios between systems do not depend on it unless link
+delays dominate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.sim.experiments.papers.points import PlayedPoint, Point, play_points
+from covey.sim.experiments.papers.points import FinishedPoint, Point, run_points
 from covey.sim.experiments.papers.report import PaperPlan
 from covey.sim.experiments.progress import Progress, part
 from covey.sim.scenario.scenario import Scenario
@@ -31,8 +31,10 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One load under rising rates of updates; `rates` are a subscriber's, `per` makes of them what the paper
-    plots. `claims` are the factors of Table 1 by system, in the order of `METRICS`; `figures` its figures.
+    """One load under rising rates of updates. `rates` are per subscriber; times `per` they are the paper's
+    axis.
+
+    `claims` are the factors of Table 1 by system, in the order of `METRICS`; `figures` are their figures.
     """
 
     key: str
@@ -55,10 +57,11 @@ _FULL = (*_PAPER, "siena-unsubscribe-first", "rete-unsubscribe-first", "covey-su
 def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
     """The experiments at a size; smaller ones have fewer clients and seconds, and slower brokers.
 
-    AT is played twice. Siena has no event types: what is traded is an attribute, and one poset holds every
-    filter of a broker (`MarketLoad`). With a poset per type, as Figs. 3 and 6 of the paper and EventJava have
-    it, 150 subscriptions over 200 types leave less than one filter in each. The paper does not say at what
-    rate events are published; here they come in fours, so that spurious events can be counted.
+    AT is measured twice. Siena has no event types: the commodity is an attribute, and one poset contains
+    every filter of a broker (`MarketLoad`). With a poset per type, as in Figs. 3 and 6 of the paper and in
+    EventJava, 150 subscriptions over 200 types leave less than one filter in each. The paper does not state
+    the event rate; here events are published in batches of four, so that there are enough spurious events to
+    count.
     """
     systems = plan.pick((*_PAPER, _OURS), (*_PAPER, _OURS), _FULL)
     common = Scenario(cpu="measured", delay_ms=10.0, seed=2010 + plan.seed)
@@ -104,12 +107,12 @@ def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
             systems,
             {"siena": ("8a", "8b", "8c"), "rete": ("8d", "8e", "8f")},
             {"siena": (8.0, 6.0, 6.0), "rete": (1.53, 2.0, 2.2)},
-            "Vehicles ask for boxes that seldom cover each other, so that every change reaches every broker "
-            "and is paid for in its poset, once to enter and once to leave; an update pays once.",
+            "Vehicles' boxes rarely cover each other, so every change reaches every broker. A "
+            "re-subscription changes the poset twice, an update once.",
         ),
         Experiment(
             "market",
-            "Algorithmic trading (AT), one poset for all that is traded",
+            "Algorithmic trading (AT), one poset for all commodities",
             market,
             plan.pick((5.0, 20.0), (2.0, 5.0, 10.0, 20.0), (10.0, 25.0, 50.0, 100.0)),
             1.0,
@@ -117,8 +120,8 @@ def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
             (*(s for s in systems if s.startswith("siena-")), _OURS),
             {"siena": ("8g", "8h", "8i")},
             {"siena": (4.4, 3.0, 6.0)},
-            "The poset's relations are looked for in one pass over its filters, whichever way a subscription "
-            "changes; messages, acknowledgements and links cost the same besides.",
+            "Either change computes the poset's relations in one pass over its filters; messages, "
+            "acknowledgements and links cost the same.",
         ),
         Experiment(
             "at",
@@ -130,8 +133,8 @@ def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
             systems,
             {"rete": ("8j", "8k", "8l")},
             {"rete": (1.25, 4.4, 3.4)},
-            "150 subscriptions over 200 types leave less than one filter per poset, and nothing in it is "
-            "linear: what an update saves is one message of two, and making an entry in the engine anew.",
+            "150 subscriptions over 200 types leave less than one filter per poset, so no cost is linear: an "
+            "update saves one of two messages, and a new entry in the engine.",
         ),
         Experiment(
             "fig9",
@@ -143,14 +146,14 @@ def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
             (*_PAPER[2:], _OURS),
             {"rete": ("9",)},
             {"rete": (2.25,)},
-            "The posets hold less than one filter each: what an update saves is one message of two.",
+            "The posets contain less than one filter each: an update saves one of two messages.",
         ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """By how much parametric subscriptions better a metric of a system, at the rate where they do most."""
+    """The factor by which parametric subscriptions improve a metric, at the rate with the largest factor."""
 
     experiment: str
     system: str
@@ -163,11 +166,11 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """What came of one experiment: the metrics of each run by system and rate, and how they compare."""
+    """The metrics of each run of an experiment by system and rate, and the factors of Table 1."""
 
     experiment: Experiment
     summaries: Mapping[tuple[str, float], dict[str, Any]]
-    played: Mapping[tuple[str, float], PlayedPoint]
+    finished: Mapping[tuple[str, float], FinishedPoint]
     ratios: tuple[Ratio, ...]
 
     def value(self, system: str, rate: float, metric: str) -> float | None:
@@ -175,25 +178,25 @@ class ExperimentResult:
         return value_of(self.summaries[system, rate], metric)
 
     def series(self, metric: str, system: str) -> list[tuple[float, float]]:
-        """A metric over the rate as the paper plots it; rates without a value are left out."""
+        """A metric over the rate as the paper plots it; rates without a value are skipped."""
         e = self.experiment
         found = [(e.per * rate, self.value(system, rate, metric)) for rate in e.rates]
         return [(x, y) for x, y in found if y is not None]
 
     def ms_per_change(self, system: str, rate: float) -> float | None:
-        """Processor time of all brokers for control messages, by the changes that caused them."""
+        """Processor time of all brokers for control messages, per change."""
         changes = self.summaries[system, rate]["changes"]
-        took_ns = sum(w.took_ns for w in self.played[system, rate].work if w.sort != "Publish")
+        took_ns = sum(w.took_ns for w in self.finished[system, rate].costs if w.kind != "Publish")
         return took_ns / changes / 1e6 if changes else None
 
     def us_per_event(self, system: str, rate: float) -> float:
-        """Processor time of a broker for a Publish, in microseconds; 0 where there was none."""
-        found = next((w for w in self.played[system, rate].work if w.sort == "Publish"), None)
+        """Processor time of a broker for a Publish, in microseconds; 0 if there was none."""
+        found = next((w for w in self.finished[system, rate].costs if w.kind == "Publish"), None)
         return found.took_ns / found.messages / 1e3 if found else 0.0
 
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
-    """One of `METRICS` of what `covey.sim.metrics.summarise` says of a run."""
+    """One of `METRICS` from the summary of a run (`covey.sim.metrics.summarise`)."""
     if metric == "throughput":
         found = summary["throughput_events_per_s"]
     elif metric == "delay":
@@ -203,13 +206,14 @@ def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
     return None if found is None else float(found)
 
 
-def play_experiments(
+def run_experiments(
     planned: Sequence[Experiment], folder: Path, progress: Progress
 ) -> list[ExperimentResult]:
-    """Play every point, leave its trace in `folder`, and compute its metrics. `SparkError` where Spark does
+    """Run every point with a trace in `folder`, and compute its metrics. Raises `SparkError` if Spark does
     not start.
     """
-    # Loaded late, as workers need none of it, but first here: a missing package is told before the runs.
+    # Workers do not need it, so it is imported here; before the runs, so that a missing package is an early
+    # error.
     from covey.sim.metrics import summarise
 
     points: dict[tuple[str, str, float], Point] = {}
@@ -219,7 +223,7 @@ def play_experiments(
                 name = f"{e.key}-{system}-{e.per * rate:g}"
                 scenario = find_system(system).applied_to(e.scenario.having(name=name, update_rate=rate))
                 points[e.key, system, rate] = Point(name, scenario)
-    played = play_points(list(points.values()), folder, part(progress, 0.0, 0.9))
+    finished = run_points(list(points.values()), folder, part(progress, 0.0, 0.9))
     progress("computing metrics", 0.9)
     names = {point.name: key for key, point in points.items()}
     paths = [folder / f"{point.name}.parquet" for point in points.values()]
@@ -227,13 +231,13 @@ def play_experiments(
     results = []
     for e in planned:
         mine = {(s, rate): summaries[e.key, s, rate] for s in e.systems for rate in e.rates}
-        work = {(s, rate): played[points[e.key, s, rate].name] for s in e.systems for rate in e.rates}
+        work = {(s, rate): finished[points[e.key, s, rate].name] for s in e.systems for rate in e.rates}
         results.append(ExperimentResult(e, mine, work, compare(e, mine)))
     return results
 
 
 def _enough(summary: Mapping[str, Any], metric: str) -> bool:
-    """Whether a metric of a run rests on more than a handful of events."""
+    """Whether a metric of a run is based on enough events."""
     found = {
         "throughput": summary["delivered"],
         "delay": summary["delay_ms"]["count"],
@@ -245,9 +249,8 @@ def _enough(summary: Mapping[str, Any], metric: str) -> bool:
 def compare(
     experiment: Experiment, summaries: Mapping[tuple[str, float], Mapping[str, Any]]
 ) -> tuple[Ratio, ...]:
-    """The factors of Table 1: for each system and metric the largest over all rates.
-
-    A rate counts where both runs have at least `_ENOUGH` events of the kind.
+    """The factors of Table 1: for each system and metric the largest over all rates at which both runs have
+    enough events.
     """
     found: list[Ratio] = []
     for system, claims in experiment.claims.items():

@@ -1,8 +1,8 @@
-"""What the matching papers' reproductions share: engines that are there, sweeps over sizes, growth.
+"""Measurements shared by the matching papers: available engines, and exponents of growth.
 
-Times are CPU time, one thread, so that what else the machine does distorts them less. Measurements are those
-of `covey bench match` (`sim/experiments/bench/match.py`), which compares the engines' answers with each other
-before and after: a figure is not drawn from engines that disagree.
+Times are CPU time of one thread, to exclude other load. Measurements are those of `covey bench match`
+(`sim/experiments/bench/match.py`), which compares the engines' answers before and after, so that no figure
+comes from engines that disagree.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from covey.sim.experiments.progress import Progress
 from covey.sim.workload import Workload
 
 
-def find_engines(wanted: Mapping[str, Sequence[str]], workload: Workload) -> dict[str, str]:
-    """The engines that exist, by label: of each label's spellings the first that can be made."""
-    found: dict[str, str] = {}
-    for label, spellings in wanted.items():
+def find_engines(candidates: Mapping[str, Sequence[str]], workload: Workload) -> dict[str, str]:
+    """The available engines by label: the first of each label's spellings that can be created."""
+    engines: dict[str, str] = {}
+    for label, spellings in candidates.items():
         for spelling in spellings:
             try:
                 make_engine(spelling, workload, 1)
             except CoveyError:
                 continue
-            found[label] = spelling
+            engines[label] = spelling
             break
-    return found
+    return engines
 
 
 def measure(
@@ -43,8 +43,8 @@ def measure(
 ) -> dict[str, MatchResult]:
     """Load, match and compare these engines over `count` subscriptions; results by the engines' labels.
 
-    `warm_up` is how often engines that adapt see the events before they are measured. An engine that did not
-    load within its limit is not among them. Raises `DisagreementError`.
+    `warm_up` is the number of passes over the events before the measurement, for adaptive engines. Engines
+    that did not load within the limit are omitted. Raises `DisagreementError`.
     """
     limits = MatchPlan(
         engines=tuple(engines.values()),
@@ -71,12 +71,12 @@ def rate(result: MatchResult) -> float:
 
 
 def ms_per_event(result: MatchResult) -> float:
-    """What an event takes to be matched, in milliseconds."""
+    """Milliseconds per event."""
     return 1e3 / rate(result)
 
 
 def growth(points: Iterable[tuple[float, float]]) -> float:
-    """The exponent b of y = a x^b through points by least squares of logarithms; needs two different x."""
+    """The exponent b of y = a x^b by least squares of logarithms; needs two distinct x."""
     logs = [(log(x), log(y)) for x, y in points]
     mean_x = sum(x for x, _ in logs) / len(logs)
     mean_y = sum(y for _, y in logs) / len(logs)

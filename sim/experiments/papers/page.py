@@ -1,4 +1,4 @@
-"""A reproduction for people to look at: its plots, and one page with a section per finding."""
+"""The page and the plots of a reproduction: a section per finding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MARKS = {True: "Holds here: ", False: "Differs here: ", None: "Not measured her
 
 
 def plot(finding: PaperFinding) -> bytes | None:
-    """A finding's plot as PNG; None where it has none. Raises `CoveyError` where matplotlib is missing."""
+    """A finding's plot as PNG, or None. Raises `CoveyError` if matplotlib is missing."""
     curves = finding.plot
     if curves is None or not any(curves.series.values()):
         return None
@@ -19,7 +19,7 @@ def plot(finding: PaperFinding) -> bytes | None:
 
 
 def page(report: PaperReport) -> pages.Report:
-    """How much holds, then claim, verdict, plot and rows of each finding."""
+    """Verdict counts, then claim, verdict, plot and rows of each finding."""
     verdicts = [finding.holds for finding in report.findings]
     return pages.Report(
         f"{report.paper.capitalize()}, measured again",
@@ -34,11 +34,11 @@ def page(report: PaperReport) -> pages.Report:
 
 
 def _section(finding: PaperFinding) -> pages.Section:
-    picture = plot(finding)
+    png = plot(finding)
     columns = list(finding.rows[0]) if finding.rows else []
     return pages.Section(
         f"{finding.figure}: {finding.title}",
         [f"The paper: {finding.claim}", _MARKS[finding.holds] + finding.verdict],
-        [pages.Figure(picture, finding.title)] if picture else [],
+        [pages.Figure(png, finding.title)] if png else [],
         [pages.Table(columns, [list(row.values()) for row in finding.rows])] if finding.rows else [],
     )

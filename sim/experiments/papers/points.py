@@ -1,4 +1,4 @@
-"""Points of an experiment: one scenario under one system each, played in processes, each leaving a trace."""
+"""Points of an experiment: scenarios run in worker processes, each with a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from covey.sim.simulator import Measured
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run to make; `name` is the trace's."""
+    """A scenario to run; `name` names its trace."""
 
     name: str
     scenario: Scenario
@@ -25,56 +25,55 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class MessageCost:
-    """What the brokers did with one sort of message once all was set up: how many, and the processor time of
-    all."""
+    """Number and total processor time of one kind of message at all brokers, after the set-up."""
 
-    sort: str
+    kind: str
     messages: int
     took_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedPoint:
-    """A run that was made: what its brokers' time went into, and what the checkers found wrong."""
+class FinishedPoint:
+    """A finished run: the brokers' processor time by kind of message, and the checkers' findings."""
 
     name: str
-    work: tuple[MessageCost, ...]
+    costs: tuple[MessageCost, ...]
     violations: int
     findings: tuple[str, ...]
 
 
-def play_point(point: Point, folder: Path) -> PlayedPoint:
-    """Play one point; its trace is `folder`/NAME.parquet."""
+def run_point(point: Point, folder: Path) -> FinishedPoint:
+    """Run one point; its trace is `folder`/NAME.parquet."""
     run = Run(point.scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
-    before: list[int] = []
+    set_up: list[int] = []
 
-    def say(phase: str, share: float) -> None:
-        if phase == "running" and not before:
-            before.append(len(samples))
+    def on_progress(phase: str, share: float) -> None:
+        if phase == "running" and not set_up:
+            set_up.append(len(samples))
 
-    report = run.play(folder / f"{point.name}.parquet", say)
-    work: dict[str, list[int]] = {}
-    for sample in samples[before[0] if before else 0 :]:
-        work.setdefault(sample.sort, []).append(sample.took_ns)
-    return PlayedPoint(
+    report = run.play(folder / f"{point.name}.parquet", on_progress)
+    times: dict[str, list[int]] = {}
+    for sample in samples[set_up[0] if set_up else 0 :]:
+        times.setdefault(sample.sort, []).append(sample.took_ns)
+    return FinishedPoint(
         point.name,
-        tuple(MessageCost(sort, len(took), sum(took)) for sort, took in sorted(work.items())),
+        tuple(MessageCost(kind, len(took), sum(took)) for kind, took in sorted(times.items())),
         sum(report.counts.values()),
         tuple(report.findings[:3]),
     )
 
 
-def play_points(
+def run_points(
     points: Sequence[Point], folder: Path, progress: Progress, jobs: int = 0
-) -> dict[str, PlayedPoint]:
-    """Play all points in `jobs` processes (0: one per core), the longest first; by name."""
+) -> dict[str, FinishedPoint]:
+    """Run all points in `jobs` processes (0: one per core), the longest first; results by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, PlayedPoint] = {}
+    results: dict[str, FinishedPoint] = {}
     ordered = sorted(points, key=lambda p: -p.scenario.update_rate)
     with workers(jobs) as pool:
-        for future in as_completed([pool.submit(partial(play_point, point, folder)) for point in ordered]):
-            played = future.result()
-            found[played.name] = played
-            progress(f"played {played.name}", len(found) / len(points))
-    return found
+        for future in as_completed([pool.submit(partial(run_point, point, folder)) for point in ordered]):
+            finished = future.result()
+            results[finished.name] = finished
+            progress(f"finished {finished.name}", len(results) / len(points))
+    return results

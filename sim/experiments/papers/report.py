@@ -1,7 +1,6 @@
-"""What a reproduction hands back: findings, one per figure or claim of a paper.
+"""The result of reproducing a paper: findings, one per figure or claim, as plain data.
 
-Plain data, so that tables, JSON, pages and plots (`page.py`) are made of one thing. Rows of a finding all
-have the same keys; values are numbers, words, or None for what could not be measured.
+All rows of a finding have the same keys; values are numbers, text, or None if not measured.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PaperPlan:
-    """How large a reproduction is: `tiny` (seconds, for tests), `quick` (a few minutes) or `full`."""
+    """The size of a reproduction: `tiny` (seconds, for tests), `quick` (a few minutes) or `full`."""
 
     size: Literal["tiny", "quick", "full"] = "full"
     seed: int = 0
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
-        """The one of three that is for this size."""
+        """The value for this size."""
         return {"tiny": tiny, "quick": quick, "full": full}[self.size]
 
 
@@ -39,24 +38,20 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """One figure or claim of a paper, and what was measured beside it.
-
-    `holds` says whether the claim holds here: None where it could not be measured.
-    """
+    """One figure or claim of a paper, and its measurement. `holds` is None if the claim was not measured."""
 
     figure: str
-    """Which: figure or section of the paper."""
+    """Figure or section of the paper."""
     title: str
     claim: str
-    """What the paper says, in our words."""
+    """The paper's claim, paraphrased."""
     verdict: str
-    """What follows from the rows, in a sentence that names figures of this run."""
+    """The conclusion from the rows, with figures of this run."""
     holds: bool | None = None
     rows: list[dict[str, Cell]] = field(default_factory=list)
     plot: Curves | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; the plot is its points."""
         plot = (
             None
             if self.plot is None
@@ -82,10 +77,9 @@ class PaperReport:
     size: str
     findings: list[PaperFinding]
     notes: list[str] = field(default_factory=list)
-    """What a reader must know of how this was measured."""
+    """Remarks on the measurement."""
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "paper": self.paper,
             "citation": self.citation,

@@ -72,9 +72,7 @@ def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(bench, "make_engine", sometimes)
     plan = MatchPlan(("scan", "forgetful"), events=30, repetitions=1, repetition_s=0.005, sample=30)
-    with pytest.raises(
-        DisagreementError, match="of SYMBOLS at 2,000: forgetful gives other subscriptions than scan"
-    ):
+    with pytest.raises(DisagreementError, match="of SYMBOLS at 2,000: forgetful returns other ids than scan"):
         compare_engines(WORKLOADS["SYMBOLS"], 2000, plan, quietly)
 
 

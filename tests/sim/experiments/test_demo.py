@@ -20,7 +20,7 @@ def replay(
     return asyncio.run(demonstration.run())
 
 
-def test_parametric_routing_misses_nothing_repeats_nothing_and_sends_nothing_unasked() -> None:
+def test_parametric_routing_misses_nothing_repeats_nothing_and_delivers_only_matches() -> None:
     outcome = replay(2500)
     assert not report.failed([outcome])
     result = report.as_json([outcome])["parametric"]
@@ -39,8 +39,8 @@ def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages() -
     outcomes = [replay(1500, routing=routing) for routing in ("parametric", "static")]
     parametric, static = (report.as_json(outcomes)[routing] for routing in ("parametric", "static"))
     assert static["delivered"] > 0
-    for told in (static, parametric):
-        assert told["control_messages_per_change"] == round(told["control_messages"] / told["updates"], 2)
+    for each in (static, parametric):
+        assert each["control_messages_per_change"] == round(each["control_messages"] / each["updates"], 2)
     assert static["control_messages_per_change"] > parametric["control_messages_per_change"] > 0
     console = Console(width=100)
     with console.capture() as shown:

@@ -1,6 +1,6 @@
-"""The reproduction of Jayaram et al. at its smallest: every figure has rows behind it, and factors are right.
+"""The reproduction of Jayaram et al. at the smallest size: rows of figures, and factors.
 
-Never that a factor is reached: at this size that would mean nothing.
+Whether a factor is reached is not tested: it would mean nothing at this size.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 
 from covey.sim.experiments.papers import PaperPlan
-from covey.sim.experiments.papers.jayaram import judged
-from covey.sim.experiments.papers.jayaram_findings import best, figures, table_1, work
-from covey.sim.experiments.papers.jayaram_runs import compare, experiments, play_experiments
-from covey.sim.experiments.papers.points import PlayedPoint
+from covey.sim.experiments.papers.jayaram import checkers_note
+from covey.sim.experiments.papers.jayaram_findings import best, costs, figures, table_1
+from covey.sim.experiments.papers.jayaram_runs import compare, experiments, run_experiments
+from covey.sim.experiments.papers.points import FinishedPoint
 from covey.sim.scenario.systems import SYSTEMS
 
 
 @pytest.mark.usefixtures("spark")
-def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
+def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
     (planned,) = experiments(PaperPlan("tiny"))[3:]
-    said: list[float] = []
-    (result,) = play_experiments([planned], tmp_path, lambda words, done: said.append(done))
-    assert said == sorted(said)
-    assert {each.violations for each in result.played.values()} == {0}
+    shares: list[float] = []
+    (result,) = run_experiments([planned], tmp_path, lambda step, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert {each.violations for each in result.finished.values()} == {0}
     assert all(summary["complete"] for summary in result.summaries.values())
     for (system, _), summary in result.summaries.items():
         assert summary["scenario"]["engine"] == SYSTEMS[system].engine
         assert summary["delivered"] > 0
-    static, moving = (result.played[f"rete-{how}", 20.0] for how in ("subscribe-first", "parametric"))
-    assert "Update" not in {w.sort for w in static.work}
-    assert "Unsubscribe" in {w.sort for w in static.work}
-    assert "Update" in {w.sort for w in moving.work}
-    found = [table_1([result]), *figures(result), work(result), best([result])]
+    static, moving = (result.finished[f"rete-{how}", 20.0] for how in ("subscribe-first", "parametric"))
+    assert "Update" not in {w.kind for w in static.costs}
+    assert "Unsubscribe" in {w.kind for w in static.costs}
+    assert "Update" in {w.kind for w in moving.costs}
+    found = [table_1([result]), *figures(result), costs(result), best([result])]
     assert [finding.figure for finding in found] == ["Table 1", "Fig. 9", "FIG9, costs", "Covey"]
     for finding in found:
         assert finding.rows
@@ -41,13 +41,13 @@ def test_one_experiment_is_played_measured_and_told(tmp_path: Path) -> None:
         assert finding.verdict.endswith(".")
 
 
-def test_what_the_checkers_found_is_told_with_its_number() -> None:
+def test_the_note_counts_violations() -> None:
     good, bad = (
-        PlayedPoint("a", (), 0, ()),
-        PlayedPoint("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",)),
+        FinishedPoint("a", (), 0, ()),
+        FinishedPoint("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",)),
     )
-    assert judged([good, good]) == "The checkers judged 2 runs and found no violation."
-    assert judged([good, bad]) == (
+    assert checkers_note([good, good]) == "The checkers judged 2 runs and found no violation."
+    assert checkers_note([good, bad]) == (
         "The checkers judged 2 runs and found violations, 1,203 in all, such as: "
         "drop at 1.0 s: b1 dropped 2 events."
     )
