@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from covey.matcher.jit.kernel import check_types
 from covey.overlay.core.messages import Action, Message
 
+pytest_plugins = ["local_brokers"]
+
 settings.register_profile(
     "covey",
     examples(100),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
@@ -16,21 +17,25 @@ from covey.overlay.node.config import load_overlay
 ROOT = Path(__file__).resolve().parent.parent
 
 
-async def run_example(name: str, tmp_path: Path) -> tuple[int, str, str]:
-    """Runs an example in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
+async def run_examples(tmp_path: Path) -> list[tuple[int, str, str]]:
+    """Runs both examples in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
     async with LocalOverlay(THREE_LEVELS) as overlay:
-        text = (ROOT / "examples" / name).read_text()
-        for number, address in enumerate(overlay.addresses.values(), start=1):
-            text = re.sub(rf"(localhost|\{{host\}}):700{number}", address, text)
-        assert ":700" not in text
-        script = tmp_path / name
-        script.write_text(text)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
+        return [await run_example(overlay, name, tmp_path) for name in ("client.py", "host.py")]
+
+
+async def run_example(overlay: LocalOverlay, name: str, tmp_path: Path) -> tuple[int, str, str]:
+    text = (ROOT / "examples" / name).read_text()
+    for number, address in enumerate(overlay.addresses.values(), start=1):
+        text = re.sub(rf"(localhost|\{{host\}}):700{number}", address, text)
+    assert ":700" not in text
+    script = tmp_path / name
+    script.write_text(text)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
 
 
 def test_the_readme_shows_the_client_example() -> None:
@@ -39,14 +44,11 @@ def test_the_readme_shows_the_client_example() -> None:
     assert len(shown.splitlines()) < 25
 
 
-def test_the_client_example_runs(tmp_path: Path) -> None:
-    code, out, err = asyncio.run(run_example("client.py", tmp_path))
+@pytest.mark.usefixtures("local_brokers")
+def test_the_examples_run(tmp_path: Path) -> None:
+    (code, out, err), (host_code, host_out, host_err) = asyncio.run(run_examples(tmp_path))
     assert (code, out) == (0, "bought at 9.5\nbought at 9.0\n"), err
-
-
-def test_the_host_example_runs(tmp_path: Path) -> None:
-    code, out, err = asyncio.run(run_example("host.py", tmp_path))
-    assert code == 0, out + err
+    assert host_code == 0, host_out + host_err
 
 
 def test_both_overlay_files_describe_the_same_tree_at_the_same_ports() -> None:

@@ -44,6 +44,7 @@ async def deliver_many() -> None:
             await anext(deliveries)
 
 
+@pytest.mark.usefixtures("local_brokers")
 def test_one_stream_gives_what_all_subscriptions_would() -> None:
     asyncio.run(deliver_many())
 

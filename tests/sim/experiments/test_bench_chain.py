@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from covey.sim.experiments.bench.chain import ChainPlan, measure_chain
 
 
+@pytest.mark.usefixtures("local_brokers")
 def test_both_chains_pass_all_events_on() -> None:
     shares: list[float] = []
     plan = ChainPlan(

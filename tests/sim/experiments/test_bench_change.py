@@ -43,6 +43,7 @@ def test_an_event_is_owed_from_the_last_settled_version_up_to_its_delivery() -> 
     assert books.missed == 2
 
 
+@pytest.mark.usefixtures("local_brokers")
 def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_stale() -> None:
     plan = ChangePlan(("parametric",), ("both", "disjoint"), (300,), (50,), 1.0)
     results = asyncio.run(measure_changes(plan))

@@ -36,6 +36,7 @@ def test_merging_asks_for_more_in_fewer_slots() -> None:
     assert 0 < (budget.excess or 0) < 1
 
 
+@pytest.mark.usefixtures("local_brokers")
 def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
     result = asyncio.run(measure_grpc(GrpcPlan(updates=40, concurrent=8, repetitions=2)))
     assert len(result.runs) == 2

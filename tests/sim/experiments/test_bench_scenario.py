@@ -60,6 +60,7 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("load", "system"), [("highway", "covey-parametric"), ("trading", "covey-unsubscribe-first")]
 )
+@pytest.mark.usefixtures("local_brokers")
 def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, tmp_path: Path) -> None:
     scenario = find_system(system).applied_to(TINY.having(load=load))
     simulated = Run(scenario).play(tmp_path / "simulated.parquet")
@@ -78,6 +79,7 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
     assert phases == ["advertising", "subscribing", "running", "resting", "quiet"]
 
 
+@pytest.mark.usefixtures("local_brokers")
 def test_in_time_a_real_run_delivers_what_is_owed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text("brokers: 4\npublishers: 1\nsubscribers: 6\ntypes: 2\nduration_s: 1\nupdate_rate: 2\n")
