@@ -1,13 +1,13 @@
 """What enters the core (messages) and what leaves it (actions).
 
 An *interface* is where messages come from and go to: a neighbour broker or a client. Its name is a string
-that begins with its sort, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
+that begins with its kind, `broker/b2` or `client/trader-1`, so that a client cannot pass for a broker.
 
 Epochs. Every control message that a side sends over an interface (Advertise, Unadvertise, Subscribe,
 Unsubscribe, Update, SyncEnd) carries the next epoch of that side on that interface, counted from 1.
-`Acknowledge(epoch)` answers that everything up to that epoch has been applied by the answering broker and
-by every broker beyond it that had to know (UPD-ACK). Epochs say what has taken
-effect; the frames below say what has arrived.
+`Acknowledge(epoch)` confirms that everything up to that epoch has been applied by the sending broker and by
+every broker further on that it concerns (UPD-ACK). Epochs track what has taken effect; the frame numbers of
+a link track what has arrived.
 
 Order. `Broker.handle` returns a list of actions, and their order is part of the contract: within one
 change Subscribe precedes Update, and Update precedes Unsubscribe (make before break); Deliver and Publish
@@ -33,12 +33,11 @@ _M = TypeVar("_M")
 
 @dataclass_transform(frozen_default=True)
 def message(cls: type[_M]) -> type[_M]:
-    """A dataclass with slots, which type checkers and the tests take for frozen (`tests/conftest.py`).
+    """A dataclass with slots that type checkers and tests treat as frozen (`tests/conftest.py`).
 
-    Otherwise nothing keeps a message from being changed. One that is frozen takes two to five times as long
-    to make (an Update 0.9 µs in place of 0.2), and a broker makes five per update: some 6 % of the time that
-    an update takes (SYMBOLS and VEHICLES, 1,000 and 10,000 filters, both kinds taking turns within one run of
-    what `covey bench routing` times; 0 to 10 %).
+    At run time it is not: a frozen one takes two to five times as long to create (an Update 0.9 µs instead of
+    0.2), and a broker creates five per update, some 6 % of an update's time (0 to 10 % in `covey bench
+    routing`, 1,000 and 10,000 filters).
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -60,7 +59,7 @@ class Advertise:
 
 @message
 class Unadvertise:
-    """No more events of this type from the sender. Void if its epoch is older than the sender's newest
+    """The sender no longer publishes this type. Void if its epoch is older than the sender's newest
     Advertise.
     """
 
@@ -70,11 +69,10 @@ class Unadvertise:
 
 @message
 class Subscribe:
-    """SUB: a subscription, named by an id that the sender chose and that is unique on this interface.
+    """SUB: a subscription, under an id that the sender chooses and that is unique on this interface.
 
-    `filter` holds variables; `values` gives each of them. Between brokers the id is that of a slot and the
-    variables are broker variables. A Subscribe with an id in use replaces the old one (resynchronisation
-    sends it again).
+    `values` has a value for each variable of `filter`. Between brokers the id is that of a slot and the
+    variables are broker variables. A Subscribe with an id in use replaces the earlier subscription.
     """
 
     epoch: int
@@ -95,8 +93,8 @@ class Unsubscribe:
 class Update:
     """UPD: new values for some of the variables of a subscription; they take effect together.
 
-    A *gapless* one says in `since_ns` when it was called: what has entered the overlay since, matches and was
-    not sent is replayed (`replay.py`). It may carry no values: only the replay is asked for then.
+    A *gapless* update has the time of its call in `since_ns`: events that have entered the overlay since,
+    match and were not sent are replayed (`routing/replay.py`). Without values it requests the replay alone.
     """
 
     epoch: int
@@ -107,7 +105,7 @@ class Update:
 
 @message
 class Acknowledge:
-    """UPD-ACK: all epochs up to this one have taken effect here and beyond. Cumulative."""
+    """UPD-ACK: all epochs up to this one have taken effect here and further on. Cumulative."""
 
     epoch: int
 
@@ -127,7 +125,7 @@ class SyncBegin:
 
 @message
 class SyncEnd:
-    """What the sender said before SyncBegin and has not repeated since is void."""
+    """Earlier control state of the sender that it has not repeated since SyncBegin is void."""
 
     epoch: int
 
@@ -137,9 +135,7 @@ class SyncEnd:
 
 @message
 class Publish:
-    """PUB: a batch of events of one type from one publisher. A replay is not in the order of its
-    publisher.
-    """
+    """PUB: a batch of events of one type from one publisher, in its order unless replayed."""
 
     batch: EventBatch
     replayed: bool = False
@@ -150,8 +146,8 @@ class Deliver:
     """Events for a client, each once, with the ids of all its subscriptions that match.
 
     `ids[offsets[i]:offsets[i + 1]]` are those of event i. `epoch` is the last control epoch of this client
-    that the broker had applied when it matched: at an older epoch than its own, the client evaluates its
-    filters again.
+    that the broker had applied when it matched: where the client's own is newer, it evaluates its filters
+    again.
     """
 
     batch: EventBatch
@@ -161,17 +157,16 @@ class Deliver:
     replayed: bool = False
 
 
-# --- refusals and life of interfaces ------------------------------------------------------------------------
+# --- refusals; interfaces that come and go ------------------------------------------------------------------
 
 
 @message
 class Refuse:
-    """A message of the receiver was refused and changed nothing: one clear sentence and the name of a gRPC
-    status.
+    """A message of the receiver was refused and changed nothing: one sentence and the name of a gRPC status.
 
-    `epoch` is the refused message's, or 0 for events. Refusing also settles the epoch: Acknowledge covers
-    it. `subscription_id` and `type_name` say what it was about, where that is known; of refused events,
-    `count` of them from sequence number `first_sequence` on.
+    `epoch` is the refused message's, or 0 for events; a later Acknowledge covers it. `subscription_id` and
+    `type_name` are its subject, where known. Of refused events there are `count` from sequence number
+    `first_sequence` on.
     """
 
     epoch: int
@@ -185,20 +180,20 @@ class Refuse:
 
 @message
 class Connect:
-    """From the node: an interface is there, new or with a new incarnation. The core answers with its whole
-    state (SyncBegin .. SyncEnd) to a neighbour, and keeps what the interface said before until its own
-    SyncEnd.
+    """From the node: an interface has connected, for the first time or with a new incarnation. The core sends
+    a neighbour its whole state (SyncBegin .. SyncEnd), and keeps the interface's earlier state until the
+    interface's own SyncEnd.
     """
 
 
 @message
 class Tick:
-    """From the node: the time is there that `Broker.timer` asked for."""
+    """From the node: the time that `Broker.timer` returned has come."""
 
 
 @message
 class Disconnect:
-    """From the node: the interface is gone for good (a client left or its lease ran out, a neighbour was
+    """From the node: the interface has left for good (a client left or its lease expired, a neighbour was
     removed).
     """
 
@@ -232,11 +227,10 @@ CONTROL = (
     ListenersReport,
     Refuse,
 )
-"""Messages that need no credit on a link and overtake events that wait for it.
+"""Messages that need no credit on a link and overtake events that wait for credit.
 
-Unadvertise is not among them: it keeps its place behind the events that were published before it, else a
-publisher that leaves would take its last events with it. Later control messages may overtake it; its epoch
-tells.
+Unadvertise is not one: it stays behind the events published before it, else these would arrive unadvertised
+and be dropped. Later control messages may overtake it, which its epoch shows.
 """
 
 
@@ -253,7 +247,7 @@ class Send:
 
 @message
 class Drop:
-    """Events went nowhere on purpose; the node counts them. `reason` is one of a small fixed set of words."""
+    """Events were dropped; the node counts them. `reason` is one of a small fixed set."""
 
     reason: str
     events: int

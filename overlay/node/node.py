@@ -300,7 +300,7 @@ class Node:
         does a client wait for itself, who publishes what it makes of what it reads.
         """
         waiting = len(self._full) - (source.interface in self._full)
-        source.link.hold(waiting > 0 or self.draining)
+        source.link.withhold_credit(waiting > 0 or self.draining)
         if source.pump is not None:
             source.pump.wake()
 

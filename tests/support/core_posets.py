@@ -9,7 +9,8 @@ from functools import cache
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
-from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.registry import Registry
 
 POINT = EventType("Point", {"x": "int64", "y": "int64"})
 SHAPES = (

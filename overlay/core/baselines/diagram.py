@@ -1,11 +1,11 @@
-"""The covering order as Siena keeps it: a diagram in which each filter knows those next above and next below.
+"""Siena's poset: the covering order as a diagram of next-above and next-below relations.
 
-It is the poset of the baseline (Carzaniga et al. 2001; Jayaram et al., section 4.2, INSERT, DELETE and 4.3,
-UPDATE): covering is decided on it, and events can be matched by walking it from the top, since an event that
-does not match a filter matches none below (`poset_matching.py`). Equal filters share a place.
+This is the poset of the baseline (Carzaniga et al. 2001; Jayaram et al., section 4.2, INSERT, DELETE and 4.3,
+UPDATE). Events can be matched by walking it from the top, since an event that does not match a filter matches
+none below it (`poset_matching.py`). Equal filters share a place.
 
-Invariants: a place stands above another if and only if its region covers the other's; `above` and `below`
-hold the next ones alone, none that can be reached over a third; no two places have equal regions.
+Invariants: a place is above another if and only if its region covers the other's; `above` and `below` have
+only direct neighbours, none that is reachable over a third; no two places have equal regions.
 
 Cost: a filter that enters, moves or leaves is compared with all roots, and with the neighbours of those that
 cover it or that it covers: linear in the poset where few filters cover each other.
@@ -21,7 +21,7 @@ from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
 
 
 class Place:
-    """Filters of one region, the first of which speaks for all, and the places next to it."""
+    """Filters of one region, represented by the first, and the adjacent places."""
 
     __slots__ = ("above", "below", "members", "region")
 
@@ -43,7 +43,9 @@ class Diagram(Poset):
         super().__init__()
         self._places: dict[int, Place] = {}
         self._tops: dict[Place, None] = {}
-        self._was_root: dict[int, tuple[Interest, bool]] = {}  # before the change under way; empty between
+        self._was_root: dict[
+            int, tuple[Interest, bool]
+        ] = {}  # before the current change; empty between changes
 
     # --- the one entry for changes --------------------------------------------------------------------------
 
@@ -62,7 +64,7 @@ class Diagram(Poset):
             self._move(node)
         for node in left:
             self._note(self._places[node.uid])
-            self._take_out(node)
+            self._remove(node)
             del self._nodes[node.uid]
         change = self._summary(moved)
         self._was_root.clear()
@@ -78,14 +80,14 @@ class Diagram(Poset):
             self._link(place, above, self._next_below(node.region, above, place))
 
     def _move(self, node: Interest) -> None:
-        """A new region: in place if the neighbours stay the same, out and in again if not (UPDATE)."""
+        """Take a new region: in place if the neighbours stay the same, else remove and insert (UPDATE)."""
         place = self._places[node.uid]
         self._note(place)
         region = node.region
         if len(place.members) == 1 and self._keeps_place(node, place, region):
             place.region = region
             return
-        self._take_out(node)
+        self._remove(node)
         self._insert(node)
 
     def _keeps_place(self, node: Interest, place: Place, region: Region) -> bool:
@@ -107,14 +109,14 @@ class Diagram(Poset):
 
     # --- searching ------------------------------------------------------------------------------------------
 
-    def _next_above(self, region: Region, but: Place | None) -> list[Place]:
+    def _next_above(self, region: Region, exclude: Place | None) -> list[Place]:
         """The lowest places, other than one, that cover a region."""
         seen: dict[Place, bool] = {}
 
         def over(place: Place) -> bool:
             found = seen.get(place)
             if found is None:
-                found = seen[place] = place is not but and covers_region(place.region, region)
+                found = seen[place] = place is not exclude and covers_region(place.region, region)
             return found
 
         pending = [top for top in self._tops if over(top)]
@@ -131,11 +133,9 @@ class Diagram(Poset):
                     pending.append(below)
         return list(lowest)
 
-    def _next_below(self, region: Region, above: list[Place], but: Place) -> list[Place]:
-        """The highest places, other than one, that a region covers; they stand below `above`, if that is
-        given.
-        """
-        seen: dict[Place, bool] = {but: False}
+    def _next_below(self, region: Region, above: list[Place], exclude: Place) -> list[Place]:
+        """The highest places, other than one, that a region covers; they are below the places of `above`."""
+        seen: dict[Place, bool] = {exclude: False}
 
         def under(place: Place) -> bool:
             found = seen.get(place)
@@ -177,7 +177,7 @@ class Diagram(Poset):
         if not above:
             self._tops[place] = None
 
-    def _take_out(self, node: Interest) -> None:
+    def _remove(self, node: Interest) -> None:
         place = self._places.pop(node.uid)
         del place.members[node.uid]
         if place.members:
@@ -198,7 +198,7 @@ class Diagram(Poset):
     # --- what the change did to the roots -------------------------------------------------------------------
 
     def _note(self, place: Place) -> None:
-        """Remember whether these filters were roots, before that may change."""
+        """Record whether these filters are roots, before that may change."""
         for node in place.members.values():
             self._was_root.setdefault(node.uid, (node, self._is_root(node)))
 

@@ -1,8 +1,7 @@
-"""The whole order, kept by scanning: what the poset of the paper's baseline costs, and the oracle of the
-forest.
+"""The whole covering order, maintained by scanning: the cost of the paper's poset, and the forest's oracle.
 
-Every node knows all nodes above it. One stands above another when it covers it and is not covered by it, or,
-the two being equal, was placed earlier. Roots are those with none above. A change compares the node with
+Every node has the set of all nodes above it. A node is above another if it covers it and is not covered by
+it, or, where the two are equal, was placed earlier. Roots have none above. A change compares the node with
 every other, both ways: O(n) (Jayaram et al., section 4.2, "Subscription updates").
 """
 

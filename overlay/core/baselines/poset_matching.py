@@ -1,12 +1,11 @@
-"""Matching by walking the poset, as Siena does: no engine beside it, nothing to bring up to date.
+"""Matching by walking the poset, as in Siena: without an engine.
 
-An event is tested against the roots, and against what stands below a filter only if it matches that filter
+An event is tested against the roots, and against the filters below another only if it matches that one
 (Jayaram et al., section 4.2: "it is the poset that is evaluated on the event"). This is the matcher of the
-first two systems of their evaluation. It tests every pair of an event and a filter that it meets in Python,
-at 0.3 µs and more each: that is what it means to have no index, and why the broker's own engines are not
-built so.
+first two systems of their evaluation. Each pair of an event and a filter is tested in Python, at 0.3 µs and
+more: the cost of having no index.
 
-Invariant: what it answers is what the posets of the groups hold at that moment.
+Invariant: a match is over the nodes that the posets of the groups have at that moment.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class PosetMatching:
         self._numbers: dict[int, int] = {}
 
     def put(self, interest: Matched, number: int) -> None:
-        """This interest is in its group's poset, or will be before the next match."""
+        """Record the number of an interest that is in its group's poset before the next match."""
         self._numbers[interest.uid] = number
 
     def discard(self, interest: Matched) -> None:
         del self._numbers[interest.uid]
 
     def flush(self) -> PosetMatching:
-        """Itself: the poset is up to date always."""
+        """Nothing is ever pending."""
         return self
 
     def installed(self) -> dict[int, int]:

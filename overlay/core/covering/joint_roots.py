@@ -1,12 +1,11 @@
-"""The roots of the second level: those of several forests, the groups', that no root of another group covers.
+"""The roots of the second level: the maximal elements among the roots of all groups but one.
 
-What goes to a neighbour is the maximal elements among the roots of all groups but its own. Two roots of one
-group never cover each other, so both questions of `roots.py` need an answer from the other groups alone, and
-their forests' own roots give it. So nothing is searched where one group has all the interest, as at the edge
-of an overlay, and no second index is kept for any neighbour.
+Two roots of one group never cover each other, so both queries of `roots.py` search only the other groups, in
+the roots of their own forests. Nothing is searched where one group has all the interest, as at the edge of an
+overlay, and no neighbour needs an index of its own.
 
-Invariant: when a question is asked, the groups' forests have taken in the change under way; what this level
-has not yet taken in, or has put below something, is left out of the answer.
+Invariant: at a query the groups' forests have applied the current change; nodes that this level has not yet
+added, or that are covered here, are excluded from the result.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ if TYPE_CHECKING:
 
 
 class JointRoots(Roots):
-    """Roots over the forests of all groups but one. A question costs one of each of the other groups."""
+    """Roots over the forests of all groups except one. A query costs one query of each of the others."""
 
-    def __init__(self, groups: Mapping[str, Forest], but: str) -> None:
+    def __init__(self, groups: Mapping[str, Forest], exclude: str) -> None:
         super().__init__()
         self._groups = groups
-        self._but = but
+        self._exclude = exclude
 
     def find_cover(self, node: Interest) -> Interest | None:
         for roots in self._others(node):
-            found = roots.find_cover(node, self._nodes)
-            if found is not None:
-                return found
+            cover = roots.find_cover(node, self._nodes)
+            if cover is not None:
+                return cover
         return None
 
     def covered_by(self, node: Interest) -> list[Interest]:
-        found: list[Interest] = []
+        covered: list[Interest] = []
         for roots in self._others(node):
-            found += roots.covered_by(node, self._nodes)
-        return self._in_order(found)
+            covered += roots.covered_by(node, self._nodes)
+        return self._in_order(covered)
 
     def _others(self, node: Interest) -> Iterator[ScannedRoots]:
         for group, forest in self._groups.items():
-            if group != self._but and group != node.group:
+            if group != self._exclude and group != node.group:
                 yield forest.searched

@@ -1,16 +1,16 @@
 """The covering poset of Jayaram et al. (Figs. 3 and 6), kept as a forest with witnesses.
 
-The paper's poset orders filters by `covers`, and what counts of it is its maximal elements, the *roots*:
-their disjunction is the LUB. So the order itself is not kept. Each filter that is not a root remembers one
-*witness*, some filter of the forest that covers it; a filter that changes then concerns only those that name
-it as their witness, and the roots.
+The paper's poset orders filters by `covers`; routing needs only its maximal elements, the *roots*, whose
+disjunction is the LUB. The forest therefore does not store the order. Each filter that is not a root has one
+*witness*, a filter of the forest that covers it, and a change of a filter affects only the nodes that have it
+as witness, and the roots.
 
-Invariants: each node is either a root or has a witness; a witness is in the forest and covers its node; no
-root covers another; following witnesses ends at a root. Of equal filters one stands above the others: the one
-that was there first covers those that come.
+Invariants: each node is a root or has a witness; a witness is in the forest and covers its node; no root
+covers another; the chain of witnesses of a node ends at a root. Of equal filters the first to enter covers
+the others.
 
 Cost: a change of a node that stays covered compares it with its witness and with the nodes it witnesses; only
-a node whose witness no longer covers it, or that is a root, asks the roots (roots.py).
+a root, or a node whose witness no longer covers it, searches the roots (`roots.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from covey.overlay.core.covering.roots import IndexedRoots, Roots, ScannedRoots
 
 
 class RootHandover(NamedTuple):
-    """A root that entered and could take the place of one that left, without loss to a third.
-
-    Either the new root covers what the old one was (`wider`), or the old one covered what the new one is.
+    """A root that entered and may take over the slot of one that left: it covers that one (`wider`) or was
+    covered by it.
     """
 
     left: Interest
@@ -38,7 +37,7 @@ class RootHandover(NamedTuple):
 
 @dataclass(slots=True)
 class RootChange:
-    """How a change of a poset changed its roots. A root that only took new values has `moved`."""
+    """A change of the roots. A root that only took new values has `moved`."""
 
     entered: Sequence[Interest] = ()
     moved: Sequence[Interest] = ()
@@ -49,14 +48,11 @@ class RootChange:
         return bool(self.entered or self.moved or self.left)
 
 
-NOTHING = RootChange()
-"""The roots are what they were."""
+NO_CHANGE = RootChange()
 
 
 class Poset(ABC):
-    """What routing asks of a poset: apply one change, and say what it did to the roots. It holds the nodes;
-    how they are ordered is open.
-    """
+    """The interface of a poset: apply one change and return that of the roots."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
@@ -68,9 +64,7 @@ class Poset(ABC):
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> RootChange:
-        """Insert, then re-order those whose region has changed, then delete; one change of the roots in
-        all.
-        """
+        """Insert nodes, reorder those whose region has changed, then delete, as one change of the roots."""
 
     @abstractmethod
     def roots(self) -> Iterator[Interest]: ...
@@ -81,7 +75,7 @@ class Poset(ABC):
 
     @abstractmethod
     def witness_of(self, node: Interest) -> Interest | None:
-        """What covers this node according to the poset; None for a root."""
+        """A node that covers this one; None for a root."""
 
     def nodes(self) -> Iterator[Interest]:
         return iter(self._nodes.values())
@@ -111,14 +105,14 @@ def handovers_among(
 
 
 class Forest(Poset):
-    """The poset that scales. `roots` holds its roots; by default they are indexed where they are many."""
+    """The poset of production. By default many roots are indexed."""
 
     def __init__(self, roots: Roots | None = None) -> None:
         super().__init__()
         self._roots: Roots = IndexedRoots() if roots is None else roots
         self._witness: dict[int, int] = {}
         self._witnessed: dict[int, dict[int, None]] = {}
-        # What the change under way has done so far; empty between changes.
+        # What the current change has done so far; empty between changes.
         self._was_root: dict[int, tuple[Interest, bool]] = {}
         self._former: dict[int, int] = {}  # a node that lost its witness -> that witness
         self._absorber: dict[int, int] = {}  # a root that became covered -> its witness then
@@ -131,11 +125,11 @@ class Forest(Poset):
         moved: Sequence[Interest] = (),
         left: Sequence[Interest] = (),
     ) -> RootChange:
-        """See `Poset.change`. Inserting comes first, so that what leaves passes its nodes on only once."""
+        """See `Poset.change`. Insertion comes first, so that orphaned nodes get a new witness only once."""
         for node in entered:
             self._nodes[node.uid] = node
             self._was_root[node.uid] = (node, False)
-            self._settle(node)
+            self._place(node)
         for node in moved:
             self._reorder(node)
         if left:
@@ -144,7 +138,7 @@ class Forest(Poset):
             if self._former:
                 self._former.clear()
             stayed = [node for node in moved if node.uid not in self._witness]
-            return RootChange((), stayed) if stayed else NOTHING
+            return RootChange((), stayed) if stayed else NO_CHANGE
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()
@@ -157,7 +151,7 @@ class Forest(Poset):
         if witness is not None:
             if node.gains and not covers_region(self._nodes[witness].region, node.region):
                 self._unlink(uid)
-                self._settle(node)
+                self._place(node)
         else:
             cover, covered = self._roots.move(node)
             if cover is not None:
@@ -168,7 +162,7 @@ class Forest(Poset):
             for child in [self._nodes[c] for c in self._witnessed[uid]]:
                 if not covers_region(node.region, child.region):
                     self._unlink(child.uid)
-                    self._settle(child)
+                    self._place(child)
 
     def _delete(self, left: Sequence[Interest]) -> None:
         orphans: dict[int, None] = {}
@@ -177,7 +171,7 @@ class Forest(Poset):
             if uid in self._witness:
                 self._unlink(uid)
             elif uid in self._roots:
-                self._drop_root(node)
+                self._remove_root(node)
             orphans.pop(uid, None)
             for child in self._witnessed.pop(uid, ()):
                 del self._witness[child]
@@ -190,17 +184,15 @@ class Forest(Poset):
             if above is not None and covers_region(above.region, node.region):
                 self._link(node, above)
             else:
-                self._settle(node)
+                self._place(node)
 
     def _surviving(self, uid: int) -> Interest | None:
-        """The nearest of the former witnesses, one above the other, that is still in the forest."""
-        above = self._chase(uid, self._former, self._nodes)
+        """The nearest former witness, up the chain, that is still in the forest."""
+        above = self._first_goal(uid, self._former, self._nodes)
         return None if above is None else self._nodes[above]
 
-    def _chase(self, uid: int, links: Mapping[int, int], goals: Container[int]) -> int | None:
-        """Follow links up from a node until one of the goals. A change may leave a ring in them: then none is
-        met.
-        """
+    def _first_goal(self, uid: int, links: Mapping[int, int], goals: Container[int]) -> int | None:
+        """Follow links up from a node to the first goal; None if there is none. Links may be cyclic."""
         for _ in range(len(links)):
             above = links.get(uid)
             if above is None or above in goals:
@@ -210,10 +202,8 @@ class Forest(Poset):
 
     # --- the forest's own moves -----------------------------------------------------------------------------
 
-    def _settle(self, node: Interest) -> None:
-        """Give a node without witness its place: below a root that covers it, or as a root above those it
-        covers.
-        """
+    def _place(self, node: Interest) -> None:
+        """Place a node without witness: below a root that covers it, or as a root above those it covers."""
         cover = self._roots.find_cover(node)
         if cover is not None:
             self._link(node, cover)
@@ -225,11 +215,11 @@ class Forest(Poset):
             self._demote(root, node)
 
     def _demote(self, root: Interest, witness: Interest) -> None:
-        self._drop_root(root)
+        self._remove_root(root)
         self._absorber[root.uid] = witness.uid
         self._link(root, witness)
 
-    def _drop_root(self, root: Interest) -> None:
+    def _remove_root(self, root: Interest) -> None:
         self._was_root.setdefault(root.uid, (root, True))
         self._roots.discard(root)
 
@@ -272,7 +262,7 @@ class Forest(Poset):
         handovers: list[RootHandover] = []
         for node in all_left:
             if node.uid in moved:
-                continue  # its slot still holds what it was, which the new root need not cover
+                continue  # its slot has its old region, which the new root need not cover
             start = node.uid if node.uid in self._nodes else self._absorber.get(node.uid)
             if start is not None and start in self._nodes:
                 root = self.root_of(self._nodes[start])
@@ -280,8 +270,8 @@ class Forest(Poset):
                     handovers.append(RootHandover(node, root, wider=True))
         for node in all_entered:
             if node.uid in moved:
-                continue  # its former witness covered what it was
-            above = self._chase(node.uid, self._former, left)
+                continue  # its former witness covered its old region
+            above = self._first_goal(node.uid, self._former, left)
             if above is not None:
                 handovers.append(RootHandover(left[above], node, wider=False))
         return handovers
@@ -293,7 +283,7 @@ class Forest(Poset):
 
     @property
     def searched(self) -> ScannedRoots:
-        """Its roots, for a second level to ask (`joint_roots.py`); a second level has none of its own."""
+        """Its roots, for queries of a second level (`joint_roots.py`), which has no own."""
         assert isinstance(self._roots, ScannedRoots)
         return self._roots
 

@@ -1,9 +1,9 @@
-"""The roots of a covering forest, and the two questions that a change asks of them.
+"""The roots of a covering forest, and the two queries of a change.
 
-`find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Nothing
-else about the roots is searched. Few roots are scanned (`ScannedRoots`); many are kept in an index of their
-regions as well (`IndexedRoots`, `matcher/covering/region_index.py`), which names the few that are worth
-comparing. The answers are deterministic: they depend on the history of `add`, `move` and `discard` alone.
+`find_cover(node)`: a root that covers this node; `covered_by(node)`: the roots that this node covers. Few
+roots are scanned (`ScannedRoots`); many are also in an index of their regions (`IndexedRoots`,
+`matcher/covering/region_index.py`), which returns the few candidates worth comparing. Results are
+deterministic: they depend on the history of `add`, `move` and `discard` alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from covey.overlay.core.covering.interest import Interest
 
 
 class Roots(ABC):
-    """What a forest asks of the container of its roots: the container itself, and the numbers by which an
-    answer is put in order. How the two questions are answered is open.
-    """
+    """The roots of a forest, numbered in order of entry, and its two queries."""
 
     def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
@@ -35,8 +33,8 @@ class Roots(ABC):
         del self._nodes[node.uid], self._entry[node.uid]
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        """A root has another region now, and is among the roots still: one that covers it, if it lost
-        something, or else those that it covers, if it gained something.
+        """A root has a new region: returns a root that covers it, if it lost something, or else those that it
+        covers, if it gained something.
         """
         cover = self.find_cover(node) if node.loses else None
         return cover, self.covered_by(node) if node.gains and cover is None else []
@@ -49,10 +47,10 @@ class Roots(ABC):
     def covered_by(self, node: Interest) -> list[Interest]:
         """The roots, other than the node itself, that it covers, in order of their entry."""
 
-    def _in_order(self, found: list[Interest]) -> list[Interest]:
-        if len(found) > 1:
-            found.sort(key=lambda root: self._entry[root.uid])
-        return found
+    def _in_order(self, roots: list[Interest]) -> list[Interest]:
+        if len(roots) > 1:
+            roots.sort(key=lambda root: self._entry[root.uid])
+        return roots
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._nodes
@@ -66,7 +64,7 @@ class Roots(ABC):
 
 
 class ScannedRoots(Roots):
-    """Both questions look at each of the roots; `among` leaves only those of some uids in the answer."""
+    """Both queries scan the roots; `among` restricts the result to some uids."""
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
         region = node.region
@@ -85,11 +83,11 @@ class ScannedRoots(Roots):
 
 
 FEW = 16
-"""Up to so many roots are compared one by one: cheaper than an index, and no kernel has to be there."""
+"""Up to so many roots are scanned: cheaper than an index, and without kernels."""
 
 
 class IndexedRoots(ScannedRoots):
-    """Roots with an index of their regions, as soon as they are more than `few`."""
+    """Roots with an index of their regions once there are more than `few`."""
 
     def __init__(self, few: int = FEW) -> None:
         super().__init__()

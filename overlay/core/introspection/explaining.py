@@ -1,9 +1,9 @@
-"""Why an event would or would not reach a subscription, and where one went: what one broker can say of it.
+"""One broker's part of `covey explain` and `covey trace`. Read-only.
 
-`explain` looks at one subscription, a client's or a neighbour's slot, and at what this broker asked of its
-neighbours because of it; whoever walks on from there over the slots sees the whole overlay. `follow` says
-what a broker did with an event that it still remembers (`replay.py`). Nothing here changes anything; the
-cost is one pass over the neighbours, and of `follow` one over the ring.
+`explain` evaluates one subscription, a client's or a neighbour's slot, on an event, and returns the slots at
+neighbours that cover it; the caller follows these through the overlay. `follow` returns what the broker did
+with an event that its ring still has (`routing/ring.py`). Cost: one pass over the neighbours; of `follow` one
+over the ring.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def explain(
     broker: Broker, interface: str, subscription_id: int, event: Mapping[str, object], now_ns: int
 ) -> dict[str, Any]:
-    """What this broker says of an event and a subscription, as plain values that JSON can hold.
+    """How this broker evaluates an event for a subscription, as plain values that JSON can hold.
 
-    `SubscriptionError` if there is no such interface or subscription, `EventError` for an event that is none.
+    Raises `SubscriptionError` for an unknown interface or subscription, `EventError` for an invalid event.
     """
     peer = broker.tables.peers.get(interface)
     interest = None if peer is None else peer.subscriptions.get(subscription_id)
@@ -77,22 +77,22 @@ def explain(
 
 
 def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, object]) -> list[str]:
-    """The predicates that an event does not meet, each a sentence with the values; none where it matches."""
+    """The predicates that an event fails, each as a sentence with its values; none if it matches."""
     if filter.matches(event, values):
         return []
-    found = []
+    failures = []
     for predicate in predicates(filter.expression):
         alone = Filter.of_checked(filter.event_type, predicate)
         mine = {name: values[name] for name in alone.variables}
         if not alone.matches(event, mine):
             value = event.get(predicate.attribute)
             has = f"no {predicate.attribute}" if value is None else f"{predicate.attribute} {value!r}"
-            found.append(f"{alone.substitute(mine)}: the event has {has}")
-    return found
+            failures.append(f"{alone.substitute(mine)}: the event has {has}")
+    return failures
 
 
 def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
-    """What this broker did with one event, as plain values; `seen` is false if it does not remember it."""
+    """What this broker did with one event, as plain values; `seen` is false if its ring does not have it."""
     state = broker.tables.types.get(type_name)
     record = None if state is None or state.ring is None else state.ring.find(publisher, sequence)
     answer: dict[str, Any] = {

@@ -1,7 +1,4 @@
-"""What holds of a broker between any two messages, each stated once, as a check.
-
-Written from what is to hold, not from the code that keeps it: everything is computed anew by scanning.
-"""
+"""The invariants of a broker between any two messages, as checks that recompute everything by scanning."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def check(broker: Broker) -> None:
 
 
 def check_interests(broker: Broker) -> None:
-    """Every interest has a uid of its own, stands in its interface, its group's poset, and nowhere else."""
+    """Every interest has its own uid and is in its interface and its group's poset, and nowhere else."""
     registry = broker.tables.registry
     live: dict[int, Interest] = {}
     for peer in broker.tables.peers.all():
@@ -64,8 +61,8 @@ def check_interests(broker: Broker) -> None:
 
 
 def check_poset(poset: Poset, where: str) -> None:
-    """Roots do not cover each other; every other node has a witness that is there, covers it, and leads to a
-    root.
+    """Roots do not cover each other; every other node has a witness in the poset that covers it and leads to
+    a root.
     """
     nodes = list(poset.nodes())
     roots = list(poset.roots())
@@ -87,7 +84,7 @@ def check_poset(poset: Poset, where: str) -> None:
         assert covers_region(witness.region, node.region), f"{where}: {witness} does not cover {node}"
         seen = {node.uid}
         while witness is not None:
-            assert witness.uid not in seen, f"{where}: the witnesses of {node} go in a ring"
+            assert witness.uid not in seen, f"{where}: the witnesses of {node} form a cycle"
             seen.add(witness.uid)
             witness = poset.witness_of(witness)
         assert poset.root_of(node).uid in is_root, f"{where}: {node} leads to no root"
@@ -113,13 +110,13 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     assert state.outgoing.keys() == links, (
         f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
     )
-    assert not state.idle, f"{where}: nobody uses it, and it is kept"
+    assert not state.idle, f"{where}: an idle type is kept"
 
 
 def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
-    """What a neighbour was asked for is the maximal elements of all interest but its own."""
+    """The slots at a neighbour are the maximal elements of all interest but its own."""
     for neighbour, outgoing in state.outgoing.items():
-        here = f"{where}, asked of {neighbour}"
+        here = f"{where}, slots at {neighbour}"
         check_poset(outgoing.poset, here)
         wanted = {
             root.uid
@@ -162,8 +159,8 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
 
 
 def check_bundles(outgoing: Outgoing, where: str) -> None:
-    """Every root is in one bundle that asks for it; bundles hold no more roots than there are, and are no
-    more than the budget; those of perfect merging ask for no more than their roots do.
+    """Every root is in one bundle that covers it; bundles have no other roots and are within the budget;
+    those of perfect merging are no wider than their roots.
     """
     merger = outgoing.merger
     assert merger is not None
@@ -180,14 +177,16 @@ def check_bundles(outgoing: Outgoing, where: str) -> None:
         for root in roots:
             assert covers_region(bundle.region, root.region), f"{where}: {bundle} misses events of {root}"
         if merger.budget is None:
-            found = [c for root in roots for c in root.region.conjunctions or ()]
-            together = Region(bundle.structure.event_type, tuple(found)) if found else roots[0].region
+            conjunctions = [c for root in roots for c in root.region.conjunctions or ()]
+            together = (
+                Region(bundle.structure.event_type, tuple(conjunctions)) if conjunctions else roots[0].region
+            )
             assert covers_region(together, bundle.region), f"{where}: {bundle} is wider than {roots}"
     assert merger.budget is None or len(bundles) <= merger.budget, f"{where}: {len(bundles)} bundles"
 
 
 def check_engines(state: TypeState, where: str) -> None:
-    """The engines hold exactly the interest of links and of sessions, each under its interface's number."""
+    """The engines have exactly the interest of links and of sessions, under their interfaces' numbers."""
     for matching, is_link in ((state.links, True), (state.sessions, False)):
         wanted = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
         what = "links" if is_link else "sessions"

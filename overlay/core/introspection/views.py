@@ -1,7 +1,4 @@
-"""A broker's state as people and tools see it: `render` draws it, `inspect` gives plain values.
-
-Nothing here is used to route; nothing here changes anything.
-"""
+"""A broker's state for people (`render`) and for tools (`inspect`). Read-only."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ _EVENT_MESSAGES = ("Publish", "Deliver")
 
 
 def slot_text(slot: Slot) -> str:
-    """What a slot asks for, as text of the filter language."""
+    """A slot's content, as text of the filter language."""
     return str(slot.structure.substitute(slot.values)) or "true"
 
 
 def render(broker: Broker, listed: int | None = None) -> str:
-    """Types, publishers, interest as the trees of its posets, and slots; one item a line.
+    """Types, publishers, interest as trees of posets, and slots; one item per line.
 
-    Of the interest of each group, and of the slots at each neighbour, `listed` lines and how many more there
-    are; all if it is None.
+    At most `listed` lines for the interest of a group and for the slots at a neighbour, with the number of
+    further ones; all if it is None.
     """
     lines = [
         f"broker {broker.tables.broker_id}, routing {broker.tables.routing}, engine {broker.tables.engine}"
@@ -62,7 +59,7 @@ def render(broker: Broker, listed: int | None = None) -> str:
 
 
 def _origin(slot: Slot) -> str:
-    """Where a slot's root comes from, or how many it is for."""
+    """The subscription that a slot is for, or the number of its roots."""
     root = slot.content.root if isinstance(slot.content, Bundle) and slot.content.size == 1 else slot.content
     if isinstance(root, Interest):
         return f"{root.interface}#{root.subscription_id}"
@@ -74,7 +71,7 @@ def _more(count: int, listed: int | None) -> list[str]:
 
 
 def _tree(poset: Poset, listed: int | None) -> list[str]:
-    """The nodes of a poset, each below its witness; so many of them."""
+    """The first nodes of a poset, each below its witness."""
     if listed == 0:
         return _more(len(poset), listed)
     below: dict[int, list[Interest]] = {}
@@ -94,8 +91,8 @@ def _tree(poset: Poset, listed: int | None) -> list[str]:
 def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
     """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are.
 
-    Of the subscriptions, and of the slots at each neighbour, of a type only `listed`, with `interests` and
-    `slots_in_use` saying how many there are; all if it is None.
+    At most `listed` subscriptions of a type and slots at a neighbour; `interests` and `slots_in_use` have
+    their numbers. All if it is None.
     """
     peers = broker.tables.peers.all()
     pending, awaited = broker.tables.acks.pending(), broker.tables.acks.awaited()
@@ -151,8 +148,8 @@ def _totals(peers: list[Peer]) -> dict[str, Any]:
     return {
         "received": received,
         "sent": sent,
-        "control_received": sum(n for sort, n in received.items() if sort not in _EVENT_MESSAGES),
-        "control_sent": sum(n for sort, n in sent.items() if sort not in _EVENT_MESSAGES),
+        "control_received": sum(n for kind, n in received.items() if kind not in _EVENT_MESSAGES),
+        "control_sent": sum(n for kind, n in sent.items() if kind not in _EVENT_MESSAGES),
         "events_received": sum(peer.counters.events_received for peer in peers),
         "events_sent": sum(peer.counters.events_sent for peer in peers),
         "events_dropped": sum(peer.counters.events_dropped for peer in peers),

@@ -1,7 +1,6 @@
-"""Puts messages with events together that would otherwise travel, and be matched, one by one.
+"""Joins batches of events that gathered while a link was busy, so that they are sent and matched as one.
 
-Where a link is busy events gather; what gathered leaves as one batch. Invariant: the same events, in the
-same order, for the same subscriptions.
+Invariant: the same events, in the same order, for the same subscriptions.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, Message, Publish
 
 INGRESS_SPAN_NS = 10_000_000
-"""How far apart events that travel together may have entered the overlay; they share the earliest time."""
+"""How far apart the ingress times of joined events may be; they share the earliest."""
 
 _SPAN = 2**32 - 1
-"""How far apart the sequence numbers of one batch may lie."""
+"""How far apart the sequence numbers of one batch may be."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Messages that go together, and what they come to."""
+    """Messages to join, with their totals."""
 
     messages: list[Publish | Deliver]
     events: int
@@ -36,8 +35,8 @@ class _Run:
 
 
 def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[Message]:
-    """The messages, those joined that follow each other and fit together: the same sort, type and publisher,
-    for a Deliver the same epoch, no more events or bytes than given, and about one time of entry. O(1) for a
+    """The messages, with successive ones joined that have the same kind, event type and publisher, for a
+    Deliver the same epoch, and about the same ingress time, up to `max_events` and `max_bytes`. O(1) for a
     single message.
     """
     if len(messages) < 2:

@@ -1,15 +1,15 @@
 """One end of a link: numbered frames over a connection that may break, without loss, repetition or
 reordering.
 
-A link joins two brokers, or a client and its broker, and outlives the connections that carry it. This module
-does no I/O: the node feeds it what arrived (`receive`) and drains what is to be written (`next_frame`).
+A link joins two brokers, or a client and its broker, and outlives the connections that carry it. It does no
+I/O: the node passes received frames to `receive` and writes what `next_frame` returns.
 
-Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations; each is kept until
-the peer has said that it arrived. A frame that arrives twice is dropped, a gap is an error. Events leave
-only while their bytes are within the credit that the peer granted. Control needs no credit and overtakes
-events; Unadvertise needs none either but keeps its place behind the events before it. While
-`frames_in_flight` frames are unacknowledged no events leave, and with `CONTROL_IN_FLIGHT` no control, so that
-messages gather while the link is busy.
+Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations and retained until the
+peer acknowledges them. A frame that arrives twice is dropped, a gap is an error. Events are sent only while
+their bytes are within the credit that the peer granted. Control needs no credit and overtakes events;
+Unadvertise needs none either but stays behind the events before it. While `frames_in_flight` frames are
+unacknowledged no events are sent, and with `CONTROL_IN_FLIGHT` no control, so that messages gather while the
+link is busy.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ M = TypeVar("M")
 DEFAULT_FRAME_BYTES = 4 << 20
 DEFAULT_WINDOW_BYTES = 4 << 20
 CONTROL_BYTES = 12 << 10
-"""About how much control one frame takes, some hundred updates. The next broker then handles one frame while
-this one makes the next: 512 awaited updates at a time, through three brokers in a row and back, came to 4,300
-a second in place of 3,000 (2 cores); with 2,500 bytes, as with as much as there was, to 3,000."""
+"""About how much control one frame carries, some hundred updates, so that the next broker handles one frame
+while this one makes the next: 4,300 awaited updates/s, 512 at a time, through a chain of three brokers and
+back (2 cores), against 3,000 with 2,500 bytes and with no bound."""
 CONTROL_IN_FLIGHT = 4
-"""Control leaves while fewer frames are unacknowledged, even where events may have only one frame on its way,
-as a client's: its broker would wait between frames, and those updates come to 4,150 a second in place of
-4,550."""
+"""Control is sent while fewer frames are unacknowledged, even where events may have only one frame in flight,
+as a client's: otherwise its broker would wait between frames (4,150 such updates/s instead of 4,550)."""
 
 
 class LinkError(CoveyError):
-    """The peer broke the rules of the link: its connection must end."""
+    """The peer violated the link protocol: its connection must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What one end tells the other when a connection opens; `credit` counts only if the link resumes."""
+    """The first message of each end on a new connection; `credit` is valid only if the link resumes."""
 
     incarnation: int
     peer_incarnation: int = 0
@@ -56,7 +55,7 @@ class Hello:
 class Frame(Generic[M]):
     """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or probes.
 
-    The messages of a frame that arrives may still be in the form of the wire.
+    The messages of a received frame may still be encoded.
     """
 
     sequence: int
@@ -78,10 +77,10 @@ class _Retained:
 class Link:
     """One end of a link.
 
-    `window_bytes` is how many bytes of events the peer may send beyond what was consumed. `ack_frames` is
-    after how many frames an acknowledgement leaves at once; sooner if there is a frame to ride on, or on
-    `acknowledge`. `max_control` bounds the control messages kept for a peer out of reach
-    (`give_up_control`). Up to `join_events` events that gathered leave in one batch (`joining.py`).
+    `window_bytes` is how many bytes of unconsumed events the peer may send. After `ack_frames` frames an
+    acknowledgement is sent at once; sooner with another frame, or on `acknowledge`. `max_control` bounds the
+    control messages pending for an unreachable peer (`give_up_control`). Up to `join_events` gathered events
+    are joined in one batch (`joining.py`).
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Link:
         self._max_control = max_control
         self._join_events = join_events
         self._gave_up = False
-        # Sending. The totals of bytes and events cover what waits in `_events` and what is retained.
+        # Sending.
         self._control = ControlQueue()
         self._events: deque[tuple[Message, int]] = deque()
         self._retained: deque[_Retained] = deque()
@@ -128,23 +127,22 @@ class Link:
         self._ack_now = False
         self._consumed = 0
         self._granted = 0
-        self._hold = False
+        self._withhold = False
         self._missed = 0
         self._missed_before = 0
 
-    # --- a connection opens -----------------------------------------------------------------------
+    # --- a connection opens ---------------------------------------------------------------------------------
 
     def hello(self) -> Hello:
-        """What to tell the peer; both ends make theirs before either calls `resume`, so that they judge
-        alike."""
+        """The hello for the peer. Both ends create theirs before either calls `resume`, so that both come to
+        the same decision."""
         return Hello(self.incarnation, self.peer_incarnation, self.received, self._grant())
 
     def resume(self, peer: Hello) -> bool:
-        """Take up the link again where it broke: True if that can be done; frames are sent again as far as
-        needed.
+        """Resume the link on a new connection and resend unacknowledged frames; True if that is possible.
 
-        False if either end does not know the other: numbering starts afresh, queued control is void (the
-        caller sends the whole state), and events that are not known to have arrived are queued again. Raises
+        False if either end has another incarnation than the other expects: numbering restarts, queued control
+        is void (the caller sends the whole state), and unacknowledged events are queued again. Raises
         `LinkError`.
         """
         if peer.incarnation == 0:
@@ -175,7 +173,7 @@ class Link:
         self._credit = self._sent_bytes = 0
         self.received = self._announced = self._frames_since_ack = 0
         self._consumed = self._granted = 0
-        self._ack_now = True  # The first frame grants credit, even when it has nothing else to say.
+        self._ack_now = True  # the first frame grants credit, even without messages
         self._probe = False
         self._gave_up = False
         self._missed_before += self._missed
@@ -183,34 +181,33 @@ class Link:
         self.peer_incarnation = peer_incarnation
 
     def give_up_control(self) -> bool:
-        """Without a connection: if too much control waits, drop it, and have the next connection start
-        afresh."""
+        """Without a connection: drop control if too much is pending; the next connection cannot resume."""
         if len(self._control) > self._max_control:
             self._control.clear()
             self._gave_up = True
             self.peer_incarnation = 0
-            # Else, if the answer to its next hello is lost, the peer's second one would name what is no more.
+            # Else, if the answer to its next hello is lost, the peer's second one would name the old link.
             self.incarnation += 2
         return self._gave_up
 
-    # --- sending ----------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Queue a message. Cost: O(1), whatever waits already."""
+        """Queue a message. O(1)."""
         if isinstance(message, CONTROL):
             if not self._gave_up:
                 self._control.append(message, self.max_frame_bytes)
             return
         events = events_in(message)
         if not events and self._gave_up:
-            return  # as with control: the next connection begins with the whole state
+            return  # as for control: the next connection begins with the whole state
         size = size_of(message) if events else 0
         self._events.append((message, size))
         self.queued_bytes += size
         self.queued_events += events
 
     def drop_oldest(self) -> int:
-        """Drop the oldest events that no frame holds yet; how many, 0 if there are none."""
+        """Drop the oldest events that are in no frame yet; returns how many, 0 if there are none."""
         for index, (message, size) in enumerate(self._events):
             events = events_in(message)
             if events:
@@ -221,12 +218,12 @@ class Link:
         return 0
 
     def probe(self) -> None:
-        """Ask the peer for a sign of life: it answers at once."""
+        """Probe the peer: it answers at once."""
         self._probe = True
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes of events that wait or are not yet known to have arrived."""
+        """Bytes of events that are queued or unacknowledged."""
         return self.queued_bytes + self.retained_bytes
 
     @property
@@ -239,19 +236,19 @@ class Link:
 
     @property
     def backlog_control(self) -> int:
-        """Messages of control that wait or are not yet known to have arrived. Refusals leave at once, however
-        many are on their way.
+        """Control messages that are queued or unacknowledged. Refusals are sent at once, however many are in
+        flight.
         """
         return len(self._control) + self._retained_control
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was sent is known to have arrived."""
+        """Whether nothing is queued or unacknowledged."""
         return not (self._control or self._events or self._retained)
 
     @property
     def open_for_events(self) -> bool:
-        """Whether events queued now would leave with the next frame."""
+        """Whether events queued now would be in the next frame."""
         return (
             not self._events
             and not self._resend
@@ -261,7 +258,7 @@ class Link:
 
     @property
     def ready(self) -> bool:
-        """Whether `next_frame` has something to say."""
+        """Whether `next_frame` returns a frame."""
         if self._ack_now or self._probe or self._resend or self._control.urgent:
             return True
         if self._control and len(self._retained) < self._control_in_flight:
@@ -271,7 +268,7 @@ class Link:
         return bool(self._events) and (self._sent_bytes < self._credit or not events_in(self._events[0][0]))
 
     def next_frame(self) -> Frame[Message] | None:
-        """The next frame to write, or None if there is nothing to say now."""
+        """The next frame to write, or None."""
         if self._resend:
             again = self._resend.popleft()
             return self._frame(again.sequence, again.messages)
@@ -319,7 +316,7 @@ class Link:
         return total_bytes, total_events
 
     def _frame(self, sequence: int, messages: tuple[Message, ...]) -> Frame[Message]:
-        """A frame that says what has arrived and what may be sent as of now."""
+        """A frame with the current acknowledgement and credit."""
         self._announced = self.received
         self._granted = self._grant()
         self._frames_since_ack = 0
@@ -327,10 +324,10 @@ class Link:
         probe, self._probe = self._probe, False
         return Frame(sequence, self.received, self._granted, messages, probe, self.dropped)
 
-    # --- receiving --------------------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame[M]) -> tuple[M, ...]:
-        """The messages of a frame that arrived; none if it arrived before. Raises `LinkError` for a gap."""
+        """The messages of a received frame; none if it is a repetition. Raises `LinkError` for a gap."""
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
         self._missed = max(self._missed, frame.dropped)
@@ -367,31 +364,31 @@ class Link:
 
     @property
     def missed(self) -> int:
-        """Events that the peer had for this end and gave up."""
+        """Events for this end that the peer dropped."""
         return self._missed_before + self._missed
 
     def consume(self, size: int) -> None:
-        """Event messages of this size (`size_of`) have been dealt with: the peer may send as much again."""
+        """Event messages of this size (`size_of`) were processed: grant as much credit again."""
         self._consumed += size
         if self._grant() - self._granted >= max(1, self._window_bytes // 4):
             self._ack_now = True
 
-    def hold(self, hold: bool) -> None:
-        """Grant no further credit, or grant it again."""
-        if self._hold != hold:
-            self._hold = hold
-            if not hold and self._grant() > self._granted:
+    def withhold_credit(self, withhold: bool) -> None:
+        """Withhold credit, or grant it again."""
+        if self._withhold != withhold:
+            self._withhold = withhold
+            if not withhold and self._grant() > self._granted:
                 self._ack_now = True
 
     def acknowledge(self) -> None:
-        """Have the peer told at once what has arrived and what it may send, if it does not know yet."""
+        """Send an acknowledgement and credit at once, if either is due."""
         if self.acknowledgement_due:
             self._ack_now = True
 
     @property
     def acknowledgement_due(self) -> bool:
-        """Whether the peer does not yet know all that has arrived, or all the credit it has."""
+        """Whether an acknowledgement or credit has not been sent yet."""
         return self._announced != self.received or self._granted != self._grant()
 
     def _grant(self) -> int:
-        return self._granted if self._hold else self._consumed + self._window_bytes
+        return self._granted if self._withhold else self._consumed + self._window_bytes

@@ -1,7 +1,7 @@
-"""How large a message is on a link.
+"""The size of a message on a link.
 
-Invariant: for messages that carry events the size follows from what both ends see, so that the bytes that
-one end counts against its credit are the bytes that the other end grants again.
+Invariant: both ends compute the same size for a message with events, so that the bytes counted against credit
+are the bytes granted again.
 """
 
 from __future__ import annotations

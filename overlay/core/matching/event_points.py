@@ -1,9 +1,8 @@
-"""Events tested against regions one by one, without an engine: nothing has to be brought up to date first.
+"""Tests events against regions one by one, without an engine.
 
-A batch is seen as points between the cuts of regions (`covey.matcher.covering.intervals`), attribute by
-attribute, made when a region first asks for it. A pair of an event and a region takes 0.3 µs and more in
-Python; so this is for few events and few regions (`matching.py`), and for what the papers measure as matching
-by the poset (`poset_matching.py`).
+The values of a batch become points between the cuts of regions (`covey.matcher.covering.intervals`), lazily
+per attribute. A pair of an event and a region takes 0.3 µs and more in Python; so this is for few events and
+few regions (`matching.py`), and for the papers' matching by the poset (`baselines/poset_matching.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ Rows = list[int]
 
 
 class Walkable:
-    """A region as it is walked: `box` are the outermost bounds of its attributes, where it is one
-    conjunction, each with the cut below and above; `is_box` if that is all there is to it."""
+    """A region prepared for walking: `box` has the outermost cuts per attribute of a single conjunction;
+    `is_box` if these define the region.
+    """
 
     __slots__ = ("box", "is_box", "region")
 
@@ -40,7 +40,7 @@ class Walkable:
 
 
 class _Alone(dict[str, Any]):
-    """The points of the only event of a batch, by attribute, made when asked for."""
+    """The points of the only event of a batch, lazily by attribute."""
 
     def __init__(self, points_of: Callable[[str], list[Any]]) -> None:
         self._points_of = points_of
@@ -51,7 +51,7 @@ class _Alone(dict[str, Any]):
 
 
 class EventPoints:
-    """The events of one batch; `rows` are their positions. Made in a moment, whether used or not."""
+    """The events of one batch; `rows` are their positions. Creation costs O(1)."""
 
     __slots__ = ("_alone", "_points", "_rows", "_values", "batch")
 
@@ -72,13 +72,13 @@ class EventPoints:
         return self._rows
 
     def alone(self) -> Mapping[str, Any]:
-        """The points of the only event there is, by attribute."""
+        """The points of the only event, by attribute."""
         if self._alone is None:
             self._alone = _Alone(self._points_of)
         return self._alone
 
     def inside(self, region: Region, rows: Rows) -> Rows:
-        """Those of the rows whose events lie in the region, ascending."""
+        """The rows whose events are in the region, ascending."""
         conjunctions = region.conjunctions
         if conjunctions is None:
             if region.every:
@@ -100,7 +100,7 @@ class EventPoints:
             points = self._points.get(attribute)
             if points is None:
                 points = self._points_of(attribute)
-            if alone >= 0 and len(cuts) == 2:  # the usual case: no list for each attribute
+            if alone >= 0 and len(cuts) == 2:  # the common case: no list per attribute
                 if not cuts[0] <= points[alone] < cuts[1]:
                     return []
             elif len(cuts) == 2:

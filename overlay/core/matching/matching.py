@@ -1,16 +1,16 @@
-"""One matching engine and the changes it has not seen yet.
+"""A matching engine and its pending changes.
 
-Control messages only note what should be in the engine; the engine is brought up to date just before a
-match, columnwise for all subscriptions of one filter. A thousand UPDs between two batches of events so cost
-the engine one `update_many`, and an UPD that is overtaken by the next costs it nothing.
+Control messages only record changes; the engine applies them just before a match, columnwise for all
+subscriptions of one filter. A thousand UPDs between two batches of events cost the engine one `update_many`,
+and an UPD followed by another of the same subscription costs it nothing.
 
 An update of an engine costs as much as testing an event against some hundred filters one by one. So where few
-events meet few filters, the changes go on waiting and the filters are walked, until that has cost about as
-much as the changes would have. A batch of many events is never walked: there no step is taken per event.
-Engines of the literature are there to be measured, and always answer themselves.
+events meet few filters, the changes stay pending and the filters are *walked*, until that has cost about as
+much as applying the changes. A batch of many events is never walked. The engines of the papers never walk,
+since they are there to be measured.
 
-Invariant: after `flush` the engine holds exactly the interests that were put and not discarded, under their
-uids, with the values they had at the flush; a match answers for these, by the engine or by a walk.
+Invariant: after `flush` the engine has exactly the interests that were put and not discarded, under their
+uids, with the values they had at the flush; a match is over these, by the engine or by a walk.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
 
 _WALKING = "cluster"
-"""The engine beside which filters may be walked: the one that is there to be fast."""
+"""The only engine beside which filters are walked."""
 _FEW_EVENTS = 16
-"""Batches of more are not walked."""
+"""Larger batches are not walked."""
 _PAIRS_ALONE = 128
 _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
-"""How many pairs of an event and a filter, at about 0.3 µs, are tested in the time that the engine takes for
-few changes, each; for many of them, columnwise; and for each of these many: 130 µs, 400 µs and 2.5 µs.
+"""Pairs of an event and a filter, at about 0.3 µs each, that cost as much as applying one of few changes
+(130 µs), many changes columnwise (400 µs), and each of these many (2.5 µs).
 """
 
 
 class Matching:
-    """The engine of one event type for either links or sessions; made at the first flush that needs one."""
+    """The engine of one event type for links or for sessions, created at the first flush."""
 
     def __init__(self, engine_name: str, event_type: EventType) -> None:
         self._walks = engine_name == _WALKING
         self._walked = 0
-        """Pairs tested one by one while the changes waited."""
+        """Pairs tested since the last flush."""
         self._walkable: dict[int, Walkable] = {}
-        """Of interests that were walked and have not changed since."""
+        """Of interests that have not changed since they were walked."""
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
@@ -62,7 +62,7 @@ class Matching:
         self._dirty: dict[int, None] = {}
 
     def put(self, interest: Matched, number: int) -> None:
-        """This interest is there, or has taken new values; `number` is that of its interface."""
+        """Insert an interest of the interface with this number, or take its new values."""
         self._wanted[interest.uid] = (interest, number)
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
@@ -76,7 +76,7 @@ class Matching:
         return len(self._wanted)
 
     def flush(self) -> Engine:
-        """The engine, brought up to date. Cost: per interest changed since the last flush."""
+        """Apply the pending changes and return the engine. O(changed interests)."""
         if self._engine is None:
             self._engine = create_engine(self._engine_name, self._event_type)
         if self._dirty:
@@ -91,13 +91,13 @@ class Matching:
         """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
         if not self._cheap_to_walk(len(events)):
             return self.flush().match(events.batch)
-        found: list[list[int]] = [[] for _ in events.rows]
+        matches: list[list[int]] = [[] for _ in events.rows]
         for interest, _, rows in self._accepting(events):
             for row in rows:
-                found[row].append(interest.uid)
+                matches[row].append(interest.uid)
         offsets = np.zeros(len(events) + 1, np.int64)
-        np.cumsum([len(uids) for uids in found], out=offsets[1:])
-        return offsets, np.array([uid for uids in found for uid in sorted(uids)], np.int64)
+        np.cumsum([len(uids) for uids in matches], out=offsets[1:])
+        return offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64)
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
@@ -118,8 +118,9 @@ class Matching:
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})
     ) -> Iterator[tuple[Matched, int, Rows]]:
-        """The interests that accept some of the events, with the number of their interface and these events.
-        Of an interface that is in `unmatched` only those events are tested."""
+        """The interests that accept some of the events, with the number of their interface and these rows. Of
+        an interface in `unmatched` only those rows are tested.
+        """
         every = events.rows
         alone = events.alone() if len(every) == 1 else None
         for uid, (interest, number) in self._wanted.items():
@@ -142,14 +143,14 @@ class Matching:
                     yield interest, number, inside
 
     def _cheap_to_walk(self, events: int) -> bool:
-        """Whether to walk the filters now; counts the walk."""
+        """Whether to walk the filters for this match; counts its pairs."""
         changes = len(self._dirty)
         if not changes or not self._walks or events > _FEW_EVENTS:
             return False
         self._walked += events * len(self._wanted)
         return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
 
-    # --- bringing the engine up to date ---------------------------------------------------------------------
+    # --- applying pending changes ---------------------------------------------------------------------------
 
     def _apply(self, engine: Engine) -> None:
         removed: list[int] = []
@@ -187,16 +188,16 @@ class Matching:
                 engine.add_many(_uids(interests), filter, _columns(filter, interests), interface=number)
 
     def installed(self) -> dict[int, int]:
-        """The uids in the engine as of the last flush, and the numbers of their interfaces."""
+        """The uids as of the last flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._installed.items()}
 
     def wanted(self) -> dict[int, int]:
-        """The uids that the next flush leaves in the engine, and the numbers of their interfaces."""
+        """The uids after the next flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._wanted.items()}
 
 
 def _region(interest: Matched) -> Region:
-    """What filter and values accept together."""
+    """The region of filter and values."""
     if isinstance(interest, Interest) and interest.announcement is None:
         return interest.region
     return interest.filter.region(interest.values)

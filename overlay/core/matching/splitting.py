@@ -14,7 +14,7 @@ Share = tuple[int, npt.NDArray[np.int64] | None, npt.NDArray[np.int64], npt.NDAr
 def split_by_link(
     bits: npt.NDArray[np.uint64], numbers: list[int]
 ) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
-    """Which of these interfaces match, and which events: None where all do, else one bool per event.
+    """The interfaces among these that match, with their events: None for all, else one bool per event.
 
     `bits` is uint64[n_events, words], as `Engine.match_interfaces` gives it; n_events is at least 1.
     """
@@ -23,16 +23,16 @@ def split_by_link(
         return [(n, None) for n in numbers if n >> 6 < len(words) and words[n >> 6] >> (n & 63) & 1]
     some = np.bitwise_or.reduce(bits, axis=0)
     every = np.bitwise_and.reduce(bits, axis=0)
-    found: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
+    links: list[tuple[int, npt.NDArray[np.bool_] | None]] = []
     for number in numbers:
         word, bit = divmod(number, 64)
         if word >= len(some) or not int(some[word]) >> bit & 1:
             continue
         if int(every[word]) >> bit & 1:
-            found.append((number, None))
+            links.append((number, None))
         else:
-            found.append((number, (bits[:, word] >> np.uint64(bit) & np.uint64(1)).astype(np.bool_)))
-    return found
+            links.append((number, (bits[:, word] >> np.uint64(bit) & np.uint64(1)).astype(np.bool_)))
+    return links
 
 
 def split_by_session(
@@ -57,7 +57,7 @@ def split_by_session(
     if (owners[1:] != owners[:-1]).any():
         order = np.argsort(owners, kind="stable")
         owners, events, ids = owners[order], events[order], ids[order]
-    # A session's ids for one event are a run; runs are looked at together, and sessions cut out of them.
+    # A session's ids for one event are a run; all runs are found at once, then grouped by session.
     new_session = owners[1:] != owners[:-1]
     starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
     rows, ends = events[starts], np.concatenate((starts, [len(ids)]))

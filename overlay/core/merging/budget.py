@@ -1,29 +1,27 @@
-"""Imperfect merging under a budget: at most so many bundles per neighbour and event type, whatever they ask
-for in excess.
+"""Imperfect merging under a budget: at most so many bundles per neighbour and event type.
 
-While there is room a root has a bundle of its own. Beyond that it joins the bundle that grows least by it, or
-two other bundles become one to make room, where that costs less; of those one pair is tried each time, in
-turn, so that a bad grouping mends itself. Growth is counted in the widths of what has been asked for,
-attribute by attribute; to let go of an attribute counts as much as several widths.
+While fewer exist, a root gets a bundle of its own. Then it joins the bundle that grows least by it, or two
+other bundles are merged to make room where that costs less; one such pair is tried per change, in turn, so
+that a bad grouping improves over time. Growth is measured per attribute, relative to the range of all bounds
+seen; dropping an attribute counts as several ranges.
 
-Invariants: at most `budget` bundles; the hull of a bundle holds its roots. After roots have left it may be
-wider than they are: it is computed anew after half as many have left or moved as there are, so that a change
-costs a constant number of steps on the average. Cost of a change that a bundle's hull does not hold: in
-proportion to the budget.
+Invariants: at most `budget` bundles; the hull of a bundle covers its roots. After roots have left it may be
+wider than needed: it is recomputed after half as many roots have left or moved as there are, so that a change
+costs O(1) on average. A change outside of the bundle's hull costs O(budget).
 """
 
 from __future__ import annotations
 
 from covey.matcher.covering.intervals import Cut
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.merging.hull import Hull, around, axes, exact_hull, holds, join
+from covey.overlay.core.merging.hull import Hull, around, axes, covers_hull, exact_hull, join
 from covey.overlay.core.merging.merging import Bundle, Merger
 
-_LOST_ATTRIBUTE = 4.0
+_DROPPED_ATTRIBUTE = 4.0
 
 
-class _Heap(Bundle):
-    """Some roots and a hull around them; `loose` counts what has left or moved since it was computed."""
+class _HullBundle(Bundle):
+    """`loose` counts the roots that have left or moved since the hull was computed."""
 
     __slots__ = ("loose", "members")
 
@@ -39,7 +37,7 @@ class BudgetMerger(Merger):
     def __init__(self, budget: int) -> None:
         super().__init__()
         self.budget: int = budget
-        self._heaps: list[_Heap] = []
+        self._all: list[_HullBundle] = []
         self._ranges: dict[str, tuple[Cut, Cut]] = {}
         self._scales: dict[str, float] = {}
         self._turn = 0
@@ -51,69 +49,69 @@ class BudgetMerger(Merger):
             known = self._ranges.get(axis, (low, high))
             self._ranges[axis] = low, high = min(low, known[0]), max(high, known[1])
             self._scales[axis] = 1.0 / max(high - low, 1)
-        heap = self._heap_for(hull)
-        heap.members[root.uid] = (root, hull)
-        self._bundle_of[root.uid] = heap
-        self._fit(heap, hull)
+        bundle = self._bundle_for(hull)
+        bundle.members[root.uid] = (root, hull)
+        self._bundle_of[root.uid] = bundle
+        self._fit(bundle, hull)
 
     def _leave(self, root: Interest) -> None:
-        heap = self._heap_of(root)
-        self._touch(heap)
-        del self._bundle_of[root.uid], heap.members[root.uid]
-        heap.loose += 1
-        self._fit(heap, None)
+        bundle = self._hull_bundle_of(root)
+        self._touch(bundle)
+        del self._bundle_of[root.uid], bundle.members[root.uid]
+        bundle.loose += 1
+        self._fit(bundle, None)
 
     def _move(self, root: Interest) -> None:
-        heap, hull = self._heap_of(root), around(root.region)
-        if len(heap.members) == 1 or (heap.hull is not None and holds(heap.hull, hull)):
-            self._touch(heap)
-            heap.members[root.uid] = (root, hull)
-            heap.loose += 1
-            self._fit(heap, None)
+        bundle, hull = self._hull_bundle_of(root), around(root.region)
+        if len(bundle.members) == 1 or (bundle.hull is not None and covers_hull(bundle.hull, hull)):
+            self._touch(bundle)
+            bundle.members[root.uid] = (root, hull)
+            bundle.loose += 1
+            self._fit(bundle, None)
         else:
             self._leave(root)
             self._enter(root)
 
-    def _heap_of(self, root: Interest) -> _Heap:
-        heap = self._bundle_of[root.uid]
-        assert isinstance(heap, _Heap)
-        return heap
+    def _hull_bundle_of(self, root: Interest) -> _HullBundle:
+        bundle = self._bundle_of[root.uid]
+        assert isinstance(bundle, _HullBundle)
+        return bundle
 
-    # --- which goes where -----------------------------------------------------------------------------------
+    # --- choosing a bundle ----------------------------------------------------------------------------------
 
-    def _heap_for(self, hull: Hull) -> _Heap:
-        if len(self._heaps) < self.budget:
-            return self._new_heap()
+    def _bundle_for(self, hull: Hull) -> _HullBundle:
+        if len(self._all) < self.budget:
+            return self._new_bundle()
         cost, nearest = self._nearest(hull, None)
-        self._turn = (self._turn + 1) % len(self._heaps)
-        tried = self._heaps[self._turn]
-        if cost and len(self._heaps) > 1:
+        self._turn = (self._turn + 1) % len(self._all)
+        tried = self._all[self._turn]
+        if cost and len(self._all) > 1:
             less, other = self._nearest(_hull_of(tried), tried)
             if less < cost:
-                self._take_in(other, tried)
-                return self._new_heap()
+                self._absorb(other, tried)
+                return self._new_bundle()
         self._touch(nearest)
         return nearest
 
-    def _new_heap(self) -> _Heap:
-        heap = _Heap(self._uid())
-        self._begin(heap)
-        self._heaps.append(heap)
-        return heap
+    def _new_bundle(self) -> _HullBundle:
+        bundle = _HullBundle(self._uid())
+        self._begin(bundle)
+        self._all.append(bundle)
+        return bundle
 
-    def _nearest(self, hull: Hull, but: _Heap | None) -> tuple[float, _Heap]:
-        """The heap that grows least if it takes in a hull, and by how much."""
-        best: tuple[float, _Heap] | None = None
-        for heap in self._heaps:
-            if heap is not but:
-                cost = self._growth(_hull_of(heap), hull)
+    def _nearest(self, hull: Hull, exclude: _HullBundle | None) -> tuple[float, _HullBundle]:
+        """The growth of the bundle that grows least by a hull, and that bundle."""
+        best: tuple[float, _HullBundle] | None = None
+        for bundle in self._all:
+            if bundle is not exclude:
+                cost = self._growth(_hull_of(bundle), hull)
                 if best is None or cost < best[0]:
-                    best = (cost, heap)
+                    best = (cost, bundle)
         assert best is not None
         return best
 
     def _growth(self, a: Hull, b: Hull) -> float:
-        """How much wider a hull of both is than either, in widths of what is asked for."""
+        """How much wider a hull of both is than either, in ranges of all bounds seen."""
         cost, shared, scales = 0.0, 0, self._scales
         for attribute, (low, high) in a.items():
             other = b.get(attribute)
@@ -125,47 +123,47 @@ class BudgetMerger(Merger):
                 least, greatest = other
                 both = (high if high > greatest else greatest) - (low if low < least else least)
                 cost += (2 * both - (high - low) - (greatest - least)) * scale
-        return cost + _LOST_ATTRIBUTE * (len(a) + len(b) - 2 * shared)
+        return cost + _DROPPED_ATTRIBUTE * (len(a) + len(b) - 2 * shared)
 
-    def _take_in(self, heap: _Heap, other: _Heap) -> None:
-        """One heap takes in another, which is no more."""
-        self._touch(heap)
+    def _absorb(self, bundle: _HullBundle, other: _HullBundle) -> None:
+        """Merge another bundle into one."""
+        self._touch(bundle)
         self._touch(other)
         hull = _hull_of(other)
         for uid, member in other.members.items():
-            heap.members[uid] = member
-            self._bundle_of[uid] = heap
+            bundle.members[uid] = member
+            self._bundle_of[uid] = bundle
         other.members = {}
         self._fit(other, None)
-        self._fit(heap, hull)
+        self._fit(bundle, hull)
 
-    # --- what a heap asks for -------------------------------------------------------------------------------
+    # --- the hull of a bundle -------------------------------------------------------------------------------
 
-    def _fit(self, heap: _Heap, more: Hull | None) -> None:
-        """Give a touched heap the hull of its members, to which these may be new."""
-        heap.size = len(heap.members)
-        if not heap.size:
-            self._heaps.remove(heap)
+    def _fit(self, bundle: _HullBundle, more: Hull | None) -> None:
+        """Set the hull of a touched bundle; `more` is that of a new member, if any."""
+        bundle.size = len(bundle.members)
+        if not bundle.size:
+            self._all.remove(bundle)
             return
-        if heap.size == 1:
-            (root, hull), *_ = heap.members.values()
-            heap.loose = 0
-            heap.hull, heap.root = exact_hull(root.region), root
+        if bundle.size == 1:
+            (root, hull), *_ = bundle.members.values()
+            bundle.loose = 0
+            bundle.hull, bundle.root = exact_hull(root.region), root
             return
-        if heap.root is not None or 2 * heap.loose > heap.size:
-            hulls = [hull for _, hull in heap.members.values()]
-            heap.loose = 0
+        if bundle.root is not None or 2 * bundle.loose > bundle.size:
+            hulls = [hull for _, hull in bundle.members.values()]
+            bundle.loose = 0
         else:
-            assert heap.hull is not None
-            hulls = [heap.hull] if more is None else [heap.hull, more]
+            assert bundle.hull is not None
+            hulls = [bundle.hull] if more is None else [bundle.hull, more]
         hull = hulls[0]
         for other in hulls[1:]:
             hull = join(self._event_type, hull, other)
-        heap.hull, heap.root = hull, None
+        bundle.hull, bundle.root = hull, None
 
 
-def _hull_of(heap: _Heap) -> Hull:
-    if heap.hull is not None:
-        return heap.hull
-    ((_, hull),) = heap.members.values()
+def _hull_of(bundle: _HullBundle) -> Hull:
+    if bundle.hull is not None:
+        return bundle.hull
+    ((_, hull),) = bundle.members.values()
     return hull

@@ -1,10 +1,10 @@
-"""Hulls: one interval per attribute, what a root or several together ask for; and a hull as a filter.
+"""Hulls: one interval per attribute around one or several roots; and a hull as a filter.
 
-Numbers and times have any interval of values, strings and booleans a single value. All hulls of the same
-attributes have one structure, `x between $1 and $2 and s == $3`, whatever operators the roots were written
-with: an open end is a bound at infinity, so that to drop a bound, or to get one, is an update of a value
-(Jayaram et al., section 6, propose the like). An attribute that is not named may have any value or none,
-which no bounds can say: another set of attributes is another structure.
+Numbers and timestamps have any interval, strings and booleans a single value. All hulls of the same
+attributes have one structure, `x between $1 and $2 and s == $3`, whatever the operators of the roots: an open
+end is a bound at infinity, so that adding or dropping a bound is an update of a value (proposed in Jayaram et
+al., section 6). An attribute without an interval may be missing, which no bounds express: another set of
+attributes is another structure.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _DOUBLE = Struct("<d").unpack
 
 
 def exact_hull(region: Region) -> Hull | None:
-    """The hull that accepts exactly what the region does; None if none does."""
-    found = region.conjunctions
-    if found is None or len(found) != 1 or found[0].atoms:
+    """The hull equal to a region; None if there is none."""
+    conjunctions = region.conjunctions
+    if conjunctions is None or len(conjunctions) != 1 or conjunctions[0].atoms:
         return None
     hull: Hull = {}
-    for attribute in sorted(found[0].cuts):
-        cuts = found[0].cuts[attribute]
+    for attribute in sorted(conjunctions[0].cuts):
+        cuts = conjunctions[0].cuts[attribute]
         if len(cuts) != 2 or ends(region.event_type.attributes[attribute], cuts[0], cuts[1]) is None:
             return None
         hull[attribute] = (cuts[0], cuts[1])
@@ -46,7 +46,7 @@ def exact_hull(region: Region) -> Hull | None:
 
 
 def around(region: Region) -> Hull:
-    """A hull that accepts at least what the region does. That of a region that accepts nothing is any."""
+    """A hull that covers a region; an arbitrary one for an empty region."""
     hull: Hull = {}
     for conjunction in (region.conjunctions or ())[:1]:
         for attribute in sorted(conjunction.cuts):
@@ -57,7 +57,7 @@ def around(region: Region) -> Hull:
 
 
 def join(event_type: EventType, a: Hull, b: Hull) -> Hull:
-    """The least hull that holds both."""
+    """The smallest hull that covers both."""
     joined: Hull = {}
     for attribute, (low, high) in a.items():
         other = b.get(attribute)
@@ -70,28 +70,28 @@ def join(event_type: EventType, a: Hull, b: Hull) -> Hull:
     return joined
 
 
-def holds(wide: Hull, narrow: Hull) -> bool:
-    """Does the one accept all that the other does?"""
-    for attribute, (low, high) in wide.items():
-        other = narrow.get(attribute)
+def covers_hull(wider: Hull, narrower: Hull) -> bool:
+    """Whether one hull covers another."""
+    for attribute, (low, high) in wider.items():
+        other = narrower.get(attribute)
         if other is None or other[0] < low or other[1] > high:
             return False
     return True
 
 
 def axes(event_type: EventType, hull: Hull) -> list[str]:
-    """The attributes whose intervals can grow."""
+    """The attributes with an interval that can grow."""
     return [attribute for attribute in hull if event_type.attributes[attribute] not in _SINGLE]
 
 
 def ends(kind: Kind, low: Cut, high: Cut) -> tuple[Scalar, Scalar] | None:
-    """The least and the greatest value between two cuts; None where no closed interval says the same."""
+    """The least and the greatest value between two cuts; None if no closed interval is equivalent."""
     line = LINES[kind]
     if kind is Kind.STRING:
         only = only_string((low, high), 0)
         return None if only is None else (only, only)
     if low < line.low or high > line.top:
-        return None  # absence, or NaN
+        return None  # a missing value, or NaN
     if kind is Kind.BOOL:
         return (bool(low), bool(low)) if high == low + 1 else None
     if kind is Kind.INT64:
@@ -110,7 +110,7 @@ def _float_of(key: int) -> float:
 
 
 class Shape:
-    """The structure of all hulls of one set of attributes, and how to come to its values."""
+    """The structure of all hulls of one set of attributes, and its values for a hull."""
 
     __slots__ = ("_event_type", "_parts", "structure")
 
@@ -133,9 +133,9 @@ class Shape:
 
     def values(self, hull: Hull) -> dict[str, Scalar]:
         """The values of the structure's variables for a hull of these attributes."""
-        found: dict[str, Scalar] = {}
+        values: dict[str, Scalar] = {}
         for name, attribute, end in self._parts:
             pair = ends(self._event_type.attributes[attribute], *hull[attribute])
             assert pair is not None
-            found[name] = pair[end]
-        return found
+            values[name] = pair[end]
+        return values

@@ -1,4 +1,4 @@
-"""Which merging an overlay does, by name: off, perfect, or within a budget."""
+"""The kinds of merging by name: off, perfect, or within a budget."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from covey.overlay.core.merging.perfect import PerfectMerger
 
 MERGINGS = ("off", "perfect", "budget")
 MERGING_BUDGET = 64
-"""Bundles per neighbour and event type where nothing else is said."""
+"""The default for bundles per neighbour and event type."""
 
 
 def merger_factory(merging: str, budget: int, routing: str) -> Callable[[], Merger | None]:
-    """What makes the merger of one neighbour and event type, None if nothing is merged.
+    """Creates the merger of one neighbour and event type, None if nothing is merged.
 
-    Raises `ValueError` for another name, a budget below 1, and for merging in the static mode, which knows no
-    change of a slot.
+    Raises `ValueError` for another name, a budget below 1, and for merging in the static mode, where slots do
+    not change.
     """
     if merging not in MERGINGS:
         raise ValueError(f"merging {merging!r}: expected one of {', '.join(MERGINGS)}")

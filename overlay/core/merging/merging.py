@@ -1,14 +1,14 @@
-"""Merging: several roots are asked of a neighbour as one *bundle* (perfect and imperfect merging, as
-Siena and PADRES know them).
+"""Merging: a *bundle* of several roots occupies one slot (perfect and imperfect merging, as in Siena and
+PADRES).
 
-Every root is in one bundle, and every bundle takes a slot. A bundle asks for a hull (`hull.py`) that holds
-its roots; one of a single root that is no hull asks for what the root does, as it is written. What a bundle
-asks for beyond its roots is let go of by the broker that gets it, and counted (`Counters.events_unwanted`).
+Every root is in one bundle, and every bundle has a slot. A bundle's content is a hull (`hull.py`) that covers
+its roots; that of a single root without exact hull is the root's filter. Events in the hull that no root
+accepts are dropped by the broker that receives them, and counted (`Counters.events_unwanted`).
 
-Which roots go together is the business of `perfect.py` and `budget_merging.py`. Here is what both
-share: to say how a change of roots has changed the bundles. A bundle only becomes wider or narrower; one that
-would do both gives way to a new one, unless it is of one root alone. So the order of `slots.py` (SUB, what
-grows, what shrinks, USUB) loses nothing that is asked for before and after.
+`perfect.py` and `budget.py` choose the roots of a bundle. This module derives the change of the bundles from
+a change of the roots. A bundle only becomes wider or narrower; one that would do both is replaced by a new
+one, unless it has a single root. So with the order of messages of `slots.py` (SUB, wider, narrower, USUB) no
+event is missed that is wanted before and after.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from covey.matcher.covering.region import Region
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import RootChange
-from covey.overlay.core.merging.hull import Hull, Shape, holds
+from covey.overlay.core.merging.hull import Hull, Shape, covers_hull
 
 if TYPE_CHECKING:
     from covey.matcher import EventType, Filter
     from covey.matcher.expressions.expression import Scalar
 
 _FEW_PAIRS = 64
-"""So many pairs of bundles that left and that entered are compared to find which can follow which."""
+"""Up to so many pairs of bundles that left and entered are compared for handovers."""
 
 
 class Bundle:
-    """What is asked of a neighbour for some roots; `hull` is None where it is one root's own filter."""
+    """The content of one slot for some roots; `hull` is None where it is one root's own filter."""
 
     __slots__ = ("announced", "hull", "root", "size", "structure", "uid")
 
@@ -52,7 +52,7 @@ class Bundle:
 
 
 class BundleHandover(NamedTuple):
-    """As `poset.RootHandover`, of bundles."""
+    """As `RootHandover`, for bundles."""
 
     left: Bundle
     entered: Bundle
@@ -61,7 +61,7 @@ class BundleHandover(NamedTuple):
 
 @dataclass(slots=True)
 class BundleChange:
-    """How a change has changed the bundles: as `poset.RootChange`; `moved` stands in the order to be told."""
+    """As `RootChange`, for bundles; `moved` is in the order in which it is sent."""
 
     entered: list[Bundle] = field(default_factory=list)
     moved: list[Bundle] = field(default_factory=list)
@@ -85,13 +85,11 @@ class Merger(ABC):
         self._event_type: EventType
         self._bundle_of: dict[int, Bundle] = {}
         self._shapes: dict[tuple[str, ...], Shape] = {}
-        self._before: dict[int, _Before] = {}  # the bundles that the change under way has touched
+        self._before: dict[int, _Before] = {}  # the bundles that the current change has touched
         self._next = 0
 
     def change(self, roots: RootChange) -> BundleChange:
-        """Apply a change of the roots. What leaves is gone before anything enters: no root then covers
-        another.
-        """
+        """Apply a change of the roots. Roots leave before others enter, so that no root covers another."""
         for root in (*roots.entered, *roots.moved)[:1]:
             self._event_type = root.filter.event_type
         for root in roots.left:
@@ -110,7 +108,7 @@ class Merger(ABC):
         return change
 
     def bundle_of(self, root: Interest) -> Bundle:
-        """The bundle that asks for a root."""
+        """The bundle of a root."""
         return self._bundle_of[root.uid]
 
     def bundles(self) -> list[Bundle]:
@@ -119,15 +117,15 @@ class Merger(ABC):
 
     @abstractmethod
     def _enter(self, root: Interest) -> None:
-        """Put a root into a bundle."""
+        """Insert a root into a bundle."""
 
     @abstractmethod
     def _leave(self, root: Interest) -> None:
-        """Take a root out of its bundle."""
+        """Remove a root from its bundle."""
 
     @abstractmethod
     def _move(self, root: Interest) -> None:
-        """A root, and no other, has another region."""
+        """This root alone has a new region."""
 
     # --- for the kinds of merging ---------------------------------------------------------------------------
 
@@ -140,11 +138,11 @@ class Merger(ABC):
         return self._next
 
     def _touch(self, bundle: Bundle) -> None:
-        """Before anything of a bundle changes."""
+        """Call before a bundle changes."""
         if bundle.uid not in self._before:
             self._before[bundle.uid] = _Before(bundle, True, bundle.hull, bundle.size)
 
-    # --- what came of it ------------------------------------------------------------------------------------
+    # --- the change of the bundles --------------------------------------------------------------------------
 
     def _summary(self) -> BundleChange:
         change = BundleChange()
@@ -168,9 +166,9 @@ class Merger(ABC):
                 self._renew(bundle, change)
             elif old == new:
                 continue
-            elif holds(new, old):
+            elif covers_hull(new, old):
                 grown.append(bundle)
-            elif holds(old, new):
+            elif covers_hull(old, new):
                 shrunk.append(bundle)
             elif before.size == bundle.size == 1:
                 shifted.append(bundle)
@@ -183,10 +181,10 @@ class Merger(ABC):
         return change
 
     def _renew(self, bundle: Bundle, change: BundleChange) -> None:
-        """The bundle becomes another one, in a slot of its own."""
-        gone = Bundle(bundle.uid)
-        gone.hull = self._before[bundle.uid].hull
-        change.left.append(gone)
+        """The bundle takes a new uid, and with it a new slot."""
+        old = Bundle(bundle.uid)
+        old.hull = self._before[bundle.uid].hull
+        change.left.append(old)
         bundle.uid = self._uid()
         change.entered.append(bundle)
 
@@ -197,13 +195,13 @@ class Merger(ABC):
                 new = entered.hull
                 if old is None or new is None or old.keys() != new.keys():
                     continue
-                if holds(new, old):
+                if covers_hull(new, old):
                     change.handovers.append(BundleHandover(left, entered, True))
-                elif holds(old, new):
+                elif covers_hull(old, new):
                     change.handovers.append(BundleHandover(left, entered, False))
 
     def _set_content(self, bundle: Bundle) -> None:
-        """The structure and the values that say what the bundle asks for."""
+        """Set structure and values from the hull, or from the single root."""
         if bundle.hull is None:
             assert bundle.root is not None
             bundle.structure, bundle.announced = bundle.root.structure, bundle.root.announced

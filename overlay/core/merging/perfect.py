@@ -1,13 +1,13 @@
-"""Perfect merging: roots that differ in one interval alone, and whose intervals meet, are asked for as one.
+"""Perfect merging: roots that differ in one interval alone, and whose intervals meet, are one bundle.
 
-Seen along one attribute, the *axis*, roots with the same intervals in all other attributes lie on a *line*.
-On it the roots whose intervals overlap or touch form a run, and a run is a bundle: its hull is the union of
-its roots, no more and no less. No root covers another, so in a run the lower ends ascend and so do the upper
-ends; whether a run still holds together without a root is a look at its two neighbours.
+Roots with the same intervals in all attributes but one, the *axis*, are on one *line*. On a line the roots
+whose intervals overlap or touch form a run, which is a bundle: its hull is exactly the union of its roots. No
+root covers another, so the lower ends in a run ascend and so do the upper ends, and whether a run is split by
+the removal of a root depends on its two neighbours alone.
 
 Invariants: a bundle of several roots is on the line of its axis; a bundle of one is on a line for each axis
-it could be merged along; bundles on a line do not touch. Cost: logarithmic searches in sorted lists, and to
-note the bundle of the roots of the smaller part where two bundles join or one falls apart.
+it could be merged along; bundles on a line do not touch. Cost: binary searches in sorted lists, and O(roots
+of the smaller part) where bundles are merged or split.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Member = tuple[Cut, Cut, int]
 
 
 class _Run(Bundle):
-    """Roots in a row; `axis` is None for a single one."""
+    """Roots in order along `axis`; a single root has None."""
 
     __slots__ = ("axis", "members")
 
@@ -67,7 +67,7 @@ def _span(run: _Run, axis: str) -> tuple[Cut, Cut]:
 
 
 class PerfectMerger(Merger):
-    """Bundles that ask for exactly what their roots do."""
+    """Bundles whose hull is exactly the union of their roots."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class PerfectMerger(Merger):
     # --- the three changes ----------------------------------------------------------------------------------
 
     def _enter(self, root: Interest) -> None:
-        self._seat(root, exact_hull(root.region), None)
+        self._insert(root, exact_hull(root.region), None)
 
     def _leave(self, root: Interest) -> None:
         run = self._run_of(root.uid)
@@ -94,9 +94,9 @@ class PerfectMerger(Merger):
         place = bisect_left(run.members, (low, high, root.uid))
         del run.members[place]
         if 0 < place < len(run.members) and run.members[place - 1][1] < run.members[place][0]:
-            self._part(run, place)
+            self._split(run, place)
         else:
-            self._stand(run)
+            self._relist(run)
 
     def _move(self, root: Interest) -> None:
         run, hull = self._run_of(root.uid), exact_hull(root.region)
@@ -104,10 +104,10 @@ class PerfectMerger(Merger):
             self._touch(run)
             self._unlist_single(run)
             run.size = 0
-            self._seat(root, hull, run)
+            self._insert(root, hull, run)
         else:
             self._leave(root)
-            self._seat(root, hull, None)
+            self._insert(root, hull, None)
 
     def _run_of(self, uid: int) -> _Run:
         run = self._bundle_of[uid]
@@ -116,8 +116,8 @@ class PerfectMerger(Merger):
 
     # --- joining --------------------------------------------------------------------------------------------
 
-    def _seat(self, root: Interest, hull: Hull | None, own: _Run | None) -> None:
-        """Give a root its place: among those it touches on some line, or in a bundle of its own."""
+    def _insert(self, root: Interest, hull: Hull | None, own: _Run | None) -> None:
+        """Insert a root among those it touches on some line, or in a bundle of its own."""
         self._hulls[root.uid] = hull
         if hull is not None and self._join(root.uid, hull):
             return
@@ -142,17 +142,17 @@ class PerfectMerger(Merger):
             if line is None:
                 continue
             low, high = hull[axis]
-            found = line.touching(axis, low, high)
-            if found:
-                self._unite(uid, axis, low, high, found)
+            touched = line.touching(axis, low, high)
+            if touched:
+                self._merge(uid, axis, low, high, touched)
                 return True
         return False
 
-    def _unite(self, uid: int, axis: str, low: Cut, high: Cut, found: list[_Run]) -> None:
-        """Make one bundle of a root and those that it touches; the largest of them takes the others in."""
-        largest = max(found, key=lambda run: run.size)
+    def _merge(self, uid: int, axis: str, low: Cut, high: Cut, runs: list[_Run]) -> None:
+        """Merge a root and the runs that it touches into the largest of them."""
+        largest = max(runs, key=lambda run: run.size)
         members: list[_Member] = []
-        for run in found:
+        for run in runs:
             self._touch(run)
             if run.axis is None:
                 only = run.members[0][2]
@@ -168,12 +168,12 @@ class PerfectMerger(Merger):
         insort(members, (low, high, uid))
         self._bundle_of[uid] = largest
         largest.axis, largest.members, largest.root = axis, members, None
-        self._stand(largest)
+        self._relist(largest)
 
-    # --- parting --------------------------------------------------------------------------------------------
+    # --- splitting ------------------------------------------------------------------------------------------
 
-    def _part(self, run: _Run, place: int) -> None:
-        """A run has a gap before one of its members."""
+    def _split(self, run: _Run, place: int) -> None:
+        """Split a run before one of its members."""
         axis, below, above = run.axis, run.members[:place], run.members[place:]
         less, more = (below, above) if len(below) < len(above) else (above, below)
         other = self._new_run()
@@ -181,11 +181,11 @@ class PerfectMerger(Merger):
         for member in less:
             self._bundle_of[member[2]] = other
         run.members = more
-        self._stand(run)
-        self._stand(other)
+        self._relist(run)
+        self._relist(other)
 
-    def _stand(self, run: _Run) -> None:
-        """Give a run that is on no line the hull of its members, and its place. One member is a single."""
+    def _relist(self, run: _Run) -> None:
+        """Set the hull of an unlisted run and list it on its line; one member becomes a single."""
         assert run.axis is not None
         assert run.hull is not None
         if len(run.members) > 1:
@@ -221,5 +221,5 @@ class PerfectMerger(Merger):
 
 
 def _key(hull: Hull, axis: str) -> tuple[Any, ...]:
-    """What all hulls of a line share."""
+    """The intervals that all hulls of a line share."""
     return (axis, *[(attribute, span) for attribute, span in hull.items() if attribute != axis])

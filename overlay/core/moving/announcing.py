@@ -1,13 +1,12 @@
-"""What a broker announces of a client's subscription: where its bounds move, a little more than it asks for.
+"""Announcements: the wider bounds that a broker forwards for a client's subscription whose bounds change.
 
-Two reasons to announce more, both beyond Jayaram et al. (their section 6, future work). *Damping*: a bound is
-announced wider by some of its typical steps, and movement within is absorbed here; the slack follows the
-observed movement. *Motion*: a bound that moves by itself is announced as wide as it will be for a while
-(`HORIZON_NS`), and announced again before that is over.
+Both extensions are future work in Jayaram et al. (section 6). *Damping*: a bound is announced wider by some
+typical steps, so that changes within cost no message; the slack follows the observed steps. *Motion*: a
+moving bound is announced as wide as it becomes within `HORIZON_NS`, and renewed before that ends.
 
-Invariant: what is announced covers what the subscription asks for, at every time from `LATE_NS` ago (events
-may be under way for so long) to `until_ns`. Filtering stays exact at the edge: the broker of the client
-matches without the slack, and the client itself at the very time at which an event entered.
+Invariant: the announced bounds cover the subscription at every time from `LATE_NS` ago (the longest that
+events may be in flight) to `until_ns`. Delivery stays exact: the client's broker matches without the slack,
+and the client evaluates motion at the ingress time of each event.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
 
 SECOND_NS = 1_000_000_000
 HORIZON_NS = 60 * SECOND_NS
-"""How long an announcement of something that moves holds."""
+"""How long an announcement of a motion is valid."""
 MARGIN_NS = 10 * SECOND_NS
-"""How long before its end it is made again."""
+"""How long before its end it is renewed."""
 LATE_NS = 5 * SECOND_NS
-"""For how long events may be under way and still meet what held when they entered."""
+"""How long events may be in flight and still meet the announcement of their ingress time."""
 _LEARN = 1 / 8
-"""How much of a new step goes into the typical one."""
+"""The weight of a new step in the typical step (an exponential average)."""
 _INT64 = 1 << 63
 
 
 def hull(filter: Filter, values: Mapping[str, Scalar], from_ns: int, until_ns: int) -> dict[str, Scalar]:
-    """The values of the structure's variables that accept what the filter accepts at any of these times."""
+    """Values for the structure's variables that accept whatever the filter accepts in this time span."""
     first = filter.lift_values(still(values, from_ns))
     if not moves(values):
         return first
@@ -51,14 +50,14 @@ def hull(filter: Filter, values: Mapping[str, Scalar], from_ns: int, until_ns: i
 
 
 class Announcement:
-    """What is announced of one subscription. `damping` is the slack in typical steps, 0 for none."""
+    """The announced values of one subscription. `damping` is the slack in typical steps, 0 for none."""
 
     __slots__ = ("_damping", "_directions", "_filter", "_last", "_steps", "structure", "until_ns", "values")
 
     def __init__(self, filter: Filter, values: Mapping[str, Scalar], damping: float, now_ns: int) -> None:
         self.structure = filter.lift()[0]
         self.until_ns = 0
-        """Until when it holds; 0 for as long as the values stay."""
+        """The end of its validity; 0 if it has none."""
         self._filter = filter
         self._damping = damping
         self._directions = directions(self.structure)
@@ -73,11 +72,11 @@ class Announcement:
         return hull(self._filter, values, now_ns - LATE_NS, now_ns + HORIZON_NS)
 
     def due(self, now_ns: int) -> bool:
-        """Whether it has to be made again, as its time is almost over."""
+        """Whether it has to be renewed."""
         return 0 < self.until_ns < now_ns + MARGIN_NS
 
     def move(self, values: Mapping[str, Scalar], now_ns: int) -> bool:
-        """The subscription has these values now; whether anything else is to be announced. O(operands)."""
+        """Take new values of the subscription; whether the announced values change. O(operands)."""
         needed = self._needed(values, now_ns)
         for name, value in needed.items():
             step = _distance(value, self._last[name])
@@ -93,7 +92,7 @@ class Announcement:
         return changed
 
     def _holds(self, name: str, value: Scalar) -> bool:
-        """Whether what was announced includes this bound and is not much wider."""
+        """Whether the announced bound includes this one and is not much wider."""
         announced = self.values[name]
         if announced == value:
             return True
@@ -118,7 +117,7 @@ def _is_number(value: Scalar) -> TypeGuard[int | float]:
 
 
 def _distance(a: Scalar, b: Scalar) -> float:
-    """How far apart two numbers are; 0 for what is no number, or not finite."""
+    """The distance of two numbers; 0 if one is no number, or the distance is not finite."""
     if not _is_number(a) or not _is_number(b):
         return 0.0
     distance = abs(a - b)

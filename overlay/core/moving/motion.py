@@ -1,10 +1,10 @@
 """Variables that move by themselves: a value, a rate, and since when.
 
-A vehicle that keeps its speed need not say where it is: `$limit` given as `Motion(100.0, 0.5)` is 100 now and
-0.5 more every second. Time is that at which an event entered the overlay, by the clock that stamps events,
-so everybody who evaluates a filter on an event comes to the same answer; events that travel together share
-one time of entry (`joining.py`). A variable that moves may only be a bound, in `<`, `<=`, `>`, `>=` or
-`between`: what brokers ask of each other for it is a wider bound that holds for a while (`announcing.py`).
+`$limit = Motion(100.0, 0.5)` is 100 now and 0.5 more every second, so that a vehicle at constant speed sends
+no updates. A filter is evaluated at the ingress time of the event, by the clock that stamps events, so that
+the result is the same everywhere; joined events share one ingress time (`joining.py`). A moving variable may
+only be a bound, in `<`, `<=`, `>`, `>=` or `between`: brokers announce a wider, temporary bound for it
+(`announcing.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WIDER = {
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """`value + rate * t`, t in seconds since `since_ns`; 0 there means since the call that it is given to."""
+    """`value + rate * t`, t in seconds since `since_ns`; 0 stands for the time of the call that takes it."""
 
     value: float
     rate: float
@@ -54,23 +54,22 @@ def predicates(expression: Expression) -> list[Predicate]:
 
 
 def directions(filter: Filter) -> dict[str, int]:
-    """For each variable which way its value must go for the filter to accept more: 1 up, -1 down, 0 neither.
+    """For each variable the direction that widens the filter: 1 up, -1 down, 0 neither.
 
-    Neither also where it stands twice, in different directions. Exact for a filter's structure, in which each
-    variable stands once.
+    A variable that occurs in both directions has 0. Exact for a structure, where each variable occurs once.
     """
-    found: dict[str, int] = {}
+    signs: dict[str, int] = {}
     for predicate in predicates(filter.expression):
         wider = _WIDER.get(predicate.operator, (0,) * len(predicate.operands))
         for operand, sign in zip(predicate.operands, wider, strict=True):
             if isinstance(operand, Variable):
                 sign = sign if operand.scale > 0 else -sign
-                found[operand.name] = sign if found.get(operand.name, sign) == sign else 0
-    return found
+                signs[operand.name] = sign if signs.get(operand.name, sign) == sign else 0
+    return signs
 
 
 def moves(values: Mapping[str, object]) -> bool:
-    """Whether any of these values moves."""
+    """Whether any of these values is a motion."""
     return Motion in map(type, values.values())
 
 
@@ -84,9 +83,9 @@ def still(values: Mapping[str, Scalar], now_ns: int) -> Mapping[str, Scalar]:
 def check_values(
     filter: Filter, values: Mapping[str, object], *, partial: bool = False, now_ns: int = 0
 ) -> dict[str, Scalar]:
-    """As `Filter.check_values`, with motions among the values; those without a beginning begin at `now_ns`.
+    """As `Filter.check_values`, with motions among the values; those without `since_ns` start at `now_ns`.
 
-    `VariableError` names a variable that moves and is no bound, or whose value or rate is no finite number.
+    `VariableError` names a moving variable that is not a bound, or whose value or rate is not finite.
     """
     if not moves(values):
         return filter.check_values(values, partial=partial)

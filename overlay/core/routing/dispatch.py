@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.covering.interest import Registry
+from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.splitting import Share, split_by_link, split_by_session
 from covey.overlay.core.messages import Deliver, Publish

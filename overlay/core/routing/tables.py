@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.covering.interest import Registry
+from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.acks import Acks
 from covey.overlay.core.routing.listeners import ListenerReports

@@ -9,7 +9,7 @@ import pytest
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.overlay.core.baselines.diagram import Diagram
 from covey.overlay.core.baselines.poset_matching import PosetMatching
-from covey.overlay.core.covering.interest import Registry
+from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 
 MIXED = EventType("Mixed", {"x": "int64", "y": "float64", "s": "string", "flag": "bool"})

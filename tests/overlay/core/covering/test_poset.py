@@ -12,8 +12,9 @@ from core_posets import Made, fresh, same, values
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.baselines.naive_poset import NaivePoset
-from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest, Poset, RootHandover
+from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
 from covey.overlay.core.introspection.invariants import check_poset
 

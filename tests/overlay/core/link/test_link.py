@@ -247,11 +247,11 @@ def test_events_wait_for_credit_and_control_does_not() -> None:
     b.consume(size)
     assert drain(b, a) == []
     assert drain(a, b) == [events(3)]
-    b.hold(True)
+    b.withhold_credit(True)
     b.consume(2 * size)
     assert drain(b, a) == []
     assert drain(a, b) == []
-    b.hold(False)
+    b.withhold_credit(False)
     assert drain(b, a) == []
     assert drain(a, b) == [events(4), Unadvertise(1, "Quote")]
 
@@ -393,12 +393,12 @@ def test_exactly_once_and_in_order_over_a_connection_that_breaks_anywhere(
             a.acknowledge()
             b.acknowledge()
         elif step == "hold":
-            a.hold(number % 2 == 0)
+            a.withhold_credit(number % 2 == 0)
         else:
             wires["a"].clear()
             wires["b"].clear()
             assert meet(a, b) == (True, True)
-    a.hold(False)
+    a.withhold_credit(False)
     for end in ("a", "b"):
         while wires[end]:
             receive(end, wires[end].popleft())

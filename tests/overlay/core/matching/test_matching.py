@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
-from covey.overlay.core.covering.interest import Interest, Registry
+from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.matching.splitting import split_by_session
