@@ -61,7 +61,6 @@ def demo(
 
     from rich.console import Console
 
-    from covey.cli.support.progress import compile_once
     from covey.sim.experiments.demo import report
     from covey.sim.experiments.demo.run import Demonstration
     from covey.sim.scenario.quotes import load_quotes
@@ -70,7 +69,6 @@ def demo(
     quotes = load_quotes()
     if events is not None:
         quotes = quotes.slice(0, events)
-    compile_once()
     outcomes = []
     for each in ("parametric", "static") if routing == "both" else (routing,):
         console.print(f"{each} routing: starting five brokers", highlight=False)

@@ -26,6 +26,12 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
     ("follow", "covey.cli.follow", "follow", "Follow one event through the overlay."),
     ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
+    (
+        "compile",
+        "covey.cli.compile",
+        "compile_ahead",
+        "Compile the matching kernels ahead of the first start.",
+    ),
     ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, judged by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
     ("metrics", "covey.cli.metrics", "metrics", "Compute what runs were like from their traces, by Spark."),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.support.lines import output_lines
-from covey.cli.support.progress import compile_once
 
 if TYPE_CHECKING:
     from covey.overlay.node.config import Overlay
@@ -36,7 +35,6 @@ def up(
     except ConfigError as error:
         print(f"covey: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-    compile_once()
     raise typer.Exit(asyncio.run(Up(overlay, file).run()))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import yaml
 
-from covey.matcher import EventType, compile_kernels
+from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import inspect_broker
 
@@ -50,7 +50,10 @@ def chain(length: int) -> tuple[tuple[str, str], ...]:
 
 
 class LocalOverlay:
-    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen."""
+    """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
+
+    They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class LocalOverlay:
         event_types: Sequence[EventType] = (),
         limits: Mapping[str, int] | None = None,
         engine: str = "cluster",
+        compiled: bool = True,
     ) -> None:
+        self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
         self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
@@ -79,13 +84,14 @@ class LocalOverlay:
         self._folder = Path()
 
     async def __aenter__(self) -> Self:
-        compile_kernels()
         self._folder = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="covey-")))
         try:
             for broker in self.brokers:
                 await self._spawn(broker)
             for broker in self.brokers:
                 await self._until_linked(broker)
+            for broker in self.brokers:
+                await self._until_loaded(broker)
         except BaseException:
             await self.stop()
             raise
@@ -153,6 +159,13 @@ class LocalOverlay:
             if process.returncode is not None or clock() > deadline:
                 raise CoveyError(f"broker {broker} did not start:\n{self.log(broker)}")
             await asyncio.sleep(0.02)
+
+    async def _until_loaded(self, broker: str) -> None:
+        while True:
+            _, state = await inspect_broker(self.addresses[broker], listed=0)
+            if state["kernels"] not in self._loading:
+                return
+            await asyncio.sleep(0.05)
 
     def _neighbours(self, broker: str) -> list[str]:
         return [b if a == broker else a for a, b in self._links if broker in (a, b)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import sleep
 
 
 @contextmanager
@@ -23,12 +24,15 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 
 
 def compile_once() -> None:
-    """Compile the kernels if they are not in the cache, and say so."""
+    """Compile the kernels if they are not in the cache, with a progress bar."""
     from covey.matcher import compile_kernels, kernels_cached
+    from covey.overlay.kernel_loader import cache_lock
 
-    if not kernels_cached():
-        print("compiling the matcher's kernels (once; it takes a minute or two)", file=sys.stderr, flush=True)
-        compile_kernels()
+    if kernels_cached():
+        return
+    print("compiling the matching kernels, once; this takes about a minute", file=sys.stderr, flush=True)
+    with progress() as say, cache_lock(lambda: sleep(0.1)):
+        compile_kernels(lambda done, total: say("kernels", done / total))
 
 
 def load_kernels() -> None:

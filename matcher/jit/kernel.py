@@ -26,6 +26,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 from numba.misc.appdirs import AppDirs
 
@@ -70,6 +71,8 @@ class Kernel:
     def is_cached(self) -> bool:
         """Whether `load` will find it in the on-disk cache."""
         cache = self.compiled._cache
+        if not cache.cache_path:  # the cache of those who have none
+            return False
         key = cache._index_key(self.signature, self.compiled.targetctx.codegen())
         return key in cache._cache_file._load_index()
 
@@ -77,6 +80,9 @@ class Kernel:
         """Have Numba look at the arguments of each call: `TypeError` for those of other types."""
         self._call = self.compiled
 
+
+lock = global_compiler_lock
+"""Held while a kernel is loaded: Numba's own, for one thread at a time."""
 
 registered: list[Kernel] = []
 """Every kernel; none where Numba is told not to compile (NUMBA_DISABLE_JIT)."""
@@ -112,7 +118,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def _jitted(function: Callable[..., Any], **options: Any) -> Any:
     compiled = njit(**_OPTIONS, **options)(function)
-    if not config.DISABLE_JIT and _writable(cache_directory()):  # type: ignore[attr-defined]
+    if not config.DISABLE_JIT and cache_writable():  # type: ignore[attr-defined]
         compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return compiled
 
@@ -130,8 +136,9 @@ def cache_directory() -> Path:
 
 
 @cache
-def _writable(directory: Path) -> bool:
-    """Whether a cache can be kept there; without one, kernels are compiled in every process."""
+def cache_writable() -> bool:
+    """Whether the cache directory is writable; if not, kernels are compiled in every process."""
+    directory = cache_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=directory).close()

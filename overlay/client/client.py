@@ -17,6 +17,7 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
 from covey.matcher.events.data_frames import is_data_frame
+from covey.matcher.jit.compiling import load_in_background
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError, RefusedError
@@ -24,6 +25,7 @@ from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import call_broker, inspect_broker
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.codec import decode_event_type
@@ -67,6 +69,7 @@ class Client:
             raise ValueError(f"slow_consumer is {slow_consumer!r}: expected one of {', '.join(policies)}")
         if window_bytes < 1:
             raise ValueError(f"window_bytes is {window_bytes!r}: expected at least 1")
+        load_in_background(loader.load)
         self.address = address
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
         self._connect_timeout = connect_timeout

@@ -47,17 +47,7 @@ def run_broker(config: str | Path | None, name: str | None) -> int:
     logging.basicConfig(
         level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
     )
-    _compile()
     return asyncio.run(_serve(overlay, broker))
-
-
-def _compile() -> None:
-    """Have the matching kernels at hand before the first event: from the cache, or compiled once."""
-    from covey.matcher import compile_kernels, kernels_cached
-
-    if not kernels_cached():
-        log.info("compiling the matching kernels, once; this takes a minute or two")
-    compile_kernels()
 
 
 async def _serve(overlay: Overlay, broker: BrokerAddress) -> int:

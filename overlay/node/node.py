@@ -37,6 +37,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
+from covey.overlay.kernel_loader import loader
 from covey.overlay.node.config import Overlay
 from covey.overlay.node.interface_queue import PATIENCE_S, SESSION_BYTES, InterfaceQueue
 from covey.overlay.transport.admission import admit
@@ -353,6 +354,7 @@ class Node:
             "overlay": self.overlay.name,
             "routing": self.overlay.routing,
             "process": os.getpid(),
+            "kernels": loader.state,
             "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
             "core": inspect(self.core, listed),
             "interfaces": {name: queue.inspect() for name, queue in self.queues.items()},

@@ -11,6 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import grpc
@@ -20,7 +21,9 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from covey.matcher.errors import EventError, SubscriptionError
+from covey.matcher.jit.compiling import load_in_background
 from covey.overlay.core.link.link import LinkError
+from covey.overlay.kernel_loader import KernelState, loader
 from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
@@ -54,6 +57,14 @@ from covey.overlay.transport.pump import (
 )
 
 log = logging.getLogger("covey.broker")
+
+KERNELS = "covey.kernels"
+"""The name under which the health service says whether the matching kernels are loaded."""
+
+_KERNEL_HEALTH = {
+    KernelState.READY: health_pb2.HealthCheckResponse.SERVING,
+    KernelState.FAILED: health_pb2.HealthCheckResponse.UNKNOWN,
+}
 
 _HELLO_WITHIN_S = 10.0
 _PROBE_S = 2.0
@@ -279,7 +290,7 @@ async def _try_to_bind(listen: str) -> None:
 
 
 class Server:
-    """A gRPC server for one node, with its health."""
+    """A gRPC server for one node, with its health; it serves while the kernels load in the background."""
 
     def __init__(self, node: Node, address: BrokerAddress) -> None:
         self._node = node
@@ -313,8 +324,18 @@ class Server:
                 else "the address cannot be had"
             )
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
+        self._loop = asyncio.get_running_loop()
+        load_in_background(loader.load)
+        loader.load()
+        loader.add_listener(self._kernels_changed)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    def _kernels_changed(self, state: KernelState) -> None:
+        """Called from the loading thread."""
+        status = _KERNEL_HEALTH.get(state, health_pb2.HealthCheckResponse.NOT_SERVING)
+        with suppress(RuntimeError):  # the loop is closed
+            asyncio.run_coroutine_threadsafe(self._health.set(KERNELS, status), self._loop)
 
     async def _set_health(self, status: Any) -> None:
         for name in ("", SERVICE):
@@ -331,4 +352,5 @@ class Server:
             dialer.cancel()
         await asyncio.gather(*dialers, return_exceptions=True)
         await self._server.stop(1.0)
+        loader.remove_listener(self._kernels_changed)
         self._node.close()

@@ -9,15 +9,13 @@ the time when the events entered the overlay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.matching import FilterAt, Matching
 from covey.overlay.core.moving.motion import moves, still
 
 if TYPE_CHECKING:
@@ -48,17 +46,8 @@ class ClientSubscription:
         self.strictness: Strictness | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """A subscription at one time, for an engine."""
-
-    uid: int
-    filter: Filter
-    values: Mapping[str, Scalar]
-
-
-def _at(subscription: ClientSubscription, now_ns: int) -> _Snapshot:
-    return _Snapshot(subscription.uid, subscription.filter, still(subscription.values, now_ns))
+def _at(subscription: ClientSubscription, now_ns: int) -> FilterAt:
+    return FilterAt(subscription.uid, subscription.filter, still(subscription.values, now_ns))
 
 
 class Strictness:

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.covering.region_index import RegionIndex
+from covey.matcher.jit.compiling import kernels_usable
 from covey.overlay.core.covering.interest import Interest
 
 
@@ -87,7 +88,7 @@ FEW = 16
 
 
 class IndexedRoots(ScannedRoots):
-    """Roots with an index of their regions once there are more than `few`."""
+    """Roots with an index of their regions once there are more than `few` and the kernels are loaded."""
 
     def __init__(self, few: int = FEW) -> None:
         super().__init__()
@@ -98,10 +99,8 @@ class IndexedRoots(ScannedRoots):
         super().add(node)
         if self._index is not None:
             self._index.put(node.uid, node.region)
-        elif len(self._nodes) > self._few:
-            self._index = RegionIndex()
-            for root in self._nodes.values():
-                self._index.put(root.uid, root.region)
+        else:
+            self._searched()
 
     def discard(self, node: Interest) -> None:
         super().discard(node)
@@ -110,22 +109,33 @@ class IndexedRoots(ScannedRoots):
             if len(self._nodes) <= self._few // 2:
                 self._index = None
 
+    def _searched(self) -> RegionIndex | None:
+        """The index, created once it pays and the kernels are loaded."""
+        if self._index is None and len(self._nodes) > self._few and kernels_usable():
+            self._index = RegionIndex()
+            for root in self._nodes.values():
+                self._index.put(root.uid, root.region)
+        return self._index
+
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
-        if self._index is None:
+        index = self._searched()
+        if index is None:
             return super().move(node)
-        wider, narrower = self._index.move(node.uid, node.region)
+        wider, narrower = index.move(node.uid, node.region)
         cover = self._first_over(node, wider) if node.loses and wider else None
         return cover, self._all_under(node, narrower) if node.gains and narrower and cover is None else []
 
     def find_cover(self, node: Interest, among: Container[int] | None = None) -> Interest | None:
-        if self._index is None:
+        index = self._searched()
+        if index is None:
             return super().find_cover(node, among)
-        return self._first_over(node, self._index.may_cover(node.region, node.uid), among)
+        return self._first_over(node, index.may_cover(node.region, node.uid), among)
 
     def covered_by(self, node: Interest, among: Container[int] | None = None) -> list[Interest]:
-        if self._index is None:
+        index = self._searched()
+        if index is None:
             return super().covered_by(node, among)
-        return self._all_under(node, self._index.may_be_covered(node.region, node.uid), among)
+        return self._all_under(node, index.may_be_covered(node.region, node.uid), among)
 
     def _first_over(
         self, node: Interest, candidates: Iterable[int], among: Container[int] | None = None

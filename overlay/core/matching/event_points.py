@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.matcher.covering.intervals import LINES, Cuts
 from covey.matcher.expressions.evaluation import passes
-from covey.matcher.expressions.expression import Constant
+from covey.matcher.expressions.expression import Constant, Predicate
 
 if TYPE_CHECKING:
     from covey.matcher.covering.conjunction import Conjunction
@@ -74,7 +74,7 @@ class EventPoints:
     def alone(self) -> Mapping[str, Any]:
         """The points of the only event, by attribute."""
         if self._alone is None:
-            self._alone = _Alone(self._points_of)
+            self._alone = _Alone(self.points_of)
         return self._alone
 
     def inside(self, region: Region, rows: Rows) -> Rows:
@@ -99,7 +99,7 @@ class EventPoints:
         for attribute, cuts in conjunction.cuts.items():
             points = self._points.get(attribute)
             if points is None:
-                points = self._points_of(attribute)
+                points = self.points_of(attribute)
             if alone >= 0 and len(cuts) == 2:  # the common case: no list per attribute
                 if not cuts[0] <= points[alone] < cuts[1]:
                     return []
@@ -111,14 +111,16 @@ class EventPoints:
             if not rows:
                 return rows
         for atom in conjunction.atoms:
-            values = self._values_of(atom.attribute)
-            operands = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
-            rows = [
-                row
-                for row in rows
-                if values[row] is not None and passes(atom.operator, values[row], operands)
-            ]
+            rows = self.passing(atom, rows)
         return rows
+
+    def passing(self, atom: Predicate, rows: Rows) -> Rows:
+        """Those of the rows whose events satisfy an atom."""
+        values = self._values_of(atom.attribute)
+        operands = [operand.value for operand in atom.operands if isinstance(operand, Constant)]
+        return [
+            row for row in rows if values[row] is not None and passes(atom.operator, values[row], operands)
+        ]
 
     def _values_of(self, attribute: str) -> list[Any]:
         values = self._values.get(attribute)
@@ -126,7 +128,11 @@ class EventPoints:
             values = self._values[attribute] = self.batch.record_batch.column(attribute).to_pylist()
         return values
 
-    def _points_of(self, attribute: str) -> list[Any]:
+    def points_of(self, attribute: str) -> list[Any]:
+        """The point of each event."""
+        points = self._points.get(attribute)
+        if points is not None:
+            return points
         line = LINES[self.batch.event_type.attributes[attribute]]
         points = self._points[attribute] = [
             line.missing if value is None else line.before(value) if value == value else line.top

@@ -9,6 +9,9 @@ events meet few filters, the changes stay pending and the filters are *walked*, 
 much as applying the changes. A batch of many events is never walked. The engines of the papers never walk,
 since they are there to be measured.
 
+Until the kernels are loaded there is no engine, and every match tests the filters: few events one by one,
+more of them column by column (`event_masks.py`).
+
 Invariant: after `flush` the engine has exactly the interests that were put and not discarded, under their
 uids, with the values they had at the flush; a match is over these, by the engine or by a walk.
 """
@@ -16,6 +19,7 @@ uids, with the values they had at the flush; a match is over these, by the engin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -23,7 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import create_engine
+from covey.matcher.jit.compiling import kernels_usable
 from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.matching.event_masks import EventMasks, Mask
 from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
 from covey.overlay.core.matching.interest_matching import Matched
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from covey.matcher.covering.covering import Region
     from covey.matcher.engine import Engine
     from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
 
 
@@ -79,6 +86,7 @@ class Matching:
         """Apply the pending changes and return the engine. O(changed interests)."""
         if self._engine is None:
             self._engine = create_engine(self._engine_name, self._event_type)
+            self._walkable.clear()
         if self._dirty:
             self._apply(self._engine)
             self._dirty.clear()
@@ -89,7 +97,10 @@ class Matching:
 
     def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
-        if not self._cheap_to_walk(len(events)):
+        if self._without_kernels():
+            if len(events) > _FEW_EVENTS:
+                return self._match_columns(events)
+        elif not self._cheap_to_walk(len(events)):
             return self.flush().match(events.batch)
         matches: list[list[int]] = [[] for _ in events.rows]
         for interest, _, rows in self._accepting(events):
@@ -101,7 +112,10 @@ class Matching:
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
-        if not self._cheap_to_walk(len(events)):
+        if self._without_kernels():
+            if len(events) > _FEW_EVENTS:
+                return self._match_interface_columns(events, exclude)
+        elif not self._cheap_to_walk(len(events)):
             return self.flush().match_interfaces(events.batch)
         unmatched: dict[int, list[int]] = {
             exclude: []
@@ -127,9 +141,7 @@ class Matching:
             rows = unmatched.get(number, every)
             if not rows:
                 continue
-            walked = self._walkable.get(uid)
-            if walked is None:
-                walked = self._walkable[uid] = Walkable(_region(interest))
+            walked = self._walkable_of(uid, interest)
             if alone is not None:
                 for attribute, low, high in walked.box:
                     if not low <= alone[attribute] < high:
@@ -149,6 +161,43 @@ class Matching:
             return False
         self._walked += events * len(self._wanted)
         return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
+
+    def _walkable_of(self, uid: int, interest: Matched) -> Walkable:
+        walkable = self._walkable.get(uid)
+        if walkable is None:
+            walkable = self._walkable[uid] = Walkable(_region(interest))
+        return walkable
+
+    # --- without kernels ------------------------------------------------------------------------------------
+
+    def _without_kernels(self) -> bool:
+        return self._engine is None and self._walks and not kernels_usable()
+
+    def _match_columns(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        masks = EventMasks(events)
+        uids = sorted(self._wanted)
+        by_uid = [
+            np.flatnonzero(masks.inside(self._walkable_of(uid, self._wanted[uid][0]).region)) for uid in uids
+        ]
+        rows = np.concatenate(by_uid) if by_uid else np.zeros(0, np.int64)
+        matching = np.repeat(np.array(uids, np.int64), [len(rows) for rows in by_uid])
+        order = np.argsort(rows, kind="stable")
+        offsets = np.searchsorted(rows[order], np.arange(len(events) + 1))
+        return offsets.astype(np.int64, copy=False), matching[order]
+
+    def _match_interface_columns(self, events: EventPoints, exclude: int) -> npt.NDArray[np.uint64]:
+        masks = EventMasks(events)
+        matches: dict[int, Mask] = {}
+        for uid, (interest, number) in self._wanted.items():
+            known = matches.get(number)
+            if number == exclude or (known is not None and known.all()):
+                continue
+            inside = masks.inside(self._walkable_of(uid, interest).region)
+            matches[number] = inside if known is None else known | inside
+        bits = np.zeros((len(events), max(matches, default=0) // 64 + 1), np.uint64)
+        for number, inside in matches.items():
+            bits[inside, number // 64] |= np.uint64(1 << number % 64)
+        return bits
 
     # --- applying pending changes ---------------------------------------------------------------------------
 
@@ -194,6 +243,15 @@ class Matching:
     def wanted(self) -> dict[int, int]:
         """The uids after the next flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._wanted.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAt:
+    """A filter with values that hold at one time, for those who match without interests."""
+
+    uid: int
+    filter: Filter
+    values: Mapping[str, Scalar]
 
 
 def _region(interest: Matched) -> Region:

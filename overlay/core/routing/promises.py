@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.covering.covering import intersects_region
-from covey.matcher.engine import Engine, create_engine
 from covey.matcher.expressions.expression import Expression, Or
 from covey.matcher.filters.filter import Filter
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import FilterAt, Matching
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -35,7 +36,7 @@ class Promise:
     def __init__(self, filter: Filter | None) -> None:
         self.filter = filter
         self._region = None if filter is None else filter.region()
-        self._engine: Engine | None = None
+        self._matching: Matching | None = None
 
     def admits(self, interest: Interest) -> bool:
         """Whether an event of this promise may match; False is always exact."""
@@ -45,12 +46,10 @@ class Promise:
         """The promised events of a batch, one bool each; None for all of them."""
         if self.filter is None:
             return None
-        if self._engine is None:
-            self._engine = create_engine(
-                "naive" if self.filter.boxes() is None else "cluster", batch.event_type
-            )
-            self._engine.add(1, self.filter)
-        offsets, _ = self._engine.match(batch)
+        if self._matching is None:
+            self._matching = Matching("naive" if self.filter.boxes() is None else "cluster", batch.event_type)
+            self._matching.put(FilterAt(1, self.filter, {}), 0)
+        offsets, _ = self._matching.match(EventPoints(batch))
         promised = np.diff(offsets) > 0
         return None if promised.all() else promised
 

@@ -124,7 +124,8 @@ class Demonstration:
         """
         replay = self.replay
         async with AsyncExitStack() as stack:
-            overlay = await stack.enter_async_context(LocalOverlay(THREE_LEVELS, routing=replay.routing))
+            overlay = LocalOverlay(THREE_LEVELS, routing=replay.routing, compiled=False)
+            await stack.enter_async_context(overlay)
             exchange = await stack.enter_async_context(Client(overlay.addresses[EXCHANGE], name="exchange"))
             await exchange.advertise(QUOTE)
             await exchange.advertise(BELL)

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_filters import event_types, events, filters, values_of
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
-from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.matching import FilterAt, Matching
 from covey.overlay.core.matching.splitting import split_by_session
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
@@ -95,6 +98,39 @@ def test_whatever_changes_and_however_many_events_the_answer_is_the_oracles(seed
     assert matching.installed() == matching.wanted()
     assert len(engine_at_last) == len(live)
     check(matching, oracle, quotes(draw, 5), -1)
+
+
+@given(st.data())
+@settings(max_examples=50)
+def test_matching_without_kernels_equals_the_oracle(data: st.DataObject) -> None:
+    event_type = data.draw(event_types())
+    matching, oracle = Matching("cluster", event_type), create_engine("naive", event_type)
+    for uid, filter in enumerate(data.draw(st.lists(filters(event_type), max_size=12))):
+        values, number = data.draw(values_of(filter.variables)), data.draw(st.sampled_from(NUMBERS))
+        matching.put(FilterAt(uid, filter, filter.check_values(values)), number)
+        oracle.add(uid, filter, values, interface=number)
+    rows = data.draw(st.lists(events(event_type), max_size=8)) * data.draw(st.sampled_from((1, 5)))
+    with pytest.MonkeyPatch.context() as loading:
+        loading.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: False)
+        check(matching, oracle, EventBatch.from_pylist(event_type, rows), data.draw(st.sampled_from(NUMBERS)))
+    assert matching.installed() == {}
+
+
+def test_the_engine_takes_over_once_the_kernels_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: False)
+    draw = random.Random(0)
+    matching, oracle = Matching("cluster", QUOTE), create_engine("naive", QUOTE)
+    for uid in range(40):
+        filter = draw.choice(FILTERS)
+        values = filter.check_values({name: draw.randrange(5) for name in filter.variables})
+        matching.put(FilterAt(uid, filter, values), 3)
+        oracle.add(uid, filter, values, interface=3)
+    check(matching, oracle, quotes(draw, 40), -1)
+    assert matching.installed() == {}
+    monkeypatch.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: True)
+    check(matching, oracle, quotes(draw, 40), -1)
+    assert matching.installed() == matching.wanted()
+    check(matching, oracle, quotes(draw, 40), -1)
 
 
 def made(count: int) -> tuple[Matching, list[Interest]]:

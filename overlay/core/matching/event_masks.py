@@ -1,0 +1,81 @@
+"""Events tested against regions column by column, without an engine: one mask of the batch per region.
+
+Used while the kernels are not loaded yet (`covey.matcher.jit.compiling.kernels_usable`). Each attribute is
+ranked once per batch: its distinct points in ascending order, and the position of each event's point among
+them. A cut then becomes a position by bisection, which is exact for every kind, and an interval one numpy
+comparison. 1,000 filters of three attributes take about 20 ms for a batch of 1,024 events.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.covering.intervals import Cuts
+from covey.matcher.expressions.expression import Predicate
+
+if TYPE_CHECKING:
+    from covey.matcher.covering.conjunction import Conjunction
+    from covey.matcher.covering.covering import Region
+    from covey.overlay.core.matching.event_points import EventPoints
+
+Mask = npt.NDArray[np.bool_]
+_Ranks = tuple[list[Any], npt.NDArray[np.int64]]
+
+
+class EventMasks:
+    """The events of one batch, by rank."""
+
+    __slots__ = ("_atoms", "_events", "_ranks")
+
+    def __init__(self, events: EventPoints) -> None:
+        self._events = events
+        self._ranks: dict[str, _Ranks] = {}
+        self._atoms: dict[Predicate, Mask] = {}
+
+    def inside(self, region: Region) -> Mask:
+        """Which events lie in the region: bool[n_events]."""
+        if region.conjunctions is None:
+            join = np.logical_and if region.every else np.logical_or
+            mask: Mask = join.reduce([self.inside(part) for part in region.parts])
+            return mask
+        if len(region.conjunctions) == 1:
+            return self._within(region.conjunctions[0])
+        mask = np.zeros(len(self._events), np.bool_)
+        for conjunction in region.conjunctions:
+            mask |= self._within(conjunction)
+        return mask
+
+    def _within(self, conjunction: Conjunction) -> Mask:
+        mask = np.ones(len(self._events), np.bool_)
+        for attribute, cuts in conjunction.cuts.items():
+            mask &= self._between(attribute, cuts)
+            if not mask.any():
+                return mask
+        for atom in conjunction.atoms:
+            passing = self._atoms.get(atom)
+            if passing is None:
+                passing = self._atoms[atom] = np.zeros(len(mask), np.bool_)
+                passing[self._events.passing(atom, self._events.rows)] = True
+            mask &= passing
+        return mask
+
+    def _between(self, attribute: str, cuts: Cuts) -> Mask:
+        entry = self._ranks.get(attribute)
+        if entry is None:
+            entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
+        points, ranks = entry
+        bounds = [bisect_left(points, cut) for cut in cuts]
+        mask = (ranks >= bounds[0]) & (ranks < bounds[1])
+        for i in range(2, len(bounds), 2):
+            mask |= (ranks >= bounds[i]) & (ranks < bounds[i + 1])
+        return mask
+
+
+def _rank(points: list[Any]) -> _Ranks:
+    ordered = sorted(set(points))
+    position = {point: rank for rank, point in enumerate(ordered)}
+    return ordered, np.array([position[point] for point in points], np.int64)

@@ -1,0 +1,191 @@
+"""Loading the kernels of a process without blocking it: compiled by a child process, loaded by a thread.
+
+A lock in the cache directory (`compile.lock`) lets one process at a time compile; the others wait for it and
+load what it compiled. The child has a low priority and ends with its parent, whose pipe it reads; what it has
+compiled by then stays in the cache, so the next one goes on from there. Where the cache is not writable, or
+the interpreter cannot be started again (a frozen application), the thread compiles.
+
+Invariant: one thread per process loads, whoever calls `load`; a failure is logged once and leaves the process
+matching without kernels.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+from covey.matcher.errors import CoveyError
+from covey.matcher.jit.compiling import compile_kernels, kernels_cached
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+
+log = logging.getLogger("covey.kernels")
+
+_POLL_S = 0.1
+_LOW_PRIORITY = 10
+_CHILD = "from covey.overlay.kernel_loader import compile_for_parent; compile_for_parent()"
+
+
+class KernelState(StrEnum):
+    LOADING = "loading"
+    COMPILING = "compiling"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class _ExitError(Exception):
+    """The process is about to end."""
+
+
+class KernelLoader:
+    """Loads the kernels in a thread; `state` says how far it is."""
+
+    def __init__(self) -> None:
+        self.state = KernelState.LOADING
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._listeners: list[Callable[[KernelState], None]] = []
+
+    def load(self) -> None:
+        """Start loading, unless that was done before; returns at once."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="covey-kernels")
+                self._thread.start()
+
+    def add_listener(self, listener: Callable[[KernelState], None]) -> None:
+        """Call `listener` with the state now, and at each change, from the loading thread."""
+        with self._lock:
+            self._listeners.append(listener)
+            listener(self.state)
+
+    def remove_listener(self, listener: Callable[[KernelState], None]) -> None:
+        with self._lock:
+            self._listeners.remove(listener)
+
+    def _set(self, state: KernelState) -> None:
+        with self._lock:
+            self.state = state
+            for listener in self._listeners:
+                listener(state)
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        try:
+            self._compile()
+            compile_kernels(lambda done, total: _check_alive())
+        except _ExitError:
+            return
+        except Exception as error:
+            log.warning("no matching kernels, filters are evaluated without them: %s", error)
+            log.debug("loading the kernels failed", exc_info=True)
+            self._set(KernelState.FAILED)
+            return
+        if self.state is KernelState.COMPILING:
+            log.info("the matching kernels are compiled and loaded, after %.0f s", time.monotonic() - started)
+        self._set(KernelState.READY)
+
+    def _compile(self) -> None:
+        """Returns once the kernels are in the cache, or have to be compiled by this process."""
+        from covey.matcher.jit.kernel import cache_directory, cache_writable
+
+        if kernels_cached():
+            return
+        if not cache_writable():
+            self._announce(f"in this process, since {cache_directory()} is not writable")
+            return
+        self._set(KernelState.COMPILING)
+        with cache_lock(_wait):
+            if kernels_cached():
+                return
+            if getattr(sys, "frozen", False) or not sys.executable:
+                self._announce("in this process")
+                return
+            self._announce("in the background, once")
+            _run_child()
+
+    def _announce(self, where: str) -> None:
+        log.info(
+            "compiling the matching kernels %s; this takes about a minute, and filters are evaluated without "
+            "them until then",
+            where,
+        )
+        self._set(KernelState.COMPILING)
+
+
+loader = KernelLoader()
+"""That of this process."""
+
+
+@contextmanager
+def cache_lock(wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of the kernel cache, if there is a cache; `wait` is called until it is free."""
+    from covey.matcher.jit.kernel import cache_directory, cache_writable
+
+    if not cache_writable():
+        yield
+        return
+    with (cache_directory() / "compile.lock").open("a") as file:
+        while not _try_lock(file):
+            wait()
+        yield  # closing the file unlocks it
+
+
+def _try_lock(file: TextIOWrapper) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows: processes may compile the same kernels side by side
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _run_child() -> None:
+    """Compile in a child process. `CoveyError` if it fails."""
+    command = [sys.executable, "-P", "-c", _CHILD]
+    null = subprocess.DEVNULL
+    with TemporaryFile("w+", errors="replace") as stderr:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=stderr) as child:
+            while child.poll() is None:
+                _wait()
+        if child.returncode:
+            stderr.seek(0)
+            lines = stderr.read().strip().splitlines() or ["no message"]
+            raise CoveyError(f"compiling the kernels ended with status {child.returncode}: {lines[-1]}")
+
+
+def _wait() -> None:
+    _check_alive()
+    time.sleep(_POLL_S)
+
+
+def _check_alive() -> None:
+    """`_ExitError` once the main thread is over: the interpreter waits for this thread before it exits."""
+    if not threading.main_thread().is_alive():
+        raise _ExitError
+
+
+def compile_for_parent() -> None:
+    """The child process: compile all kernels into the cache, and exit early when the parent is gone."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(_LOW_PRIORITY)
+    compile_kernels()
+
+
+def _exit_with_parent() -> None:
+    os.read(0, 1)  # not sys.stdin, whose lock must be free when the interpreter exits
+    os._exit(1)

@@ -1,0 +1,93 @@
+"""Loading in the background: one process compiles, the others wait, nobody's caller blocks, a failure is
+logged once.
+
+The child compiles the smallest of the kernel modules only, since all of them take a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FEW = """
+from covey.matcher.jit import compiling
+from covey.overlay import kernel_loader
+compiling.KERNEL_MODULES = ("covey.matcher.covering.region_kernels",)
+"""
+LOADING = f"""
+import logging, threading, time
+logging.basicConfig(level="INFO", format="%(message)s")
+{FEW}
+from covey.matcher.jit import kernel
+kernel_loader._CHILD = {FEW!r} + kernel_loader._CHILD
+threads = set()
+load = kernel.Kernel.load
+kernel.Kernel.load = lambda self: (threads.add(threading.current_thread().name), load(self))
+compiling.load_in_background(kernel_loader.loader.load)
+began = time.monotonic()
+assert not compiling.kernels_usable()
+assert time.monotonic() - began < 1
+"""
+WAITING = """
+while kernel_loader.loader.state not in ("ready", "failed"):
+    time.sleep(0.05)
+print(kernel_loader.loader.state, compiling.kernels_usable(), threads)
+"""
+
+
+def python(code: str, cache: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_several_processes_one_compiles_and_all_load(tmp_path: Path) -> None:
+    processes = [python(LOADING + WAITING, tmp_path) for _ in range(3)]
+    outputs = [process.communicate() for process in processes]
+    assert [output for output, _ in outputs] == ["ready True {'covey-kernels'}\n"] * 3
+    assert sum("in the background, once" in log for _, log in outputs) == 1
+
+
+def test_a_failing_child_is_logged_once_and_leaves_the_process_without_kernels(tmp_path: Path) -> None:
+    failing = "kernel_loader._CHILD = 'raise SystemExit(\"no compiler\")'\n"
+    again = "kernel_loader.loader.load(); assert not compiling.kernels_usable()\n"
+    output, log = python(LOADING + failing + WAITING + again, tmp_path).communicate()
+    assert output == "failed False set()\n"
+    assert log.count("no matching kernels, filters are evaluated without them: ") == 1
+    assert "no compiler" in log
+
+
+def test_without_a_writable_cache_the_process_compiles_in_its_thread(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    output, log = python(LOADING + WAITING, tmp_path / "file").communicate()
+    assert output == "ready True {'covey-kernels'}\n"
+    assert "is not writable" in log
+
+
+SLOW_CHILD = """
+import os, time
+with open({file!r}, "w") as file:
+    file.write(str(os.getpid()))
+kernel_loader.compile_kernels = lambda: time.sleep(60)
+kernel_loader.compile_for_parent()
+"""
+UNTIL_STARTED = """
+from pathlib import Path
+while not (Path({file!r}).exists() and Path({file!r}).read_text()):
+    time.sleep(0.05)
+"""
+
+
+def test_a_process_that_ends_takes_its_compiling_child_with_it(tmp_path: Path) -> None:
+    file = str(tmp_path / "pid")
+    child = f"kernel_loader._CHILD = {FEW + SLOW_CHILD.format(file=file)!r}\n"
+    process = python(LOADING + child + UNTIL_STARTED.format(file=file), tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert not Path(f"/proc/{Path(file).read_text()}").exists()
