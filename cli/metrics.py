@@ -64,7 +64,7 @@ def print_metrics(
     console = Console(stderr=True)
     with console.status(f"computing {len(runs.files)} runs") if sys.stderr.isatty() else nullcontext():
         summaries = summarise(runs, master)
-        groups = compare(summaries, master)
+        groups = compare(summaries)
     if csv is not None:
         write_csv(csv, summaries)
     if html is not None:

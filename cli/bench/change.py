@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -44,7 +45,7 @@ def change(
         on_progress("starting three brokers in a row", 0.0)
         results = asyncio.run(measure_changes(plan, on_progress))
     if json_output:
-        print_json([result.as_json() for result in results])
+        print_json([asdict(result) for result in results])
         return
     columns = {
         "mode": "mode",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -85,11 +86,11 @@ def routing(
         if not json_output:
             rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in latest]
             print_table(f"{each.name}: µs of one core per message", list(_COLUMNS), rows)
-    document: dict[str, Any] = {"routing": [result.as_json() for result in results]}
+    document: dict[str, Any] = {"routing": [asdict(result) for result in results]}
     if grpc_plan is not None:
         with progress() as on_progress:
             over_grpc = asyncio.run(measure_grpc(grpc_plan, on_progress))
-        document["grpc"] = over_grpc.as_json()
+        document["grpc"] = asdict(over_grpc)
         if not json_output:
             runs = ", ".join(f"{rate:,.0f}" for rate in over_grpc.runs)
             print(

@@ -16,8 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
@@ -80,9 +79,6 @@ class ChangeResult:
     spurious: int
     first_new_p50_ms: float | None
     first_new_p99_ms: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 async def measure_changes(plan: ChangePlan, progress: Progress = silent) -> list[ChangeResult]:

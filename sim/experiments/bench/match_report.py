@@ -40,7 +40,7 @@ def markdown(results: list[MatchResult]) -> str:
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
     for count in dict.fromkeys(result.subscriptions for result in results):
-        found = {(r.engine, r.workload): r for r in results if r.subscriptions == count}
+        by_engine = {(r.engine, r.workload): r for r in results if r.subscriptions == count}
         lines += [
             f"Events per second (median), {count:,} subscriptions:",
             "",
@@ -48,7 +48,7 @@ def markdown(results: list[MatchResult]) -> str:
             f"|---|{'---:|' * len(workloads)}",
         ]
         for engine in engines:
-            cells = [_rate(found.get((engine, workload))) for workload in workloads]
+            cells = [_rate(by_engine.get((engine, workload))) for workload in workloads]
             lines.append(f"| `{engine}` | {' | '.join(cells)} |")
         lines.append("")
     for workload in workloads:
@@ -72,10 +72,10 @@ def _rate(result: MatchResult | None) -> str:
 
 
 def draw(results: list[MatchResult], path: Path) -> None:
-    """A panel per workload: events per second of each engine over the number of subscriptions, both
-    logarithmic.
+    """A panel per workload: events per second of each engine over the number of subscriptions, on logarithmic
+    axes.
 
-    The file's ending says its form (.svg, .png, .pdf); `CoveyError` for one that cannot be drawn or written.
+    The suffix of the file selects the format (.svg, .png, .pdf). Raises `CoveyError` if writing fails.
     """
     need("--draw", "matplotlib")
     import matplotlib

@@ -1,14 +1,13 @@
-"""`covey bench routing`: what a SUB, an UPD and a USUB cost a broker that holds many subscriptions.
+"""`covey bench routing`: the cost of SUB, UPD and USUB at a broker with many subscriptions.
 
-In process: one broker core (`Broker.handle`) with many subscriptions of one client and one neighbour that
-publishes and answers every message at once; its answers are part of what is timed. Subscriptions and their
-moves are those of a workload. Each poset gets the same messages; one that compares a filter with every other
-is left out beyond `scan_limit` filters, and the result says so. With merging, events of the workload show how
-much is asked for in excess.
+In process: one broker core (`Broker.handle`) with the subscriptions of one client and a neighbour that
+publishes and acknowledges every message at once, within the measured time. A workload supplies subscriptions
+and updates. Each poset handles the same messages; one that compares a filter with every other is skipped
+above `scan_limit` filters, and its figures are None. With merging, events of the workload measure the excess.
 
-Over gRPC: client -> b3 -> b2 -> b1, three broker processes in a row. The client holds intervals of which none
-covers another, so that every update is a message on every link, and awaits them, many at a time: an update
-counts once it has taken effect at the publisher's broker and the acknowledgements have come back.
+Over gRPC: client -> b3 -> b2 -> b1, three broker processes in a row. None of the client's intervals covers
+another, so every update is a message on every link. The client awaits many updates concurrently: an update
+counts once it has taken effect at the publisher's broker and is acknowledged.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -45,7 +44,7 @@ from covey.sim.workload import Workload
 
 CLIENT, PUBLISHING = "client/c", "broker/p"
 SCANNING = ("naive", "diagram")
-"""Posets whose changes cost time in proportion to the filters that are there."""
+"""Posets whose changes cost time linear in the number of filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +69,10 @@ class RoutingPlan:
 
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
-    """Microseconds of a core per message; `sent` are messages to the neighbour per UPD, `slots` what it is
-    asked for, and `excess` the share of the events that this draws and that nobody wants.
+    """Microseconds of one core per message; `sent` are messages to the neighbour per UPD, `slots` its slots,
+    and `excess` the share of the events matching these slots that no subscription matches.
 
-    Of a poset that was left out all figures are None.
+    The figures of a skipped poset are None.
     """
 
     workload: str
@@ -88,14 +87,11 @@ class RoutingResult:
     slots: int | None = None
     excess: float | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def measure_routing(
     workload: Workload, plan: RoutingPlan, progress: Progress = silent
 ) -> list[RoutingResult]:
-    """Everything that is planned for one workload."""
+    """Run all cases of a plan for one workload."""
     cases = [
         (count, poset, merging)
         for count in plan.counts
@@ -144,20 +140,20 @@ def _measure_one(
 
 
 def _messages(workload: Workload, count: int, plan: RoutingPlan) -> tuple[list[Subscribe], list[Update]]:
-    """A SUB for each subscription, in the order of their ids, then UPDs of some that are drawn."""
+    """A SUB per subscription in the order of ids, then UPDs of random ones."""
     groups = workload.subscriptions(count, seed=plan.seed)
     subscribes: dict[int, Subscribe] = {}
     for group in groups:
         for identity, values in zip(group.ids.tolist(), _rows(group.values), strict=True):
             subscribes[identity] = Subscribe(identity + 1, identity + 1, group.filter, values)
     updates: list[Update] = []
-    turn = 0
+    draw = 0
     rng = np.random.default_rng([plan.seed, 3])
     while len(updates) < plan.updates:
-        turn += 1
+        draw += 1
         moves: dict[int, dict[str, Any]] = {}
         for group in groups:
-            moved = workload.moves(group, seed=plan.seed + turn)
+            moved = workload.moves(group, seed=plan.seed + draw)
             moves.update(zip(group.ids.tolist(), _rows(moved), strict=True))
         for identity in rng.permutation(count).tolist()[: plan.updates - len(updates)]:
             updates.append(Update(count + len(updates) + 1, identity + 1, moves[identity]))
@@ -171,7 +167,7 @@ def _rows(columns: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Edge:
-    """A broker at the edge: one client, and one neighbour that publishes and answers at once."""
+    """An edge broker: one client, and one neighbour that publishes and acknowledges at once."""
 
     def __init__(self, event_type: EventType, poset: str, merging: str, budget: int) -> None:
         self._broker = Broker("edge", poset=POSETS[poset], merging=merging, merging_budget=budget)
@@ -186,7 +182,7 @@ class _Edge:
         return list(self._broker.tables.types[self._type.name].outgoing[PUBLISHING].slots)
 
     def excess(self, batch: EventBatch) -> float:
-        """Of the events that the neighbour would send, the share that nobody wants."""
+        """The share of the events matching the neighbour's slots that no subscription matches."""
         engine = create_engine("cluster", self._type)
         for slot in self.slots:
             engine.add(slot.slot_id, slot.structure, slot.values)
@@ -203,23 +199,23 @@ class _Edge:
         return self._broker.tables.peers[PUBLISHING].counters.events_unwanted
 
     def time(self, messages: Iterable[Message]) -> list[float]:
-        """Take in messages of the client; the microseconds of each, the neighbour's answers included.
+        """Handle messages of the client; microseconds of each, including the neighbour's acknowledgement.
 
-        Time is that of this thread on a core, so that other work on the machine counts little.
+        The clock is this thread's CPU time, to exclude other load.
         """
         handle, clock = self._broker.handle, time.thread_time_ns
-        took: list[float] = []
+        times_us: list[float] = []
         for message in messages:
             newest = 0
-            began = clock()
+            start = clock()
             for action in handle(message, CLIENT, 0.0):
                 if action.interface == PUBLISHING:  # type: ignore[union-attr]
                     newest = action.message.epoch  # type: ignore[union-attr]
                     self.sent += 1
             if newest:
                 handle(Acknowledge(newest), PUBLISHING, 0.0)
-            took.append((clock() - began) / 1000)
-        return took
+            times_us.append((clock() - start) / 1000)
+        return times_us
 
 
 # --- over gRPC ----------------------------------------------------------------------------------------------
@@ -229,7 +225,7 @@ SPOT = EventType("Spot", {"level": "float64"})
 
 @dataclass(frozen=True, slots=True)
 class GrpcPlan:
-    """`concurrent` updates are awaited at a time, over as many subscriptions, of which each is updated."""
+    """`concurrent` updates are awaited at a time, one per subscription."""
 
     updates: int = 20_000
     concurrent: int = 512
@@ -244,16 +240,13 @@ class GrpcPlan:
 
 @dataclass(frozen=True, slots=True)
 class GrpcResult:
-    """Updates per second that have taken effect three brokers away and were acknowledged: the median, and
-    each repetition. `upd_ms` is the median time of one `await update(...)` among the others.
+    """Updates per second that took effect three brokers away and were acknowledged: the median, and each
+    repetition. `upd_ms` is the median time of one `await update(...)` under this load.
     """
 
     updates_per_s: float
     runs: tuple[float, ...]
     upd_ms: float
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 async def measure_grpc(plan: GrpcPlan, progress: Progress = silent) -> GrpcResult:
@@ -274,23 +267,23 @@ async def measure_grpc(plan: GrpcPlan, progress: Progress = silent) -> GrpcResul
             for repetition in range(plan.repetitions + 1):
                 progress(f"gRPC, repetition {repetition}", repetition / (plan.repetitions + 1))
                 share = plan.updates // plan.concurrent
-                began = time.perf_counter()
-                found = await asyncio.gather(
+                start = time.perf_counter()
+                latencies_ms = await asyncio.gather(
                     *[_move(one, i, share, repetition * share) for i, one in enumerate(subscriptions)]
                 )
-                took = time.perf_counter() - began
+                took = time.perf_counter() - start
                 if repetition:  # the first warms up
                     rates.append(share * plan.concurrent / took)
-                    times += [ms for each in found for ms in each]
+                    times += [ms for each in latencies_ms for ms in each]
     return GrpcResult(round(median(rates)), tuple(round(rate) for rate in rates), round(median(times), 2))
 
 
 async def _move(subscription: Subscription, place: int, count: int, first: int) -> list[float]:
-    """Move one interval back and forth within its place; milliseconds of each awaited update."""
-    took: list[float] = []
+    """Move one interval back and forth within its range; milliseconds of each awaited update."""
+    latencies_ms: list[float] = []
     for step in range(first, first + count):
         low = 2.0 * place + (step % 2 + 1) / 4
-        began = time.perf_counter()
+        start = time.perf_counter()
         await subscription.update(low=low, high=low + 1.0)
-        took.append((time.perf_counter() - began) * 1000)
-    return took
+        latencies_ms.append((time.perf_counter() - start) * 1000)
+    return latencies_ms

@@ -10,7 +10,7 @@ without the optimisations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import comb, expm1, log1p
 
 from covey.sim.experiments.bench.match import MatchResult
@@ -81,23 +81,25 @@ def _workload(tests: int, values: int) -> Fabret:
 
 def visited(subscriptions: int, attributes: int, tests: int, values: int) -> float:
     """Nodes of the plain tree that an event reaches, on average over random subscriptions."""
-    return sum(
-        comb(depth, tested)
-        * _present(subscriptions, _share(attributes, tests, depth, tested) / float(values) ** tested)
-        for depth in range(1, attributes + 1)
-        for tested in range(min(depth, tests) + 1)
-    )
+    patterns = _patterns(subscriptions, attributes, tests, values)
+    return sum(choices * present for choices, _, present in patterns)
 
 
 def nodes(subscriptions: int, attributes: int, tests: int, values: int) -> float:
     """Nodes of the plain tree, on average over random subscriptions."""
-    return sum(
-        comb(depth, tested)
-        * float(values) ** tested
-        * _present(subscriptions, _share(attributes, tests, depth, tested) / float(values) ** tested)
-        for depth in range(1, attributes + 1)
-        for tested in range(min(depth, tests) + 1)
-    )
+    patterns = _patterns(subscriptions, attributes, tests, values)
+    return sum(choices * float(values) ** tested * present for choices, tested, present in patterns)
+
+
+def _patterns(
+    subscriptions: int, attributes: int, tests: int, values: int
+) -> Iterator[tuple[int, int, float]]:
+    """By depth and number of tested attributes down to it: the choices of these attributes, their number, and
+    the probability that a node with given values exists."""
+    for depth in range(1, attributes + 1):
+        for tested in range(min(depth, tests) + 1):
+            share = _share(attributes, tests, depth, tested) / float(values) ** tested
+            yield comb(depth, tested), tested, _present(subscriptions, share)
 
 
 def _share(attributes: int, tests: int, depth: int, tested: int) -> float:
@@ -121,7 +123,7 @@ def _sublinear(runs: Mapping[int, Mapping[str, MatchResult]]) -> PaperFinding:
         row["nodes visited, computed"] = visited(count, _ATTRIBUTES, tests, values)
         rows.append(row)
     series = {
-        name: [(float(c), ms_per_event(found[name])) for c, found in runs.items() if name in found]
+        name: [(float(c), ms_per_event(results[name])) for c, results in runs.items() if name in results]
         for name in ENGINES
     }
     exponents = {name: growth(points) for name, points in series.items() if len(points) > 1}

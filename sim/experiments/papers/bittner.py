@@ -226,8 +226,9 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
             results = _bytes(workload, count, plan, part(progress, start, start + 0.5 / len(sizes)))
             for name in ENGINES:
-                found = round(ms_per_event(results[name]), 4) if name in results else None
-                row[f"{name} S_s={conjunctions} ms"] = found
+                row[f"{name} S_s={conjunctions} ms"] = (
+                    round(ms_per_event(results[name]), 4) if name in results else None
+                )
         rows.append(row)
     series = {key.removesuffix(" ms"): _series(rows, "subscriptions", key) for key in rows[0] if "ms" in key}
     last = {name: points[-1][1] for name, points in series.items()}

@@ -70,11 +70,13 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     return PaperReport("fabret", CITATION, plan.size, findings, notes)
 
 
-def _sweep(cases: Cases, wanted: Mapping[str, Sequence[str]], plan: PaperPlan, progress: Progress) -> Runs:
+def _sweep(
+    cases: Cases, candidates: Mapping[str, Sequence[str]], plan: PaperPlan, progress: Progress
+) -> Runs:
     runs: dict[int, Mapping[str, MatchResult]] = {}
     for at, (varied, count, workload) in enumerate(cases):
         inner = part(progress, at / len(cases), (at + 1) / len(cases))
-        runs[varied] = measure(workload, count, find_engines(wanted, workload), plan, inner, _WARM_UP)
+        runs[varied] = measure(workload, count, find_engines(candidates, workload), plan, inner, _WARM_UP)
     return runs
 
 
@@ -147,12 +149,12 @@ def _time(runs: Runs) -> PaperFinding:
 
 def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFinding:
     """W2 compared with W0."""
-    wanted = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
+    candidates = {name: ENGINES[name] for name in (AHEAD, DYNAMIC)}
     sizes = [size for size in equalities if size <= plan.pick(800, 80_000, 300_000)]
-    mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], wanted, plan, progress)
+    mixed = _sweep([(size, size, _paper("W2", plan)) for size in sizes], candidates, plan, progress)
     runs = {
         size: {
-            **{f"{name} ==": equalities[size][name] for name in wanted if name in equalities[size]},
+            **{f"{name} ==": equalities[size][name] for name in candidates if name in equalities[size]},
             **{f"{name} mixed": mixed[size][name] for name in mixed[size]},
         }
         for size in sizes
@@ -183,7 +185,7 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
         runs,
         "subscriptions",
         ("ms", ms_per_event),
-        tuple(f"{name} {kind}" for name in wanted for kind in ("==", "mixed")),
+        tuple(f"{name} {kind}" for name in candidates for kind in ("==", "mixed")),
         judge,
     )
 
@@ -307,7 +309,7 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             "the way, though skew alone costs both, as more subscriptions match.",
         ),
     )
-    found = []
+    findings = []
     for at, (name, figure, title, claim) in enumerate(cases):
         limits = DriftPlan(
             name,
@@ -320,8 +322,8 @@ def _adaptivity(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             clock=process_time,
         )
         result = measure_drift(limits, part(progress, at / len(cases), (at + 1) / len(cases)))
-        found.append(_drifted(figure, title, claim, limits.steps, result))
-    return found
+        findings.append(_drifted(figure, title, claim, limits.steps, result))
+    return findings
 
 
 def _drifted(figure: str, title: str, claim: str, steps: int, result: DriftResult) -> PaperFinding:

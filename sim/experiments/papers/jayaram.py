@@ -25,11 +25,11 @@ CITATION = (
 def checkers_note(finished: Sequence[FinishedPoint]) -> str:
     """A sentence on the violations in all runs."""
     violations = sum(each.violations for each in finished)
-    found = "no violation"
+    verdict = "no violation"
     if violations:
         first = next(finding for each in finished for finding in each.findings)
-        found = f"violations, {violations:,} in all, such as: {first}"
-    return f"The checkers judged {len(finished)} runs and found {found}."
+        verdict = f"violations, {violations:,} in all, such as: {first}"
+    return f"The checkers judged {len(finished)} runs and found {verdict}."
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:

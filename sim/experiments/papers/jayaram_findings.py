@@ -31,7 +31,7 @@ def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
             "gain": f"{ratio.metric}, times {_GAINS[ratio.metric]}",
             "figure": ratio.figure,
             "paper up to": ratio.claim,
-            "here up to": ratio.found,
+            "here up to": ratio.factor,
             "at updates/s": ratio.rate,
         }
         for ratio in ratios
@@ -51,7 +51,7 @@ def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
             "times better with updates",
             {
                 "paper": [(place, ratio.claim) for place, ratio in enumerate(ratios, 1)],
-                "here": [(place, r.found) for place, r in enumerate(ratios, 1) if r.found is not None],
+                "here": [(place, r.factor) for place, r in enumerate(ratios, 1) if r.factor is not None],
             },
         ),
     )
@@ -59,12 +59,12 @@ def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
 
 def figures(result: ExperimentResult) -> list[PaperFinding]:
     """The figures of one experiment, each with its claim."""
-    found = []
+    findings = []
     for system, names in result.experiment.figures.items():
         for metric, name in zip(METRICS, names, strict=False):
             ratio = next(r for r in result.ratios if (r.system, r.metric) == (system, metric))
-            found.append(_figure(result, system, metric, f"Fig. {name}", ratio))
-    return found
+            findings.append(_figure(result, system, metric, f"Fig. {name}", ratio))
+    return findings
 
 
 def _figure(result: ExperimentResult, system: str, metric: str, name: str, ratio: Ratio) -> PaperFinding:
@@ -89,16 +89,16 @@ def _figure(result: ExperimentResult, system: str, metric: str, name: str, ratio
 
 
 def _holds(ratio: Ratio) -> bool | None:
-    return None if ratio.found is None else ratio.found >= _REACHED * ratio.claim
+    return None if ratio.factor is None else ratio.factor >= _REACHED * ratio.claim
 
 
 def _verdict(result: ExperimentResult, ratio: Ratio) -> str:
-    if ratio.found is None:
+    if ratio.factor is None:
         return "Too few events of this kind to compare: not measured."
     e, top = result.experiment, result.experiment.rates[-1]
     pair = [f"{ratio.system}-{how}" for how in (STATIC, PARAMETRIC)]
     took = [result.ms_per_change(system, top) for system in pair]
-    text = f"Up to {ratio.found:.2f} times, at {ratio.rate:g}"
+    text = f"Up to {ratio.factor:.2f} times, at {ratio.rate:g}"
     if None not in took:
         text += (
             f". At the highest rate a change takes all brokers together {took[0]:.2f} ms as a "

@@ -160,7 +160,7 @@ class Ratio:
     metric: str
     figure: str
     claim: float
-    found: float | None
+    factor: float | None
     rate: float | None
 
 
@@ -180,8 +180,8 @@ class ExperimentResult:
     def series(self, metric: str, system: str) -> list[tuple[float, float]]:
         """A metric over the rate as the paper plots it; rates without a value are skipped."""
         e = self.experiment
-        found = [(e.per * rate, self.value(system, rate, metric)) for rate in e.rates]
-        return [(x, y) for x, y in found if y is not None]
+        points = [(e.per * rate, self.value(system, rate, metric)) for rate in e.rates]
+        return [(x, y) for x, y in points if y is not None]
 
     def ms_per_change(self, system: str, rate: float) -> float | None:
         """Processor time of all brokers for control messages, per change."""
@@ -191,19 +191,19 @@ class ExperimentResult:
 
     def us_per_event(self, system: str, rate: float) -> float:
         """Processor time of a broker for a Publish, in microseconds; 0 if there was none."""
-        found = next((w for w in self.finished[system, rate].costs if w.kind == "Publish"), None)
-        return found.took_ns / found.messages / 1e3 if found else 0.0
+        publish = next((w for w in self.finished[system, rate].costs if w.kind == "Publish"), None)
+        return publish.took_ns / publish.messages / 1e3 if publish else 0.0
 
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
     """One of `METRICS` from the summary of a run (`covey.sim.metrics.summarise`)."""
     if metric == "throughput":
-        found = summary["throughput_events_per_s"]
+        value = summary["throughput_events_per_s"]
     elif metric == "delay":
-        found = summary["delay_ms"]["mean"]
+        value = summary["delay_ms"]["mean"]
     else:
-        found = summary["spurious_per_s"]
-    return None if found is None else float(found)
+        value = summary["spurious_per_s"]
+    return None if value is None else float(value)
 
 
 def run_experiments(
@@ -238,12 +238,12 @@ def run_experiments(
 
 def _enough(summary: Mapping[str, Any], metric: str) -> bool:
     """Whether a metric of a run is based on enough events."""
-    found = {
+    counts = {
         "throughput": summary["delivered"],
         "delay": summary["delay_ms"]["count"],
         "spurious": summary["spurious"],
     }
-    return bool(found[metric] >= _ENOUGH)
+    return bool(counts[metric] >= _ENOUGH)
 
 
 def compare(
@@ -252,7 +252,7 @@ def compare(
     """The factors of Table 1: for each system and metric the largest over all rates at which both runs have
     enough events.
     """
-    found: list[Ratio] = []
+    ratios: list[Ratio] = []
     for system, claims in experiment.claims.items():
         for metric, figure, claim in zip(METRICS, experiment.figures[system], claims, strict=False):
             best: tuple[float, float] | None = None
@@ -269,7 +269,7 @@ def compare(
                     factor = moving / static if metric == "throughput" else static / moving
                     if best is None or factor > best[0]:
                         best = factor, experiment.per * rate
-            found.append(
+            ratios.append(
                 Ratio(
                     experiment.key,
                     system,
@@ -280,4 +280,4 @@ def compare(
                     None if best is None else best[1],
                 )
             )
-    return tuple(found)
+    return tuple(ratios)

@@ -1,4 +1,4 @@
-"""The demonstration end to end, on some quotes: what it finds, and that it survives a killed broker."""
+"""The demonstration end to end, on some quotes: verdicts, and recovery of a killed broker."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_static_routing_is_judged_by_the_same_oracle_and_costs_more_messages(
 @pytest.mark.parametrize(
     "broker", ["b4", *(pytest.param(broker, marks=pytest.mark.thorough) for broker in ("b1", "b3"))]
 )
-def test_a_broker_killed_half_way_comes_back_and_nothing_after_that_is_missed(broker: str) -> None:
-    """b1 and b3 pass events on; b4 has a subscriber of its own, who must find back to it."""
+def test_no_event_is_missed_after_a_killed_broker_has_recovered(broker: str) -> None:
+    """b1 and b3 forward events; b4 has a subscriber, which must reconnect."""
     outcome = replay(800, restart=broker, rate=200)
     assert not report.failed([outcome])
     assert outcome.recovery is not None

@@ -85,7 +85,7 @@ def test_a_factor_is_the_largest_over_the_rates_with_enough_events() -> None:
             ("parametric", fast, (120.0, 30.0, 9, 10)),
         )
     }
-    found = {(r.system, r.metric): (r.found, r.rate) for r in compare(planned, summaries)}
+    found = {(r.system, r.metric): (r.factor, r.rate) for r in compare(planned, summaries)}
     assert found["siena", "throughput"] == (3.0, planned.per * fast)
     assert found["siena", "delay"] == (2.0, planned.per * slow), "two answers are too few"
     assert found["rete", "spurious"] == (4.0, planned.per * fast), "three spurious events are too few"
