@@ -13,7 +13,7 @@ import typer
 from covey.cli.support.lines import output_lines
 
 if TYPE_CHECKING:
-    from covey.overlay.node.config import Overlay
+    from covey.overlay.node.overlay import Overlay
 
 _STOP_S = 8.0
 _LONGEST_PAUSE_S = 10.0

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -31,10 +31,9 @@ from covey.overlay.transport.channel import DESCRIBE
 from covey.overlay.transport.codec import decode_event_type
 from covey.overlay.transport.limits import SlowConsumer
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _WINDOW_BYTES = 1 << 20
+DataFrame: TypeAlias = Any
+"""A pandas DataFrame; pandas is optional."""
 
 
 class Client:
@@ -194,7 +193,7 @@ class Client:
     async def publish_batch(
         self,
         type_name: str,
-        events: pa.RecordBatch | pa.Table | EventBatch | pd.DataFrame | list[Mapping[str, object]],
+        events: pa.RecordBatch | pa.Table | EventBatch | DataFrame | list[Mapping[str, object]],
         /,
     ) -> None:
         """Publish many events: an Arrow record batch or table, an `EventBatch`, a pandas DataFrame, or a list

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from covey.overlay.node.config import BrokerAddress, ConfigError, Overlay, load_overlay, select_broker
+from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.node.overlay import BrokerAddress, Overlay
 
 log = logging.getLogger("covey.broker")
 

@@ -38,8 +38,8 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.kernel_loader import loader
-from covey.overlay.node.config import Overlay
 from covey.overlay.node.interface_queue import PATIENCE_S, SESSION_BYTES, InterfaceQueue
+from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.admission import admit
 from covey.overlay.transport.codec import (
     Greeting,

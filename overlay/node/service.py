@@ -24,9 +24,9 @@ from covey.matcher.errors import EventError, SubscriptionError
 from covey.matcher.jit.compiling import load_in_background
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.kernel_loader import KernelState, loader
-from covey.overlay.node.config import BrokerAddress
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import BrokerAddress
 from covey.overlay.transport.calls import (
     decode_describe,
     decode_explain,

@@ -14,7 +14,7 @@ from typing import Any
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
-from covey.overlay.node.documents import read_document
+from covey.overlay.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 

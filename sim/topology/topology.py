@@ -16,7 +16,7 @@ import networkx as nx
 from covey.matcher.errors import CoveyError
 
 if TYPE_CHECKING:
-    from covey.overlay.node.config import Overlay
+    from covey.overlay.node.overlay import Overlay
 
 DELAY_MS = 10.0
 """The delay of a link where nothing else is said, as in Jayaram et al., section 5.3."""

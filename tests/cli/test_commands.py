@@ -261,7 +261,7 @@ def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Pa
         with started("publish", *told) as feed, started("subscribe", *told, "--name", "reader") as reader:
             line_with(feed, "b2, next to b1, is out of reach; still waiting")
             line_with(
-                reader, "what client reader has said has not taken effect everywhere within 3 s: broker b2"
+                reader, "what client reader has sent has not taken effect everywhere within 3 s: broker b2"
             )
             with started("follow", "Quote", "price=1", "--broker", addresses["b1"]) as traced:
                 line_with(traced, "b2, next to b1, is out of reach; still waiting")

@@ -13,9 +13,9 @@ from typing import Any, Self
 
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.core.introspection.invariants import check
-from covey.overlay.node.config import BrokerAddress, Overlay
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.service import Server
 from covey.overlay.transport.limits import Limits, SessionLimits
 

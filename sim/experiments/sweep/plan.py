@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.node.documents import read_document
+from covey.overlay.documents import read_document
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000

@@ -69,25 +69,34 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         (("links: [[b1, b2]]", "links: []"), "links do not reach b2 from b1: expected a connected overlay"),
         (("[[b1, b2]]", "[[b1, b3]]"), r"links\[0\] names 'b3': expected one of b1, b2"),
         (("[[b1, b2]]", "[[b1, b1]]"), r"links\[0\] joins b1 with itself: expected two brokers"),
-        (("[[b1, b2]]", "[b1]"), r"links\[0\] is 'b1': expected a pair of brokers"),
-        (("[[b1, b2]]", "b1"), "links is 'b1': expected a list of pairs"),
+        (("[[b1, b2]]", "[b1]"), r"links\[0\].ends is 'b1': expected a pair of brokers"),
+        (("[[b1, b2]]", "b1"), "links is 'b1': expected a valid list"),
         (("[[b1, b2]]", "[[b1, b2], [b2, b1]]"), r"links\[1\] closes a cycle, b2 - b1 - b2: expected a tree"),
-        (("127.0.0.1:7002", "127.0.0.1:7001"), "brokers.b2.address is '127.0.0.1:7001': that is broker b1's"),
+        (("127.0.0.1:7002", "127.0.0.1:7001"), "brokers.b2.address is '127.0.0.1:7001': broker b1 has it"),
         (('{address: "127.0.0.1:7001"}', "{}"), "brokers.b1.address is missing"),
         (("127.0.0.1:7001", "7001"), "brokers.b1.address is '7001': expected \"host:port\""),
         (("127.0.0.1:7001", "x:70000"), "brokers.b1.address is 'x:70000': expected \"host:port\""),
         (("listen:", "listens:"), "brokers.b2.listens is unknown: expected one of address, listen"),
-        (("overlay: two", "overlay: 2"), "overlay is 2: expected the overlay's name"),
+        (("overlay: two", "overlay: 2"), "overlay is 2: expected a valid string"),
         (("overlay: two", ""), "overlay is missing"),
-        (("overlay: two", "overlay: two\nfoo: 1"), "foo is unknown: expected one of overlay, routing"),
-        (("overlay: two", "overlay: two\nrouting: fast"), "routing is 'fast': expected parametric or static"),
+        (
+            ("overlay: two", "overlay: two\nfoo: 1"),
+            "foo is unknown: expected one of overlay, brokers, links, routing",
+        ),
+        (
+            ("overlay: two", "overlay: two\nrouting: fast"),
+            "routing is 'fast': expected one of parametric, static",
+        ),
         (("overlay: two", "overlay: two\nlimits: {max_frame_bytes: 1}"), "limits.max_frame_bytes is 1"),
-        (("overlay: two", "overlay: two\nclient_delay_ms: -1"), "client_delay_ms is -1: expected millis"),
+        (
+            ("overlay: two", "overlay: two\nclient_delay_ms: -1"),
+            "client_delay_ms is -1: expected a number greater than or equal to 0",
+        ),
         (("overlay: two", "overlay: two\nlimits: {session_lease_s: no}"), "limits.session_lease_s is False"),
         (("overlay: two", "overlay: two\nlimits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
         (
             ("overlay: two", "overlay: two\nlimits: {max_batch_events: 1.5}"),
-            "expected a positive whole number",
+            "limits.max_batch_events is 1.5: expected a valid integer",
         ),
         (
             ("overlay: two", "overlay: two\nevent_types: {Q: {a: text}}"),
@@ -128,7 +137,7 @@ def test_a_broker_that_is_not_there_and_a_wrong_environment(tmp_path: Path) -> N
         select_broker(overlay, "b9", {})
     with pytest.raises(ConfigError, match="COVEY_LISTEN is 'x': expected \"host:port\""):
         select_broker(overlay, "b1", {"COVEY_LISTEN": "x"})
-    with pytest.raises(ConfigError, match="COVEY_ROUTING is 'x': expected parametric or static"):
+    with pytest.raises(ConfigError, match="COVEY_ROUTING is 'x': expected one of parametric, static"):
         load(tmp_path, TWO, COVEY_ROUTING="x")
     with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
         load_overlay(tmp_path / "nowhere.yaml", {})
@@ -151,7 +160,7 @@ def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) 
     merging = load(tmp_path, text)
     assert (merging.merging, merging.merging_budget) == ("budget", 12)
     for wrong, complaint in (
-        (text.replace("budget: 12", "budget: 0"), "merging_budget is 0: expected a whole number from 1 up"),
+        (text.replace("budget: 12", "budget: 0"), "merging_budget is 0: expected a number greater than 0"),
         (text.replace(": budget", ": all"), "merging is 'all': expected"),
         (f"{text}routing: static\n", "merging is 'budget': expected off with static routing"),
     ):

@@ -1,0 +1,119 @@
+"""YAML documents that users write: overlay files, scenarios, sweeps.
+
+Invariant: every mistake is one sentence that names the file, the field, the value and what was expected. A
+key that stands twice in a mapping is a mistake as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from covey.matcher.errors import CoveyError
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A safe loader that does not let a second key of one name take the place of the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                what = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+                raise yaml.MarkedYAMLError(
+                    problem=f"a key is a {what}: expected text", problem_mark=key.start_mark
+                )
+            if key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"{key.value} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_document(path: str | Path, wrong: type[CoveyError]) -> Any:
+    """The content of a YAML file; `wrong`, naming the file and why, for one that cannot be read or parsed."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise wrong(f"{path}: cannot be read: {reason}") from None
+    try:
+        return yaml.load(text, Loader=_UniqueKeys)  # a SafeLoader
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or str(error)
+        raise wrong(f"{path}: no YAML{place}: {' '.join(reason.split())}") from None
+
+
+class Section(BaseModel):
+    """A mapping in a document, without other keys than its fields. A key without a value counts as absent."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: object) -> object:
+        mapping = text_keys(value)
+        for key in mapping:
+            if key not in cls.model_fields:
+                raise complaint(f"is unknown: expected one of {', '.join(cls.model_fields)}", key)
+        return {key: each for key, each in mapping.items() if each is not None}
+
+
+def text_keys(value: object) -> dict[str, Any]:
+    """A mapping whose keys are text. `ValueError` for anything else."""
+    if not isinstance(value, dict):
+        raise ValueError("expected a mapping")
+    for key in value:
+        if not isinstance(key, str):
+            raise complaint(f"has the key {key!r}: expected text (quote it)")
+    return value
+
+
+def one_of(*names: str) -> AfterValidator:
+    """Only these values."""
+
+    def check(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def complaint(text: str, *at: str | int) -> PydanticCustomError:
+    """An error of the field at a path below the validated one; `text` follows the name of the field."""
+    return PydanticCustomError("complaint", "{text}", {"text": text, "at": at})
+
+
+M = TypeVar("M", bound=Section)
+
+
+def validated(section: type[M], document: object, path: str | Path, wrong: type[CoveyError]) -> M:
+    """A document as a `Section`; `wrong`, one sentence with the file, the field, the value and what was
+    expected, for the first mistake in it.
+    """
+    try:
+        return section.model_validate(document)
+    except ValidationError as error:
+        details = error.errors(include_url=False)[0]
+    path_below = details.get("ctx", {}).get("at", ())
+    field = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in (*details["loc"], *path_below)
+    )
+    text = details["msg"]
+    if details["type"] == "missing":
+        text = "is missing"
+    elif details["type"] != "complaint":
+        expected = text.removeprefix("Value error, expected ").removeprefix("Input should be ")
+        if expected.startswith(("greater", "less")):
+            expected = f"a number {expected}"
+        text = f"is {details['input']!r}: expected {expected}"
+    raise wrong(f"{path}: {field.lstrip('.') or 'the document'} {text}")

@@ -1,0 +1,196 @@
+"""What an overlay file may contain.
+
+Invariant: a valid file has unique names and addresses, and links that join its brokers as a tree, since the
+routing of Jayaram et al. (section 3) holds for acyclic overlays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from covey.matcher.engine import engine_names
+from covey.matcher.errors import EventTypeError
+from covey.matcher.events.event_type import EventType
+from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.documents import Section, complaint, one_of, text_keys
+from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
+from covey.overlay.transport.limits import Limits, SessionLimits
+
+ROUTINGS = ("parametric", "static")
+_MAX_DELAY_MS = 3_600_000.0
+
+
+def check_address(value: str) -> str:
+    """ "host:port", or `ValueError`."""
+    host, colon, port = value.rpartition(":")
+    if not host or not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ValueError('expected "host:port" with a port from 1 to 65535')
+    return value
+
+
+Address = Annotated[str, AfterValidator(check_address)]
+DelayMs = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class BrokerSection(Section):
+    address: Address
+    listen: Address | None = None
+
+
+class LinkSection(Section):
+    """A pair of brokers, or a mapping with the pair as `ends`. `delay_ms` is for the simulator."""
+
+    ends: list[Any]
+    delay_ms: DelayMs | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pair(cls, value: object) -> object:
+        return value if isinstance(value, dict) else {"ends": value}
+
+    @field_validator("ends", mode="before")
+    @classmethod
+    def _two(cls, value: object) -> object:
+        if not isinstance(value, list) or len(value) != 2:
+            raise ValueError("expected a pair of brokers")
+        return value
+
+
+class LimitsSection(Section):
+    max_event_bytes: Positive = Limits().max_event_bytes
+    max_batch_events: Positive = Limits().max_batch_events
+    max_frame_bytes: Positive = Limits().max_frame_bytes
+    session_lease_s: Annotated[float, Field(gt=0)] = SessionLimits().lease_s
+    session_queue_events: Positive = SessionLimits().queue_events
+
+    @model_validator(mode="after")
+    def _check_frames(self) -> Self:
+        least = self.max_event_bytes + 4_096
+        if not least <= self.max_frame_bytes < 1 << 30:
+            raise complaint(
+                f"is {self.max_frame_bytes}: expected at least max_event_bytes + 4096 ({least}) "
+                "and less than 1 GiB",
+                "max_frame_bytes",
+            )
+        return self
+
+
+def _event_types(value: object) -> tuple[EventType, ...]:
+    event_types = []
+    for name, attributes in text_keys(value).items():
+        try:
+            event_types.append(EventType(name, text_keys(attributes)))
+        except EventTypeError as error:
+            raise complaint(f"is wrong: {error}", name) from None
+    return tuple(event_types)
+
+
+class OverlayFile(Section):
+    overlay: Annotated[str, Field(min_length=1)]
+    brokers: Annotated[dict[str, BrokerSection], BeforeValidator(text_keys)]
+    links: list[LinkSection] = Field(default_factory=list)
+    routing: Annotated[str, one_of(*ROUTINGS)] = "parametric"
+    event_types: Annotated[Any, AfterValidator(_event_types)] = ()
+    limits: LimitsSection = LimitsSection()
+    client_delay_ms: DelayMs = 0.0
+    replay_events: Annotated[int, Field(ge=0)] = REPLAY_EVENTS
+    engine: Annotated[str, one_of(*engine_names())] = "cluster"
+    damping: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    merging: Annotated[str, one_of(*MERGINGS)] = "off"
+    merging_budget: Positive = MERGING_BUDGET
+
+    @field_validator("merging", mode="before")
+    @classmethod
+    def _bare_off(cls, value: object) -> object:
+        return "off" if value is False else value  # YAML reads a bare off as False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.routing == "static" and self.damping:
+            raise complaint(f"is {self.damping:g}: expected 0 with static routing", "damping")
+        if self.routing == "static" and self.merging != "off":
+            raise complaint(f"is {self.merging!r}: expected off with static routing", "merging")
+        if not self.brokers:
+            raise complaint("is empty: expected at least one broker", "brokers")
+        names_by_address: dict[str, str] = {}
+        for name, broker in self.brokers.items():
+            if not name.isprintable() or not name or len(name) > 200:
+                raise complaint(
+                    "is no name for a broker: expected 1 to 200 printable characters", "brokers", name
+                )
+            other = names_by_address.setdefault(broker.address, name)
+            if other != name:
+                raise complaint(
+                    f"is {broker.address!r}: broker {other} has it, expected another",
+                    "brokers",
+                    name,
+                    "address",
+                )
+        _check_tree(list(self.brokers), [link.ends for link in self.links])
+        return self
+
+    def content(self) -> Overlay:
+        """The file as brokers use it."""
+        limits = self.limits
+        links = {(link.ends[0], link.ends[1]): link.delay_ms for link in self.links}
+        return Overlay(
+            name=self.overlay,
+            routing=self.routing,
+            event_types=self.event_types,
+            brokers={
+                name: BrokerAddress(name, broker.address, broker.listen or broker.address)
+                for name, broker in self.brokers.items()
+            },
+            links=tuple(links),
+            limits=Limits(limits.max_event_bytes, limits.max_batch_events, limits.max_frame_bytes),
+            sessions=SessionLimits(limits.session_lease_s, limits.session_queue_events),
+            delays_ms={link: delay_ms for link, delay_ms in links.items() if delay_ms is not None},
+            client_delay_ms=self.client_delay_ms,
+            replay_events=self.replay_events,
+            engine=self.engine,
+            damping=self.damping,
+            merging=self.merging,
+            merging_budget=self.merging_budget,
+        )
+
+
+def _check_tree(brokers: Sequence[str], links: Sequence[Sequence[Any]]) -> None:
+    """Each link joins two components of the brokers; a complaint where it does not, or several are left."""
+    component = {name: [name] for name in brokers}
+    for position, (a, b) in enumerate(links):
+        for end in (a, b):
+            if not isinstance(end, str) or end not in component:
+                raise complaint(f"names {end!r}: expected one of {', '.join(brokers)}", "links", position)
+        if a == b:
+            raise complaint(f"joins {a} with itself: expected two brokers", "links", position)
+        if component[a] is component[b]:
+            cycle = " - ".join([*_path(links[:position], a, b), a])
+            raise complaint(f"closes a cycle, {cycle}: expected a tree", "links", position)
+        small, large = sorted((component[a], component[b]), key=len)
+        large += small
+        component.update(dict.fromkeys(small, large))
+    apart = [name for name in brokers if component[name] is not component[brokers[0]]]
+    if apart:
+        raise complaint(
+            f"do not reach {', '.join(apart)} from {brokers[0]}: expected a connected overlay", "links"
+        )
+
+
+def _path(links: Sequence[Sequence[str]], start: str, end: str) -> list[str]:
+    """The brokers from end to start over these links, which have no cycle."""
+    towards_start = {start: start}
+    reached = [start]
+    for broker in reached:
+        for a, b in links:
+            for here, there in ((a, b), (b, a)):
+                if here == broker and there not in towards_start:
+                    towards_start[there] = broker
+                    reached.append(there)
+    path = [end]
+    while path[-1] != start:
+        path.append(towards_start[path[-1]])
+    return path[::-1]
