@@ -146,4 +146,3 @@ class Columns:
             truth[:-1] = test(values, text).to_numpy(zero_copy_only=False)
             truth[-1] = MISSING
             keys[:, len(self.event_type.names) + place] = truth[positions]
-

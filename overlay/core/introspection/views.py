@@ -46,7 +46,7 @@ def render(broker: Broker, listed: int | None = None) -> str:
             lines.append(f"  interest of {group}:")
             lines += _tree(poset, listed)
         for neighbour, outgoing in state.outgoing.items():
-            lines.append(f"  asked of {neighbour}:")
+            lines.append(f"  slots at {neighbour}:")
             for slot in islice(outgoing.slots, listed):
                 waiting = broker.tables.acks.outstanding(neighbour, slot.epoch)
                 lines.append(

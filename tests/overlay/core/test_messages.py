@@ -9,7 +9,7 @@ import pytest
 from covey.overlay.core.messages import Action, Message, Update
 
 
-def test_no_message_changes_once_it_is_made() -> None:
+def test_messages_are_immutable_in_tests() -> None:
     """So it is in every test (`tests/conftest.py`): what changes a message of its own fails."""
     message = Update(1, 7, {"limit": 5})
     with pytest.raises(AttributeError, match=r"epoch of Update\(.*\) becomes 2: expected a message not to"):

@@ -44,7 +44,7 @@ def events(draw: random.Random, count: int) -> EventBatch:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_walk_answers_as_the_oracle_does(seed: int) -> None:
+def test_the_walk_matches_as_the_oracle(seed: int) -> None:
     draw = random.Random(seed)
     registry = Registry()
     groups = {"broker/a": Diagram(), "broker/b": Diagram(), "clients": Diagram()}

@@ -73,7 +73,7 @@ def told(joint: Forest, roots: RootChange) -> None:
     assert known == {root.uid for root in joint.roots()}
 
 
-def test_one_group_alone_is_never_searched() -> None:
+def test_a_single_group_is_never_searched() -> None:
     """At the edge of an overlay the second level costs no comparison."""
 
     class Unsearched(IndexedRoots):

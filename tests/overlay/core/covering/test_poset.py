@@ -69,7 +69,7 @@ def test_update_that_stays_below_its_witness_moves_no_root(poset: Poset) -> None
     assert not poset.change(moved=[node])
 
 
-def test_update_can_lift_a_node_above_its_witness(poset: Poset) -> None:
+def test_update_can_widen_a_node_above_its_witness(poset: Poset) -> None:
     made = Made()
     wide, node = made("x < 10"), made("x < $a", a=5)
     poset.change(entered=[wide, node])
@@ -100,7 +100,7 @@ def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
     assert poset.root_of(other) is child
 
 
-def test_of_equal_filters_the_first_stands_above(poset: Poset) -> None:
+def test_of_equal_filters_the_first_is_above(poset: Poset) -> None:
     made = Made()
     first, second = made("x < 10"), made("x <= 9")
     poset.change(entered=[first])
@@ -109,14 +109,14 @@ def test_of_equal_filters_the_first_stands_above(poset: Poset) -> None:
     assert (change.entered, change.left) == ([second], [first])
 
 
-def test_the_empty_filter_stands_below_everything(poset: Poset) -> None:
+def test_the_empty_region_is_below_every_filter(poset: Poset) -> None:
     made = Made()
     empty, other = made("x > 5 and x < 6"), made("y == 1")
     change = poset.change(entered=[empty, other])
     assert texts(change.entered) == ["y == 1"]
 
 
-def test_several_changes_at_once_are_one_change_of_the_roots(poset: Poset) -> None:
+def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> None:
     """A chain of three is taken away: the one below it takes the place of the one above."""
     made = Made()
     chain = [made(f"x < {bound}") for bound in (10, 8, 6)]

@@ -38,7 +38,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
             "  interest of clients:",
             "    price < 10.0 <- client/c#1",
             "      price < 5.0 <- client/d#1",
-            "  asked of broker/a:",
+            "  slots at broker/a:",
             "    slot 1: price < 10.0 <- client/c#1 (not yet acknowledged)",
         ]
     )
@@ -59,7 +59,7 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
 
 
 @pytest.mark.parametrize("listed", [0, 1, 3, 4, 5])
-def test_no_more_is_listed_than_is_asked_for_and_the_rest_is_counted(x: Driven, listed: int) -> None:
+def test_listed_bounds_the_items_and_counts_the_rest(x: Driven, listed: int) -> None:
     x(A, Advertise(1, QUOTE))
     for i in range(1, 5):
         x(C, Subscribe(i, i, parse(f'firm == "F{i}"', QUOTE), {}))

@@ -26,7 +26,7 @@ def control(*messages: Message) -> list[Message]:
     return drain(a, b)
 
 
-def test_later_values_replace_waiting_ones() -> None:
+def test_later_values_replace_pending_ones() -> None:
     assert control(update(1, limit=1.0), update(2, limit=2.0), update(3, other=3.0)) == [
         Update(3, 1, {"limit": 2.0, "other": 3.0})
     ]
@@ -42,14 +42,14 @@ def test_the_newest_epoch_follows_the_newest_values() -> None:
     ]
 
 
-def test_a_later_message_stands_for_the_newest_epoch() -> None:
+def test_a_later_message_carries_the_newest_epoch() -> None:
     got = control(
         update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
     )
     assert got == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
 
 
-def test_values_never_pass_what_creates_or_removes_subscriptions() -> None:
+def test_values_never_overtake_a_subscribe_or_unsubscribe() -> None:
     subscribe = Subscribe(2, 2, BELOW, {"limit": 5.0})
     messages = [update(1, 1, limit=1.0), subscribe, update(3, 1, limit=2.0), Unsubscribe(4, 1)]
     assert control(*messages) == messages
@@ -62,13 +62,13 @@ def test_only_the_newest_acknowledgement_is_sent() -> None:
     ]
 
 
-def test_an_acknowledgement_never_passes_a_refusal() -> None:
+def test_an_acknowledgement_never_overtakes_a_refusal() -> None:
     refusal = Refuse(2, "INVALID_ARGUMENT", "no")
     assert control(Acknowledge(1), refusal, Acknowledge(2)) == [refusal, Acknowledge(2)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=30))
-def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
+def test_merged_updates_give_the_same_values_and_the_newest_epoch(
     changes: list[tuple[int, str, int]],
 ) -> None:
     expected: dict[int, dict[str, float]] = {}
@@ -96,7 +96,7 @@ def test_merged_updates_leave_the_same_values_and_the_newest_epoch(
     st.integers(1, 900),
     st.integers(1, 900),
 )
-def test_every_frame_ends_at_values_that_were_there_together(
+def test_every_frame_ends_in_a_state_that_existed(
     steps: list[tuple[int, int] | None], stretch: int, full: int
 ) -> None:
     """None takes a frame. An Update may pass others only within one: else a peer could see that one
@@ -125,7 +125,7 @@ def test_every_frame_ends_at_values_that_were_there_together(
     assert len(queue) == 0
 
 
-def test_control_leaves_in_frames_that_the_next_broker_can_handle_meanwhile() -> None:
+def test_control_is_sent_in_frames_of_bounded_size() -> None:
     a, b = pair(frames_in_flight=1000)
     exchange(a, b)
     updates = [update(i, i, limit=1.0) for i in range(1, 1001)]
@@ -139,7 +139,7 @@ def test_control_leaves_in_frames_that_the_next_broker_can_handle_meanwhile() ->
     assert len(frames) == -(-1000 // (CONTROL_BYTES // size_of(updates[0])))
 
 
-def test_however_slow_a_link_is_one_update_per_subscription_waits() -> None:
+def test_a_slow_link_has_one_pending_update_per_subscription() -> None:
     """What a frame leaves behind still takes up what comes."""
     queue = ControlQueue()
     for epoch in range(1, 10_001):

@@ -46,21 +46,21 @@ def contents(messages: list[Message]) -> list[object]:
     return found
 
 
-def test_publishes_that_follow_each_other_become_one() -> None:
+def test_successive_publishes_are_joined() -> None:
     parts: list[Message] = [Publish(batch(1, 2)), Publish(batch(3, 1)), Publish(batch(10, 2))]
     joined = join(parts, 100, 1 << 20)
     assert len(joined) == 1
     assert contents(joined) == contents(parts)
 
 
-def test_deliveries_keep_for_whom_each_event_is() -> None:
+def test_joined_deliveries_keep_the_subscriptions_of_each_event() -> None:
     parts: list[Message] = [deliver(1, [[1], [1, 2]]), deliver(5, [[], [3]])]
     joined = join(parts, 100, 1 << 20)
     assert len(joined) == 1
     assert contents(joined) == contents(parts)
 
 
-def test_what_does_not_go_together_stays_apart() -> None:
+def test_messages_that_differ_are_not_joined() -> None:
     parts: list[Message] = [
         Publish(batch(1, 1)),
         Publish(batch(1, 1, publisher="q")),
@@ -100,7 +100,7 @@ def test_joining_changes_no_event(parts: list[tuple[str, int, int, int]], most: 
     assert all(events_in(message) <= max(most, 3) for message in joined)
 
 
-def test_a_busy_link_sends_what_gathered_as_one_batch_and_counts_it_as_one() -> None:
+def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     a, b = Link(1, frames_in_flight=1, join_events=100), Link(2, ack_frames=1)
     hello = b.hello()
     b.resume(a.hello())

@@ -29,7 +29,7 @@ from covey.overlay.core.messages import (
 # --- numbering, acknowledgement, resumption -------------------------------------------------------
 
 
-def test_two_ends_that_never_met_start_afresh_and_those_that_did_resume() -> None:
+def test_two_new_ends_start_afresh_and_known_ends_resume() -> None:
     a, b = Link(1), Link(2)
     assert meet(a, b) == (False, False)
     assert meet(a, b) == (True, True)
@@ -71,7 +71,7 @@ def test_frames_are_numbered_and_acknowledged() -> None:
     assert a.acknowledged == 2
 
 
-def test_an_acknowledgement_rides_on_a_frame() -> None:
+def test_an_acknowledgement_is_sent_with_a_frame() -> None:
     a, b = pair()
     exchange(a, b)
     a.send(SyncBegin())
@@ -83,7 +83,7 @@ def test_an_acknowledgement_rides_on_a_frame() -> None:
     assert not b.acknowledgement_due
 
 
-def test_a_timer_makes_an_acknowledgement_leave() -> None:
+def test_an_acknowledgement_is_sent_on_a_timer() -> None:
     a, b = pair()
     exchange(a, b)
     a.send(SyncBegin())
@@ -95,7 +95,7 @@ def test_a_timer_makes_an_acknowledgement_leave() -> None:
     assert b.next_frame() is None
 
 
-def test_what_did_not_arrive_is_sent_again_and_what_did_is_not() -> None:
+def test_only_frames_that_did_not_arrive_are_resent() -> None:
     a, b = pair()
     exchange(a, b)
     for epoch in (1, 2, 3):
@@ -109,7 +109,7 @@ def test_what_did_not_arrive_is_sent_again_and_what_did_is_not() -> None:
     assert drain(a, b) == [SyncEnd(2), SyncEnd(3), SyncEnd(4)]
 
 
-def test_a_frame_that_arrives_twice_is_dropped_and_answered() -> None:
+def test_a_repeated_frame_is_dropped_and_acknowledged() -> None:
     a, b = pair(ack_frames=2)
     exchange(a, b)
     a.send(SyncBegin())
@@ -128,13 +128,13 @@ def test_a_frame_that_arrives_twice_is_dropped_and_answered() -> None:
         (Frame(1, 7, 0), "the peer says that frame 7 arrived: only 0 were sent"),
     ],
 )
-def test_frames_that_break_the_rules(frame: Frame[Message], complaint: str) -> None:
+def test_invalid_frames_are_an_error(frame: Frame[Message], complaint: str) -> None:
     _, b = pair()
     with pytest.raises(LinkError, match=complaint):
         b.receive(frame)
 
 
-def test_hellos_that_break_the_rules() -> None:
+def test_invalid_hellos_are_an_error() -> None:
     a, _ = pair()
     with pytest.raises(LinkError, match="incarnation in the peer's hello is 0"):
         a.resume(Hello(0))
@@ -142,7 +142,7 @@ def test_hellos_that_break_the_rules() -> None:
         a.resume(Hello(2, 1, received=9))
 
 
-def test_no_more_frames_are_in_flight_than_allowed_and_messages_gather_meanwhile() -> None:
+def test_frames_in_flight_are_bounded_and_messages_gather() -> None:
     a, b = pair(frames_in_flight=2, ack_frames=1)
     exchange(a, b)
     for first in (1, 2, 3, 4):
@@ -161,7 +161,7 @@ def test_no_more_frames_are_in_flight_than_allowed_and_messages_gather_meanwhile
     assert frame.messages == (events(3), events(4))
 
 
-def test_a_refusal_leaves_before_the_acknowledgement_of_what_it_refuses() -> None:
+def test_a_refusal_precedes_the_acknowledgement_of_the_refused_message() -> None:
     a, b = pair(frames_in_flight=1, ack_frames=1)
     exchange(a, b)
     for _ in range(CONTROL_IN_FLIGHT):
@@ -178,7 +178,7 @@ def test_a_refusal_leaves_before_the_acknowledgement_of_what_it_refuses() -> Non
     assert frame.messages == (SyncBegin(), Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
 
 
-def test_control_does_not_wait_where_events_do() -> None:
+def test_control_is_sent_while_events_wait() -> None:
     a, b = pair(frames_in_flight=1)
     exchange(a, b)
     a.send(events(1))
@@ -256,14 +256,14 @@ def test_events_wait_for_credit_and_control_does_not() -> None:
     assert drain(a, b) == [events(4), Unadvertise(1, "Quote")]
 
 
-def test_events_larger_than_the_whole_window_still_travel() -> None:
+def test_events_larger_than_the_window_are_sent() -> None:
     a, b = pair(window_bytes=1)
     a.send(events(1, 1000))
     a.send(events(2))
     assert exchange(a, b)[1] == [events(1, 1000), events(2)]
 
 
-def test_frames_are_cut_where_they_would_be_too_large() -> None:
+def test_frames_are_bounded_in_size() -> None:
     a, b = pair(max_frame_bytes=2 * size_of(events(1)), frames_in_flight=100)
     exchange(a, b)
     for first in range(5):
@@ -274,7 +274,7 @@ def test_frames_are_cut_where_they_would_be_too_large() -> None:
     assert sizes == [2, 2, 1]
 
 
-def test_backlog_counts_what_waits_and_what_is_unacknowledged() -> None:
+def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
     a, b = pair(frames_in_flight=1, ack_frames=1)
     exchange(a, b)
     a.send(events(1, 3))
@@ -290,7 +290,7 @@ def test_backlog_counts_what_waits_and_what_is_unacknowledged() -> None:
     assert (a.backlog_events, a.backlog_bytes) == (0, 0)
 
 
-def test_the_oldest_waiting_events_can_be_dropped() -> None:
+def test_drop_oldest_drops_queued_events() -> None:
     a, b = pair()
     for first, count in ((1, 3), (4, 2)):
         a.send(events(first, count))
@@ -318,7 +318,7 @@ def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> Non
     assert exchange(a, reborn)[1] == [SyncEnd(2), events(1), events(2)]
 
 
-def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
+def test_a_peer_unreachable_for_too_long_gets_the_whole_state_again() -> None:
     a, b = pair(max_control=3)
     for epoch in range(1, 6):
         a.send(Unsubscribe(epoch, epoch))
@@ -332,7 +332,7 @@ def test_a_peer_out_of_reach_for_too_long_is_told_everything_anew() -> None:
     assert exchange(a, b)[1] == [SyncEnd(6), events(1)]
 
 
-def test_refusals_leave_at_once_and_count_until_they_have_arrived() -> None:
+def test_refusals_are_sent_at_once_and_counted_until_acknowledged() -> None:
     a, b = pair()
     exchange(a, b)
     frames = []
@@ -358,7 +358,7 @@ STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "t
     in_flight=st.integers(1, 4),
     window=st.sampled_from([1, 400, 1 << 20]),
 )
-def test_exactly_once_and_in_order_over_a_connection_that_breaks_anywhere(
+def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
     steps: list[str], in_flight: int, window: int
 ) -> None:
     """Events and SyncEnds arrive once and in the order of their sort, wherever frames are lost with a

@@ -63,7 +63,7 @@ def _has(words: Any, number: int) -> bool:
 
 @pytest.mark.parametrize("engine", ["cluster", "scan"])
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_changes_and_however_many_events_the_answer_is_the_oracles(seed: int, engine: str) -> None:
+def test_walk_and_engine_match_as_the_oracle(seed: int, engine: str) -> None:
     draw = random.Random(seed)
     registry, matching, oracle = Registry(), Matching(engine, QUOTE), create_engine("naive", QUOTE)
     live: list[tuple[Interest, int]] = []
@@ -141,7 +141,7 @@ def made(count: int) -> tuple[Matching, list[Interest]]:
     return matching, interests
 
 
-def test_few_events_leave_changes_waiting_and_many_do_not() -> None:
+def test_few_events_leave_changes_pending_and_many_apply_them() -> None:
     matching, (interest,) = made(1)
     one = EventPoints(quotes(random.Random(0), 1))
     for _ in range(100):
@@ -156,13 +156,13 @@ def test_few_events_leave_changes_waiting_and_many_do_not() -> None:
 
 
 @pytest.mark.parametrize(("events", "changes"), [(100, 200), (16, 500)])
-def test_many_events_or_many_pairs_are_left_to_the_engine_whatever_waits(events: int, changes: int) -> None:
+def test_many_events_or_many_pairs_go_to_the_engine(events: int, changes: int) -> None:
     matching, interests = made(changes)
     matching.match(EventPoints(quotes(random.Random(0), events)))
     assert len(matching.installed()) == len(interests)
 
 
-def test_a_single_change_among_many_filters_is_brought_to_the_engine() -> None:
+def test_a_single_change_among_many_filters_is_applied() -> None:
     matching, interests = made(2000)
     matching.flush()
     interests[0].move({"p": 1e9})

@@ -36,7 +36,7 @@ def told(link: Link, *args: object, **changes: object) -> list[str]:
     return [type(message).__name__ for message in messages]
 
 
-def test_intervals_that_touch_are_asked_for_as_one() -> None:
+def test_intervals_that_touch_share_a_slot() -> None:
     link, made = Link(merging="perfect"), Made()
     first, second, middle = made("x between 0 and 3"), made("x between 6 and 9"), made("x > 3 and x < 6")
     told(link, [first])
@@ -61,7 +61,7 @@ def test_only_one_interval_may_differ() -> None:
     assert asked(link) == ["x between 0 and 3 and y between 0 and 9"]
 
 
-def test_any_operators_share_a_structure_so_that_a_bound_moves_to_infinity() -> None:
+def test_all_operators_share_a_structure_and_a_dropped_bound_is_infinite() -> None:
     """A predicate dropped or added on an attribute is an Update where it was Subscribe and Unsubscribe."""
     plain, merging, made = Link(), Link(merging="perfect"), Made()
     bounded, open_ended = made("x between 2 and 5 and y < 3"), made("x >= 2 and y < 3")
@@ -73,7 +73,7 @@ def test_any_operators_share_a_structure_so_that_a_bound_moves_to_infinity() -> 
     assert told(merging, [point], left=[open_ended]) == ["Update"]
 
 
-def test_a_root_in_the_middle_of_ten_thousand_comes_and_goes_without_a_look_at_the_others() -> None:
+def test_a_root_among_ten_thousand_enters_and_leaves_without_a_scan() -> None:
     link, made = Link(merging="perfect"), Made()
     roots = [made("x == $a", a=i) for i in range(10_000)]
     for root in roots:
@@ -86,14 +86,14 @@ def test_a_root_in_the_middle_of_ten_thousand_comes_and_goes_without_a_look_at_t
     assert len(link.slots) == 1
 
 
-def test_what_is_no_box_keeps_a_slot_of_its_own() -> None:
+def test_a_filter_without_exact_hull_keeps_a_slot_of_its_own() -> None:
     link, made = Link(merging="perfect"), Made()
     told(link, [made("x != $a", a=3), made("x < 3 and y == 1 or y == 2"), made("not exists(x)")])
     assert len(link.slots) == 3
 
 
 @pytest.mark.parametrize("budget", [1, 4, 16])
-def test_a_budget_holds_and_hulls_hold_their_roots(budget: int) -> None:
+def test_a_budget_is_kept_and_hulls_cover_their_roots(budget: int) -> None:
     """Also when everything has gone again nothing is left."""
     draw = random.Random(budget)
     link, made = Link(merging="budget", budget=budget), Made()
@@ -117,7 +117,7 @@ def test_a_budget_holds_and_hulls_hold_their_roots(budget: int) -> None:
     assert (len(link.slots), len(merger.bundles())) == (0, 0)
 
 
-def test_a_budget_keeps_groups_apart() -> None:
+def test_a_budget_does_not_merge_distant_groups() -> None:
     """Two clouds of intervals, asked for within a budget of two, do not become one."""
     link, made = Link(merging="budget", budget=2), Made()
     for i in range(10):
@@ -137,7 +137,7 @@ def bundling() -> Driven:
     return x
 
 
-def test_events_asked_for_in_excess_are_counted_and_go_no_further() -> None:
+def test_excess_events_of_a_merged_slot_are_dropped_and_counted() -> None:
     x = bundling()
     for epoch, value in enumerate((2, 8), 1):
         x("client/c", Subscribe(epoch, epoch, parse(f"x == {value}", SPOT), {}))
@@ -151,7 +151,7 @@ def test_events_asked_for_in_excess_are_counted_and_go_no_further() -> None:
     assert inspect(x.broker)["totals"]["events_unwanted"] == 2
 
 
-def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> None:
+def test_an_update_within_a_bundle_sends_no_message_and_is_acknowledged_with_its_slot() -> None:
     x = bundling()
     for epoch, value in enumerate((0, 100, 50), 1):
         x("client/c", Subscribe(epoch, epoch, parse("x == $a", SPOT), {"a": value}))
@@ -169,12 +169,12 @@ def test_an_update_within_a_bundle_is_no_message_and_settles_with_its_slot() -> 
         ({"merging": "perfect", "routing": "static"}, "expected off with static routing"),
     ],
 )
-def test_options_that_do_not_go_together_are_named(options: dict[str, object], expected: str) -> None:
+def test_conflicting_options_are_an_error(options: dict[str, object], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         Broker("b1", **options)  # type: ignore[arg-type]
 
 
-def test_an_empty_filter_does_not_ask_for_everything_once_another_is_there() -> None:
+def test_an_empty_region_does_not_widen_a_bundle() -> None:
     link, made = Link(merging="budget", budget=1), Made()
     told(link, [made("x > 5 and x < 6")])
     told(link, [made("x == 3")])

@@ -33,7 +33,7 @@ BELOW = parse("x < $limit", CAR)
 AROUND = parse("x >= $x - 5 and x <= $x + 5 and lane == $lane", CAR)
 
 
-def test_which_way_a_variable_widens() -> None:
+def test_the_direction_that_widens_a_variable() -> None:
     assert directions(parse("x < $a and lane > $b and x between $c and $d and lane != $e", CAR)) == {
         "a": 1,
         "b": -1,
@@ -47,7 +47,7 @@ def test_which_way_a_variable_widens() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_announced_always_covers_what_is_asked_for(seed: int) -> None:
+def test_announced_bounds_always_cover_the_subscription(seed: int) -> None:
     draw = random.Random(seed)
     values: dict[str, object] = {"x": 0.0, "lane": 1}
     made = Announcement(AROUND, values, draw.choice((0.0, 1.0, 8.0)), 0)
@@ -60,7 +60,7 @@ def test_what_is_announced_always_covers_what_is_asked_for(seed: int) -> None:
         assert covers_region(made.region(), AROUND.region(values)), f"seed {seed}"
 
 
-def test_slack_follows_the_movement() -> None:
+def test_slack_follows_the_typical_step() -> None:
     def told(steps: list[float], damping: float = 8.0) -> int:
         made, at = Announcement(BELOW, {"limit": 100.0}, damping, 0), 100.0
         count = 0
@@ -80,7 +80,7 @@ def test_slack_follows_the_movement() -> None:
     assert made.values["1"] < 120.0, "after large steps small ones take the slack back"
 
 
-def test_integers_stay_integers_and_infinities_are_left_alone() -> None:
+def test_integers_stay_integers_and_infinities_get_no_slack() -> None:
     made = Announcement(parse("lane <= $n", CAR), {"n": 3}, 2.0, 0)
     made.move({"n": 5}, 0)
     assert made.values == {"1": 9}
@@ -92,7 +92,7 @@ def test_integers_stay_integers_and_infinities_are_left_alone() -> None:
     assert made.values == {"1": 3.0}
 
 
-def test_values_that_move_are_checked() -> None:
+def test_motions_are_checked() -> None:
     assert check_values(BELOW, {"limit": Motion(1.0, 2.0)}, now_ns=7) == {"limit": Motion(1.0, 2.0, 7)}
     assert still({"limit": Motion(1.0, 2.0, 7)}, 7 + SECOND_NS) == {"limit": 3.0}
     with pytest.raises(VariableError, match="moves, and stands in lane ==: expected a bound"):
@@ -117,7 +117,7 @@ class Bench(Driven):
         return [dict(request.values) for _, request in said]  # type: ignore[union-attr]
 
 
-def test_what_moves_is_announced_for_a_while_and_again_before_that_is_over() -> None:
+def test_a_motion_is_announced_for_a_minute_and_renewed_before_its_end() -> None:
     bench = Bench()
     motion = Motion(100.0, 2.0, 1000 * SECOND_NS)
     horizon_s, margin_s = HORIZON_NS / SECOND_NS, MARGIN_NS / SECOND_NS
@@ -135,7 +135,7 @@ def test_what_moves_is_announced_for_a_while_and_again_before_that_is_over() -> 
     assert bench.broker.timer() is None
 
 
-def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
+def test_damping_absorbs_updates_and_acknowledges_at_once() -> None:
     bench = Bench(damping=4.0)
     bench("client/s", Subscribe(1, 1, BELOW, {"limit": 100.0}))
     assert bench.asked(Update(2, 1, {"limit": 110.0}), 0.0) == [{"1": 150.0}]
@@ -146,7 +146,7 @@ def test_damping_absorbs_what_a_client_says_and_answers_at_once() -> None:
 
 
 @pytest.mark.parametrize("options", [{"routing": "static"}, broker_options("poset")])
-def test_motion_is_refused_where_it_cannot_be(options: dict[str, Any]) -> None:
+def test_motion_is_refused_under_static_routing_and_with_a_factory_as_engine(options: dict[str, Any]) -> None:
     x = Driven("client/s", **options)
     done = x("client/s", Subscribe(1, 1, BELOW, {"limit": Motion(1.0, 1.0, 1)}))  # type: ignore[dict-item]
     refusals = [refusal for _, refusal in sent(done, Refuse)]
@@ -154,7 +154,7 @@ def test_motion_is_refused_where_it_cannot_be(options: dict[str, Any]) -> None:
     assert "moves by itself: expected a number" in refusals[0].reason
 
 
-def test_a_client_judges_each_event_by_the_time_of_its_entry() -> None:
+def test_a_client_evaluates_motion_at_the_ingress_time_of_each_event() -> None:
     session = ClientSession("s", engine="naive")
     one, _ = session.subscribe(BELOW, {"limit": Motion(10.0, 1.0)}, now_ns=100 * SECOND_NS)
 

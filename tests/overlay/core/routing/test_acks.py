@@ -23,13 +23,13 @@ def acks() -> Acks:
     return made
 
 
-def test_a_message_that_waits_for_nobody_is_complete_at_once(acks: Acks) -> None:
+def test_a_message_without_waits_is_complete_at_once(acks: Acks) -> None:
     acks.open(C, 1, {})
     assert acks.drain() == [(C, 1)]
     assert acks.drain() == []
 
 
-def test_a_message_waits_for_all_it_caused(acks: Acks) -> None:
+def test_a_message_waits_for_every_awaited_neighbour(acks: Acks) -> None:
     acks.open(C, 1, {A: 3, B: 4})
     acks.acknowledged(A, 3)
     assert acks.drain() == []
@@ -49,7 +49,7 @@ def test_epochs_are_acknowledged_in_order_and_together(acks: Acks) -> None:
     assert acks.drain() == [(C, 3)]
 
 
-def test_what_was_acknowledged_before_is_not_waited_for(acks: Acks) -> None:
+def test_acknowledged_epochs_are_not_awaited(acks: Acks) -> None:
     acks.acknowledged(A, 5)
     acks.open(C, 1, {A: 5})
     assert acks.drain() == [(C, 1)]
@@ -62,13 +62,13 @@ def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(acks: Acks) -> Non
     assert acks.drain() == []
 
 
-def test_an_older_acknowledgement_changes_nothing(acks: Acks) -> None:
+def test_an_older_acknowledgement_is_ignored(acks: Acks) -> None:
     acks.acknowledged(A, 5)
     acks.acknowledged(A, 3)
     assert not acks.outstanding(A, 5)
 
 
-def test_a_neighbour_that_is_gone_is_not_waited_for(acks: Acks) -> None:
+def test_a_removed_neighbour_is_not_awaited(acks: Acks) -> None:
     acks.open(C, 1, {A: 3, B: 2})
     acks.open(C, 2, {A: 4})
     acks.remove_neighbour(A)
@@ -77,7 +77,7 @@ def test_a_neighbour_that_is_gone_is_not_waited_for(acks: Acks) -> None:
     assert acks.drain() == [(C, 2)]
 
 
-def test_after_a_reconnect_the_end_of_the_resynchronisation_is_waited_for(acks: Acks) -> None:
+def test_after_a_reconnect_the_end_of_the_resynchronisation_is_awaited(acks: Acks) -> None:
     """An acknowledgement of the first thing said again must not settle what comes later in it."""
     acks.open(C, 1, {A: 3})
     acks.sent(A, 12)
@@ -88,7 +88,7 @@ def test_after_a_reconnect_the_end_of_the_resynchronisation_is_waited_for(acks: 
     assert acks.drain() == [(C, 1)]
 
 
-def test_a_source_that_lost_its_state_is_not_answered(acks: Acks) -> None:
+def test_earlier_epochs_of_a_source_that_lost_its_state_are_not_acknowledged(acks: Acks) -> None:
     acks.open(C, 7, {A: 3})
     acks.remove_source(C)
     acks.open(C, 1, {A: 4})
@@ -99,7 +99,7 @@ def test_a_source_that_lost_its_state_is_not_answered(acks: Acks) -> None:
     assert acks.drain() == [(C, 1)]
 
 
-def test_an_epoch_that_was_overtaken_does_not_take_an_acknowledgement_back(acks: Acks) -> None:
+def test_an_overtaken_epoch_does_not_lower_the_acknowledgement(acks: Acks) -> None:
     """An Unadvertise keeps its place behind events; later control messages overtake it."""
     acks.open(C, 5, {A: 3})
     acks.open(C, 4, {})
@@ -107,14 +107,14 @@ def test_an_epoch_that_was_overtaken_does_not_take_an_acknowledgement_back(acks:
     assert acks.drain() == [(C, 5)]
 
 
-def test_sources_are_answered_in_order_of_completion(acks: Acks) -> None:
+def test_sources_are_acknowledged_in_order_of_completion(acks: Acks) -> None:
     acks.open(C, 1, {A: 3})
     acks.open(B, 6, {A: 2})
     acks.acknowledged(A, 3)
     assert acks.drain() == [(B, 6), (C, 1)]
 
 
-def test_what_waits_for_a_neighbour_out_of_reach_stays_small(acks: Acks) -> None:
+def test_entries_for_an_unreachable_neighbour_are_bounded(acks: Acks) -> None:
     for epoch in range(1, 100_001):
         acks.sent(A, epoch)
         acks.open(C, epoch, {A: epoch})
@@ -128,7 +128,7 @@ def test_what_waits_for_a_neighbour_out_of_reach_stays_small(acks: Acks) -> None
     assert (acks.pending(), acks.awaited()) == ({}, {})
 
 
-def test_sources_that_are_gone_leave_little_behind_while_a_neighbour_is_out_of_reach(acks: Acks) -> None:
+def test_void_entries_are_compacted_while_a_neighbour_is_unreachable(acks: Acks) -> None:
     acks.open(C, 1, {A: 1})
     for epoch in range(2, 20_001):
         acks.sent(A, epoch)
@@ -156,7 +156,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_runs_acknowledge_nothing_early_and_in_the_end_the_same(
+def test_runs_acknowledge_nothing_early_and_the_same_at_the_end(
     steps: list[tuple[str, str, set[str]]],
 ) -> None:
     exact, short = Acks(), Acks()

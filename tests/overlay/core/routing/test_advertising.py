@@ -39,7 +39,7 @@ def x() -> Driven:
     return Driven("broker/m", "broker/n", "client/p", "client/s")
 
 
-def test_interest_flows_only_towards_advertisers_whose_content_it_intersects(x: Driven) -> None:
+def test_interest_is_forwarded_only_to_publishers_whose_promise_it_intersects(x: Driven) -> None:
     def asked(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
         """The control messages about subscriptions that it makes."""
         return [
@@ -63,7 +63,7 @@ def test_interest_flows_only_towards_advertisers_whose_content_it_intersects(x: 
     assert asked("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
 
 
-def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens(x: Driven) -> None:
+def test_the_promise_sent_to_a_neighbour_is_the_union_of_the_others_and_only_widens(x: Driven) -> None:
     def told(source: str, message: Message) -> list[tuple[str, str]]:
         return [(to, str(m.filter)) for to, m in sent(x(source, message), Advertise)]
 
@@ -77,7 +77,7 @@ def test_a_neighbour_is_told_what_the_others_promise_and_that_only_widens(x: Dri
     assert told("client/s", Advertise(2, TICK)) == [("broker/m", "None"), ("broker/n", "None")]
 
 
-def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(x: Driven) -> None:
+def test_events_outside_the_promise_are_refused_at_entry_and_the_others_forwarded(x: Driven) -> None:
     x("client/p", Advertise(1, TICK, content("x < 10")))
     x("client/s", Subscribe(1, 1, BELOW, {"limit": 100}))
     batch = EventBatch.from_pylist(TICK, [{"x": v} for v in (50, 60, 1, 70, 2)])
@@ -93,7 +93,7 @@ def test_events_outside_are_refused_where_they_would_enter_and_the_others_go_on(
     assert [m.batch.sequences().tolist() for _, m in sent(done, Deliver)] == [[12, 14]]
 
 
-def test_what_a_neighbour_was_promised_goes_with_it(x: Driven) -> None:
+def test_a_neighbours_promise_is_removed_with_it(x: Driven) -> None:
     x("client/p", Advertise(1, TICK, content("x < 10")))
     x("broker/n", Disconnect())
     x("client/p", Unadvertise(2, "Tick"))
@@ -102,13 +102,13 @@ def test_what_a_neighbour_was_promised_goes_with_it(x: Driven) -> None:
     assert [str(m.filter) for to, m in said if to == "broker/n"] == ["x > 50"]
 
 
-def test_variables_have_no_place_in_an_advertisement(x: Driven) -> None:
+def test_an_advertisement_with_variables_is_refused(x: Driven) -> None:
     (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, BELOW)))
     assert isinstance(refusal, Refuse)
     assert "expected no variables" in refusal.reason
 
 
-def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes(x: Driven) -> None:
+def test_a_publisher_gets_listener_reports_on_request_and_on_changes(x: Driven) -> None:
     def told(source: str, message: Message) -> list[bool]:
         return [m.present for to, m in sent(x(source, message), ListenersReport) if to == "client/p"]
 
@@ -123,7 +123,7 @@ def test_a_publisher_that_asks_is_told_whether_anyone_listens_and_of_changes(x: 
     assert told("client/s", Unsubscribe(4, 1)) == []
 
 
-def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_advertised() -> None:
+def test_a_moving_subscription_that_enters_a_promise_is_reported() -> None:
     """By itself, without any message."""
     x = Driven("client/p", "client/s")
     start = 1_000_000_000.0
@@ -138,7 +138,7 @@ def test_a_publisher_is_told_when_a_moving_subscription_comes_into_what_it_adver
     assert len(heard) == 1
 
 
-def test_a_union_is_a_filter_or_everything() -> None:
+def test_the_union_of_promises_is_a_filter_or_everything() -> None:
     assert union([content("x < 5"), None]) is None
     assert str(union([content("x < 5"), content("x < 9"), content("x < 3")])) == "x < 9"
     many = union([content(f"x == {i}") for i in range(MAX_PARTS)])

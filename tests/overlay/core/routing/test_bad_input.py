@@ -73,7 +73,7 @@ class Bench(Driven):
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_broker_refuses_values_that_do_not_fit_and_keeps_the_old_ones(wrong: str, routing: str) -> None:
+def test_a_broker_refuses_invalid_values_and_keeps_the_old_ones(wrong: str, routing: str) -> None:
     values, complaint = WRONG[wrong]
     bench = Bench(routing)
     if wrong == "moving string" and routing == "static":
@@ -84,7 +84,7 @@ def test_a_broker_refuses_values_that_do_not_fit_and_keeps_the_old_ones(wrong: s
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_client_hears_of_it_before_anything_is_sent(wrong: str) -> None:
+def test_a_client_refuses_invalid_values_before_sending(wrong: str) -> None:
     values, complaint = WRONG[wrong]
     session = ClientSession("s", engine="naive")
     mine, _ = session.subscribe(PAIR, {"limit": 5, "name": "a"})
@@ -94,7 +94,7 @@ def test_a_client_hears_of_it_before_anything_is_sent(wrong: str) -> None:
     assert (session.values(mine), session.epoch) == ({"limit": 5, "name": "a"}, epoch)
 
 
-def test_an_update_of_a_cancelled_subscription() -> None:
+def test_an_update_of_a_cancelled_subscription_is_not_found() -> None:
     session = ClientSession("s", engine="naive")
     mine, _ = session.subscribe(BELOW, {"limit": 5})
     session.unsubscribe(mine)
@@ -111,7 +111,7 @@ def test_an_update_of_a_cancelled_subscription() -> None:
     )
 
 
-def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_nothing() -> None:
+def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_no_state() -> None:
     """The client cancels while its update is under way; what comes after the cancellation is refused."""
     session, bench = ClientSession("s", engine="naive"), Bench()
     bench("client/s", Unsubscribe(2, 1))
@@ -134,7 +134,7 @@ def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_nothing() -> 
 
 
 @pytest.mark.parametrize("source", ["broker/n", "client/s"])
-def test_a_slot_that_the_peer_never_saw(source: str) -> None:
+def test_an_update_of_an_unknown_slot_is_refused(source: str) -> None:
     bench = Bench()
     refusal = bench.refused(source, Update(9, 77, {"1": 5}))
     assert refusal.status == "NOT_FOUND"
@@ -145,7 +145,7 @@ def test_a_slot_that_the_peer_never_saw(source: str) -> None:
     assert bench.state() == before
 
 
-def test_a_refused_slot_is_said_again_when_its_neighbour_advertises_again() -> None:
+def test_a_refused_slot_is_resent_when_its_neighbour_advertises_again() -> None:
     """A neighbour that has lost a slot refuses its updates; nothing is lost for good."""
     bench = Bench()
     (slot,) = bench.broker.tables.types["Tick"].outgoing["broker/n"].slots
@@ -154,7 +154,7 @@ def test_a_refused_slot_is_said_again_when_its_neighbour_advertises_again() -> N
     assert [type(message) for _, message in said] == [Subscribe, Acknowledge]
 
 
-def test_epochs_that_were_handled_or_never_sent_change_nothing() -> None:
+def test_repeated_epochs_and_epochs_never_sent_change_no_state() -> None:
     bench = Bench()
     before = bench.state()
     assert [message for _, message in sent(bench("client/s", Update(1, 1, {"limit": 9})))] == [Acknowledge(1)]
@@ -162,7 +162,7 @@ def test_epochs_that_were_handled_or_never_sent_change_nothing() -> None:
     assert bench.state() == before
 
 
-def test_replays_of_unknown_reach_are_harmless() -> None:
+def test_replays_without_a_ring_are_harmless() -> None:
     bench = Bench()
     for since_ns in (-1, 1, 1 << 62):
         epoch = bench.broker.tables.peers["client/s"].received + 1

@@ -56,7 +56,7 @@ def batch(*prices: float, publisher: str = "p") -> EventBatch:
 # --- messages that arrive together --------------------------------------------------------------------------
 
 
-def test_messages_that_arrived_together_get_one_acknowledgement_after_all_else(x: Driven) -> None:
+def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 1.0}), Subscribe(2, 2, BELOW, {"limit": 5.0}))
     x(A, Acknowledge(3))
@@ -81,7 +81,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_after_all_else(x
 # --- interfaces ---------------------------------------------------------------------------------------------
 
 
-def test_a_new_neighbour_hears_everything_and_a_client_nothing() -> None:
+def test_a_new_neighbour_gets_the_whole_state_and_a_client_nothing() -> None:
     driven = Driven()
     assert driven(C, Connect()) == []
     driven(C, Advertise(1, QUOTE))
@@ -92,12 +92,12 @@ def test_a_new_neighbour_hears_everything_and_a_client_nothing() -> None:
     ]
 
 
-def test_an_interface_is_a_broker_or_a_client() -> None:
+def test_an_interface_that_is_neither_broker_nor_client_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"interface 'printer/1': expected broker/NAME or client/NAME"):
         Driven()("printer/1", Connect())
 
 
-def test_messages_from_nowhere_change_nothing(x: Driven) -> None:
+def test_messages_from_an_unknown_interface_change_no_state(x: Driven) -> None:
     assert x("client/unknown", Subscribe(1, 1, BELOW, {"limit": 1})) == []
     assert x("client/unknown", Publish(batch(1, 2))) == [Drop("not connected", 2, "Quote")]
     assert x("client/unknown", Disconnect()) == []
@@ -106,12 +106,12 @@ def test_messages_from_nowhere_change_nothing(x: Driven) -> None:
 # --- AD: Fig. 3 lines 5-7 -----------------------------------------------------------------------------------
 
 
-def test_an_advertisement_floods_away_from_where_it_came(x: Driven) -> None:
+def test_an_advertisement_floods_away_from_its_source(x: Driven) -> None:
     assert x(A, Advertise(1, QUOTE)) == [Send(B, Advertise(2, QUOTE))]
     assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
 
 
-def test_a_second_publisher_tells_only_who_has_not_been_told(x: Driven) -> None:
+def test_a_second_publisher_is_advertised_only_where_none_was(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     assert x(C, Advertise(1, QUOTE)) == [Send(A, Advertise(2, QUOTE))]
     assert x(D, Advertise(1, QUOTE)) == []
@@ -123,7 +123,7 @@ def test_a_second_publisher_tells_only_who_has_not_been_told(x: Driven) -> None:
     ]
 
 
-def test_an_older_subscription_flows_towards_a_new_advertisement(x: Driven) -> None:
+def test_existing_subscriptions_are_sent_to_a_new_publisher(x: Driven) -> None:
     """The mend of Fig. 3: subscriptions may be older than the AD, which does not wait for what it draws."""
     assert x(C, Subscribe(1, 1, below(10), {})) == [Send(C, Acknowledge(1))]
     assert x(A, Advertise(1, QUOTE)) == [
@@ -133,7 +133,7 @@ def test_an_older_subscription_flows_towards_a_new_advertisement(x: Driven) -> N
     assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
 
 
-def test_the_last_publisher_takes_the_advertisement_and_the_interest_with_it(x: Driven) -> None:
+def test_the_last_publisher_withdraws_the_advertisement_and_the_interest(x: Driven) -> None:
     x(C, Subscribe(1, 1, below(10), {}))
     x(A, Advertise(1, QUOTE))
     x(D, Advertise(1, QUOTE))
@@ -152,7 +152,7 @@ def test_an_unadvertise_that_was_overtaken_by_a_new_advertisement_is_void(x: Dri
     assert list(x.broker.tables.types["Quote"].publishers) == [A]
 
 
-def test_a_second_schema_of_one_name_is_refused_and_settled(x: Driven) -> None:
+def test_a_second_schema_of_one_name_is_refused_and_acknowledged(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     reason = (
         "event type Quote exists with other attributes: at broker x, attribute price is float64, not int64"
@@ -179,7 +179,7 @@ def test_a_refused_schema_names_the_attribute_that_differs(
     assert re.search(what, refusal.reason)  # type: ignore[union-attr]
 
 
-def test_a_refusal_by_a_neighbour_reaches_those_who_advertised(x: Driven) -> None:
+def test_a_refusal_by_a_neighbour_is_forwarded_to_the_publishers(x: Driven) -> None:
     x(A, Advertise(7, QUOTE))
     x(C, Advertise(4, QUOTE))
     refused = Refuse(2, "ALREADY_EXISTS", "why", type_name="Quote")
@@ -198,13 +198,13 @@ def test_a_refusal_by_a_neighbour_reaches_those_who_advertised(x: Driven) -> Non
 # --- SUB, USUB, UPD: Fig. 3 lines 13-26, Fig. 6 lines 10-47 -------------------------------------------------
 
 
-def test_a_subscription_goes_to_publishers_only_and_not_back(x: Driven) -> None:
+def test_a_subscription_is_forwarded_to_publishers_only_and_not_back(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     assert x(C, Subscribe(1, 1, below(10), {})) == [Send(A, Subscribe(2, 1, STRUCTURE, {"1": 10.0}))]
     assert x(A, Subscribe(2, 1, below(20), {})) == []
 
 
-def test_a_covered_subscription_is_not_forwarded_but_waits_for_what_covers_it(x: Driven) -> None:
+def test_a_covered_subscription_is_not_forwarded_and_waits_for_its_covering_slot(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}))
     assert x(D, Subscribe(1, 1, below(5), {})) == []
@@ -212,7 +212,7 @@ def test_a_covered_subscription_is_not_forwarded_but_waits_for_what_covers_it(x:
     assert x(D, Subscribe(2, 2, below(6), {})) == [Send(D, Acknowledge(2))]
 
 
-def test_interest_of_a_neighbour_is_left_out_of_what_it_is_asked(x: Driven) -> None:
+def test_a_neighbours_own_interest_is_excluded_from_its_slots(x: Driven) -> None:
     """The mend of Fig. 3: what came from k must not hide from k what others want."""
     x(A, Advertise(1, QUOTE))
     x(B, Advertise(1, QUOTE))
@@ -222,7 +222,7 @@ def test_interest_of_a_neighbour_is_left_out_of_what_it_is_asked(x: Driven) -> N
     ]
 
 
-def test_unsubscribing_takes_the_old_root_away_not_the_new_one(x: Driven) -> None:
+def test_unsubscribing_withdraws_the_old_root_not_the_new_one(x: Driven) -> None:
     """The mend of Fig. 3 lines 19 and 26."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}), Subscribe(2, 2, parse('firm == "IBM" and price < 5', QUOTE), {}))
@@ -233,7 +233,7 @@ def test_unsubscribing_takes_the_old_root_away_not_the_new_one(x: Driven) -> Non
     assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(3))]
 
 
-def test_an_update_is_one_small_message_and_is_answered_when_the_neighbour_has(x: Driven) -> None:
+def test_an_update_is_one_message_and_is_acknowledged_after_the_neighbour_acknowledges(x: Driven) -> None:
     """Fig. 7."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
@@ -242,21 +242,21 @@ def test_an_update_is_one_small_message_and_is_answered_when_the_neighbour_has(x
     assert x(A, Acknowledge(3)) == [Send(C, Acknowledge(2))]
 
 
-def test_an_update_that_moves_no_root_is_answered_at_once(x: Driven) -> None:
+def test_an_update_that_moves_no_root_is_acknowledged_at_once(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}), Subscribe(2, 2, BELOW, {"limit": 5}))
     x(A, Acknowledge(2))
     assert x(C, Update(3, 2, {"limit": 7})) == [Send(C, Acknowledge(3))]
 
 
-def test_the_exchange_of_roots_of_one_structure_is_one_update(x: Driven) -> None:
+def test_a_handover_between_roots_of_one_structure_is_one_update(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}))
     assert sent(x(D, Subscribe(1, 1, below(20), {})), Update) == [(A, Update(3, 1, {"1": 20.0}))]
     assert sent(x(D, Unsubscribe(2, 1)), Update) == [(A, Update(4, 1, {"1": 10.0}))]
 
 
-def test_two_clients_may_hold_the_same_filter(x: Driven) -> None:
+def test_two_clients_may_subscribe_with_the_same_filter(x: Driven) -> None:
     """The mend of section 4.3: "never more than one subscriber stored for a given predicate"."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}))
@@ -266,7 +266,7 @@ def test_two_clients_may_hold_the_same_filter(x: Driven) -> None:
     assert sent(x(D, Unsubscribe(2, 1)), Unsubscribe) == [(A, Unsubscribe(3, 1))]
 
 
-def test_subscribe_first_narrowing_leaves_the_new_one_alive(x: Driven) -> None:
+def test_narrowing_by_subscribe_first_keeps_the_new_subscription(x: Driven) -> None:
     """Subscribe < 600, subscribe < 500, unsubscribe < 600: < 500 is what the neighbour is asked for."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(600), {}), Subscribe(2, 2, below(500), {}))
@@ -293,7 +293,7 @@ def test_an_id_may_move_to_another_type(x: Driven) -> None:
     ]
 
 
-def test_messages_said_twice_change_nothing(x: Driven) -> None:
+def test_repeated_messages_change_no_state(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))
     before = render(x.broker)
@@ -320,9 +320,7 @@ def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None
     ("values", "why"),
     [({}, "limit"), ({"limit": 1, "x": 2}, "x"), ({"limit": "low"}, "low"), ({"limit": float("nan")}, "nan")],
 )
-def test_values_that_do_not_fit_are_refused_and_settled(
-    x: Driven, values: dict[str, object], why: str
-) -> None:
+def test_invalid_values_are_refused_and_acknowledged(x: Driven, values: dict[str, object], why: str) -> None:
     refusal, settled = x(C, Subscribe(1, 5, BELOW, values))  # type: ignore[arg-type]
     assert isinstance(refusal, Send)
     assert isinstance(refusal.message, Refuse)
@@ -340,7 +338,7 @@ def test_an_update_of_a_cancelled_subscription_is_refused(x: Driven) -> None:
     ]
 
 
-def test_an_update_with_a_wrong_value_changes_nothing(x: Driven) -> None:
+def test_an_update_with_an_invalid_value_changes_no_state(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 1}))
     actions = x(C, Update(2, 1, {"limit": None}))  # type: ignore[dict-item]
@@ -362,7 +360,7 @@ def test_events_that_were_not_advertised_are_refused_or_dropped(x: Driven) -> No
     assert x(A, Publish(batch(1, 2))) == [Drop("not advertised", 2, "Quote")]
 
 
-def test_a_slot_that_a_neighbour_refused_is_said_again_when_it_advertises(x: Driven) -> None:
+def test_a_slot_that_a_neighbour_refused_is_resent_when_it_advertises(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(10), {}))
     x(A, Refuse(2, "NOT_FOUND", "no such type", subscription_id=1, type_name="Quote"))
@@ -373,7 +371,7 @@ def test_a_slot_that_a_neighbour_refused_is_said_again_when_it_advertises(x: Dri
 # --- PUB: Fig. 3 lines 8-12, Fig. 6 lines 38-41 -------------------------------------------------------------
 
 
-def test_events_go_to_each_link_and_session_once_and_never_back(x: Driven) -> None:
+def test_events_are_sent_to_each_link_and_session_once_and_never_back(x: Driven) -> None:
     for source in (A, B):
         x(source, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 10.0}))
     x(C, Subscribe(1, 4, below(20), {}), Subscribe(2, 7, below(5), {}))
@@ -386,7 +384,7 @@ def test_events_go_to_each_link_and_session_once_and_never_back(x: Driven) -> No
     assert (to_c.message.offsets.tolist(), to_c.message.ids.tolist()) == ([0, 2, 3, 4], [4, 7, 4, 4])
 
 
-def test_a_batch_that_matches_whole_is_passed_on_as_it_is(x: Driven) -> None:
+def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -> None:
     """The same object: its bytes are not made again."""
     x(A, Advertise(1, QUOTE))
     x(B, Subscribe(1, 1, STRUCTURE, {"1": 10.0}))
@@ -401,7 +399,7 @@ def test_a_batch_that_matches_whole_is_passed_on_as_it_is(x: Driven) -> None:
     assert to_c.message.batch is events
 
 
-def test_events_that_nobody_wants_go_nowhere(x: Driven) -> None:
+def test_events_without_interest_are_not_sent(x: Driven) -> None:
     x(C, Advertise(1, QUOTE))
     assert x(C, Publish(batch(1))) == []
     x(D, Subscribe(1, 1, below(1), {}))
@@ -426,7 +424,7 @@ def test_an_update_takes_effect_for_the_next_event(x: Driven) -> None:
 # --- leaving, reconnecting ----------------------------------------------------------------------------------
 
 
-def test_a_client_that_leaves_takes_everything_with_it(x: Driven) -> None:
+def test_the_state_of_a_client_that_leaves_is_removed(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}), Subscribe(3, 2, below(12), {}))
     x(D, Subscribe(1, 1, below(5), {}))
@@ -436,7 +434,7 @@ def test_a_client_that_leaves_takes_everything_with_it(x: Driven) -> None:
     ]
 
 
-def test_a_type_that_nobody_uses_is_forgotten(x: Driven) -> None:
+def test_an_idle_type_is_removed(x: Driven) -> None:
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, below(10), {}))
     x(C, Disconnect())
     assert x.broker.known_types() == ()
@@ -451,14 +449,14 @@ def test_a_type_from_the_configuration_stays() -> None:
     assert x.broker.known_types() == ("Quote",)
 
 
-def test_a_neighbour_that_is_removed_is_waited_for_no_longer(x: Driven) -> None:
+def test_a_removed_neighbour_is_no_longer_awaited(x: Driven) -> None:
     x(A, Advertise(1, QUOTE))
     x(B, Acknowledge(2))
     x(C, Subscribe(1, 1, below(10), {}))
     assert x(A, Disconnect()) == [Send(B, Unadvertise(3, "Quote")), Send(C, Acknowledge(1))]
 
 
-def test_a_neighbour_that_comes_back_without_memory_hears_everything_again(x: Driven) -> None:
+def test_a_restarted_neighbour_gets_the_whole_state_again(x: Driven) -> None:
     """Epochs go on; what waited for it waits for the end; ids of slots stay."""
     x(A, Advertise(1, QUOTE))
     x(C, Advertise(1, QUOTE), Subscribe(2, 1, BELOW, {"limit": 10}))
@@ -473,7 +471,7 @@ def test_a_neighbour_that_comes_back_without_memory_hears_everything_again(x: Dr
     assert x(A, Acknowledge(6)) == [Send(C, Acknowledge(2))]
 
 
-def test_what_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) -> None:
+def test_state_that_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) -> None:
     x(A, Advertise(1, QUOTE), Subscribe(2, 1, STRUCTURE, {"1": 5.0}), Subscribe(3, 2, STRUCTURE, {"1": 9.0}))
     x(B, Advertise(1, QUOTE), Acknowledge(9))
     x(A, Connect(), SyncBegin())
@@ -483,7 +481,7 @@ def test_what_a_neighbour_does_not_repeat_is_void_after_its_sync_end(x: Driven) 
     assert list(x.broker.tables.types["Quote"].publishers) == [B]
 
 
-def test_a_client_that_meets_a_restarted_broker_says_all_again(x: Driven) -> None:
+def test_a_client_sends_its_state_again_to_a_restarted_broker(x: Driven) -> None:
     x(C, Connect(), SyncBegin(), Subscribe(8, 3, BELOW, {"limit": 4}), SyncEnd(9))
     assert list(x.broker.tables.peers[C].subscriptions) == [3]
     x(C, Connect(), SyncBegin(), SyncEnd(1))
@@ -503,7 +501,7 @@ def test_static_a_change_is_subscribe_then_unsubscribe() -> None:
     assert inspect(x.broker)["types"]["Quote"]["slots"] == {A: {"2": "price < 30.0"}}
 
 
-def test_static_an_update_of_a_client_is_a_subscription_for_another() -> None:
+def test_static_a_clients_update_replaces_its_subscription() -> None:
     x = Driven(A, C, routing="static")
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 10}))

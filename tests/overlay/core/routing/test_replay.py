@@ -57,7 +57,7 @@ class Bench(Driven):
         ]
 
 
-def test_an_update_without_gaps_replays_what_entered_since_and_was_not_sent() -> None:
+def test_a_gapless_update_replays_unsent_events_since_its_call() -> None:
     bench = Bench()
     assert bench.events("client/p", Publish(batch(1, 2, 4, 8, at_s=10))) == [
         ("broker/n", False, [1]),
@@ -73,7 +73,7 @@ def test_an_update_without_gaps_replays_what_entered_since_and_was_not_sent() ->
     assert bench.events("client/s", Update(5, 7, {"limit": 99})) == [], "an ordinary update replays nothing"
 
 
-def test_it_reaches_the_brokers_beyond_also_where_another_filter_covers_it() -> None:
+def test_a_gapless_update_is_forwarded_even_where_it_is_covered() -> None:
     bench = Bench()
     bench("broker/n", Advertise(2, TICK))
     bench("client/p", Subscribe(2, 1, BELOW, {"limit": 100}))
@@ -83,13 +83,13 @@ def test_it_reaches_the_brokers_beyond_also_where_another_filter_covers_it() -> 
     assert not sent(said, Acknowledge), "it waits for the neighbour"
 
 
-def test_what_was_replayed_to_a_broker_goes_on_as_a_replay_and_not_back() -> None:
+def test_replayed_events_are_forwarded_as_replays_and_not_back() -> None:
     bench = Bench()
     bench("broker/n", Advertise(2, TICK))
     assert bench.events("broker/n", Publish(batch(1, 2, at_s=10), True)) == [("client/s", True, [1])]
 
 
-def test_past_the_bound_events_are_forgotten_and_that_is_counted() -> None:
+def test_events_over_the_bound_are_evicted_and_short_replays_counted() -> None:
     bench = Bench(replay_events=4)
     for moment in range(10):
         bench.events("client/p", Publish(batch(2 * moment, 8, 8, at_s=moment + 1)))
@@ -100,7 +100,7 @@ def test_past_the_bound_events_are_forgotten_and_that_is_counted() -> None:
     assert inspect(bench.broker)["types"]["Tick"]["replay"]["short"] == 1
 
 
-def test_what_is_noted_of_events_counts_towards_the_bound() -> None:
+def test_records_count_towards_the_ring_bound() -> None:
     """A few events that a hundred thousand subscriptions match take more than ten thousand others."""
     ring = Ring(10_000)
     ids = np.arange(100_000)
@@ -116,7 +116,7 @@ def test_what_is_noted_of_events_counts_towards_the_bound() -> None:
     assert ring._bytes == sum(entry.bytes for entry in ring._entries)
 
 
-def test_a_client_hands_out_once_what_comes_both_ways() -> None:
+def test_a_client_delivers_once_an_event_that_is_delivered_and_replayed() -> None:
     session = ClientSession("s", engine="naive")
     one, _ = session.subscribe(BELOW, {"limit": 5})
     other, _ = session.subscribe(BELOW, {"limit": 50})
@@ -163,7 +163,7 @@ class Served:
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
-def test_what_was_delivered_just_before_the_call_is_not_handed_out_again(routing: str) -> None:
+def test_events_delivered_just_before_the_call_are_not_delivered_again(routing: str) -> None:
     me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
     me.say([Connect()])
     _, messages = me.session.subscribe(BELOW, {"limit": 5})
@@ -181,7 +181,7 @@ def test_what_was_delivered_just_before_the_call_is_not_handed_out_again(routing
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
-def test_an_update_without_gaps_reaches_back_also_where_the_session_starts_afresh(routing: str) -> None:
+def test_a_gapless_update_replays_after_a_session_restart(routing: str) -> None:
     me = Served(Bench(routing=routing), ClientSession("me", routing=routing, engine="naive"))
     me.say([Connect()])
     _, messages = me.session.subscribe(BELOW, {"limit": 5})
@@ -197,7 +197,7 @@ def test_an_update_without_gaps_reaches_back_also_where_the_session_starts_afres
     assert [type(message) for message in me.session.sync()] == [SyncBegin, Subscribe, SyncEnd], "settled"
 
 
-def test_what_a_subscription_remembers_is_bounded() -> None:
+def test_the_delivered_events_that_a_subscription_records_are_bounded() -> None:
     recent = Recent()
     assert recent.fresh("p", np.arange(10)).all()
     assert recent.fresh("p", np.array([3, 10, 9])).tolist() == [False, True, False]

@@ -32,7 +32,7 @@ STRUCTURE = parse("x < $1", POINT)
 A, B, C = "broker/a", "broker/b", "client/c"
 
 
-def test_a_starting_broker_ends_its_sync_once_the_other_neighbours_have_told_theirs() -> None:
+def test_a_restarted_broker_sends_sync_end_after_its_other_neighbours_have_synced() -> None:
     x = Driven(neighbours=["a", "b"])
     assert x(A, Connect()) == [Send(A, SyncBegin())]
     assert x(B, Connect()) == [Send(B, SyncBegin())]
@@ -43,7 +43,7 @@ def test_a_starting_broker_ends_its_sync_once_the_other_neighbours_have_told_the
     assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(2))]
 
 
-def test_a_starting_broker_acknowledges_nothing_before_it_has_heard_its_neighbours() -> None:
+def test_a_restarted_broker_acknowledges_nothing_before_its_neighbours_have_synced() -> None:
     """The neighbour may turn out to publish what the client subscribes to: that has to be told it first."""
     x = Driven(neighbours=["a"])
     x(A, Connect())
@@ -59,7 +59,7 @@ def test_a_starting_broker_acknowledges_nothing_before_it_has_heard_its_neighbou
     assert x(A, Acknowledge(2)) == [Send(C, Acknowledge(1))]
 
 
-def test_a_neighbour_that_never_comes_is_not_waited_for_once_it_is_removed() -> None:
+def test_a_neighbour_that_never_connects_is_not_awaited_once_removed() -> None:
     x = Driven(neighbours=["a", "b"])
     x(A, Connect())
     x(B, Connect())
@@ -73,7 +73,7 @@ def test_a_neighbour_that_never_comes_is_not_waited_for_once_it_is_removed() -> 
     ]
 
 
-def test_new_slots_do_not_take_the_place_of_old_ones_before_the_sync_ends() -> None:
+def test_new_slots_do_not_replace_old_ones_before_the_sync_ends() -> None:
     """A restarted neighbour counts its slots anew: slot 1 is another filter now, the old one comes later."""
     x = Driven(A, B)
     x(A, Subscribe(1, 1, STRUCTURE, {"1": 9}))

@@ -20,7 +20,7 @@ from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 STRUCTURE = parse("x < $1", POINT)
 
 
-def test_a_root_occupies_a_slot_whose_variables_are_the_links_own() -> None:
+def test_a_root_occupies_a_slot_with_broker_variables() -> None:
     """Fig. 6 lines 26-27: fresh variables; constants are lifted too ("replace all values by variables")."""
     link, made = Link(), Made()
     root = made("x < $limit - 1 and y == 3", limit=6)
@@ -36,7 +36,7 @@ def test_new_values_of_a_root_are_an_update_of_the_variables_that_changed() -> N
     assert link.change(moved=[root]) == [Update(2, 1, {"2": 7})]
 
 
-def test_a_root_that_covers_the_old_one_takes_its_slot() -> None:
+def test_a_root_that_covers_the_old_one_takes_over_its_slot() -> None:
     link, made = Link(), Made()
     link.change([made("x < 5")])
     assert link.change([made("x < 9")]) == [Update(2, 1, {"1": 9})]
@@ -49,7 +49,7 @@ def test_a_root_of_another_structure_needs_a_slot_of_its_own() -> None:
     assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
 
 
-def test_one_of_those_uncovered_takes_the_slot_and_the_others_come_first() -> None:
+def test_one_uncovered_root_takes_over_the_slot_after_the_others_are_subscribed() -> None:
     link, made = Link(), Made()
     wide, low, high = made("x < 9"), made("x < 5"), made("x between 3 and 8")
     link.change([wide, low, high])
@@ -59,7 +59,7 @@ def test_one_of_those_uncovered_takes_the_slot_and_the_others_come_first() -> No
     ]
 
 
-def test_what_a_narrowing_uncovers_is_subscribed_before_the_update() -> None:
+def test_roots_uncovered_by_narrowing_are_subscribed_before_the_update() -> None:
     """Make before break, across slots."""
     link, made = Link(), Made()
     root, child = made("x between $a and $b", a=0, b=9), made("x between 6 and 8")
@@ -85,7 +85,7 @@ def test_unrelated_roots_do_not_exchange_a_slot() -> None:
     ]
 
 
-def test_a_region_that_stays_costs_nothing() -> None:
+def test_an_equal_region_sends_nothing() -> None:
     link, made = Link(), Made()
     root = made("x < 5 and x < $a", a=7)
     link.change([root])
@@ -101,7 +101,7 @@ def test_the_static_mode_never_updates() -> None:
     assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
 
 
-def test_resending_says_every_slot_again_under_its_id() -> None:
+def test_resend_subscribes_every_slot_again_under_its_id() -> None:
     link, made = Link(), Made()
     link.change([made("x < 5"), made("y < 5")])
     slots = link.slots
@@ -124,7 +124,7 @@ def test_withdrawing_releases_every_slot() -> None:
     assert len(link.slots) == 0
 
 
-def test_ten_thousand_exchanges_leave_no_trace() -> None:
+def test_ten_thousand_handovers_leave_tables_as_long_as_before() -> None:
     link, registry = Link(), Registry()
     filter = parse("x == $a", POINT)
     old: Interest | None = None
@@ -149,7 +149,7 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",), BOXES], ids=["all", "rows", "boxes"])
 @each_seed("changes of slots")
-def test_nothing_is_lost_between_two_messages_of_a_change(
+def test_no_event_is_missed_between_two_messages_of_a_change(
     seed: int, shapes: tuple[str, ...], mode: str
 ) -> None:
     """After every single message the neighbour is asked for each event that a filter asks for before and
