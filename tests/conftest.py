@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from draws import ALL, SEED, examples, report
+from draws import ALL, ONE_IN, SEED, examples, report
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from covey.matcher.jit.kernel import check_types
@@ -72,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif shared and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(min(shared)))
+    items[:] = items[SEED % ONE_IN :: ONE_IN]
     thorough = [] if ALL else [item for item in items if item.get_closest_marker("thorough")]
     if thorough:
         config.hook.pytest_deselected(items=thorough)

@@ -4,6 +4,7 @@
 
 - `COVEY_SEED=n` repeats the run that printed this seed.
 - `COVEY_TESTS=all` draws as much as `make test-all`.
+- `COVEY_ONE_IN=n` runs one in n tests, other ones for another seed.
 
 Random tests have the mark `random`, slow ones that only `make test-all` runs the mark `thorough`.
 """
@@ -22,6 +23,9 @@ SEED = int(os.environ.setdefault("COVEY_SEED", str(secrets.randbelow(1_000_000))
 """Workers of pytest-xdist inherit it, so all of a run have one."""
 
 ALL = os.environ.get("COVEY_TESTS") == "all"
+
+
+ONE_IN = int(os.environ.get("COVEY_ONE_IN", "1"))
 
 
 @dataclass(frozen=True, slots=True)

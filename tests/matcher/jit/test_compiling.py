@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from draws import ALL
 
 from covey.matcher import compile_kernels, kernels_cached
 from covey.matcher.encoding.encode_kernels import encode_integers
@@ -81,9 +82,10 @@ def test_parsing_and_publishing_do_without_numba() -> None:
     assert answer.stdout == "False\n"
 
 
+@pytest.mark.random
 def test_kernels_hold_uncompiled_too() -> None:
     here = Path(__file__).parents[1]
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "COVEY_ONE_IN": "1" if ALL else "4"}
     tests = ("engines/test_kernels.py", "engines/test_rival_stores.py", "covering/test_region_index.py")
     files = [str(here / name) for name in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
