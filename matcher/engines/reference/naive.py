@@ -71,6 +71,9 @@ class NaiveEngine(Engine):
             changed[i] = (filter, old | filter.check_values(given, partial=True), interface)
         self._subscriptions.update(changed)
 
+    def interface_of(self, subscription_id: int) -> int:
+        return self._find(subscription_id)[2]
+
     def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
         answers = [
             sorted(

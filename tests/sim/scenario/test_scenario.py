@@ -64,7 +64,7 @@ def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
 
 
 def test_vehicles_change_brokers() -> None:
-    run = Run(SMALL.having(load="highway", publishers=12, update_rate=20.0, duration_s=4.0))
+    run = Run(SMALL.having(load="highway", publishers=12, update_rate=8.0, duration_s=2.0))
     run.play()
     assert any(
         client.broker != f"broker/{run.topology.brokers[number % 12]}"
