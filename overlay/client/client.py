@@ -28,8 +28,8 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
-from covey.overlay.transport.codec import decode_event_type
 from covey.overlay.transport.limits import SlowConsumer
+from covey.overlay.transport.wire_values import decode_event_type
 
 _WINDOW_BYTES = 1 << 20
 DataFrame: TypeAlias = Any

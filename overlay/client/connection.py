@@ -21,15 +21,10 @@ from covey.overlay.core.link.link import Frame, Link, LinkError
 from covey.overlay.core.messages import Message
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
-from covey.overlay.transport.codec import (
-    Greeting,
-    MalformedPacketError,
-    Role,
-    WireMessage,
-    decode_packet,
-    encode_greeting,
-)
+from covey.overlay.transport.codec import WireMessage
+from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.limits import SlowConsumer
+from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import Pump, StreamClosedError
 
 log = logging.getLogger("covey.client")

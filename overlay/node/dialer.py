@@ -9,12 +9,13 @@ from typing import Any
 import grpc.aio
 
 from covey.overlay.core.link.link import LinkError
+from covey.overlay.node.acceptor import check_neighbour
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
-from covey.overlay.node.service import check_neighbour
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
-from covey.overlay.transport.codec import Greeting, MalformedPacketError, decode_packet, encode_greeting
+from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
 from covey.overlay.transport.pump import STREAM_ERRORS, Pump, StreamClosedError
 
 log = logging.getLogger("covey.broker")

@@ -54,7 +54,7 @@ def run_broker(config: str | Path | None, name: str | None) -> int:
 async def _serve(overlay: Overlay, broker: BrokerAddress) -> int:
     from covey.overlay.node.dialer import keep_connected
     from covey.overlay.node.node import Node
-    from covey.overlay.node.service import AddressError, Server
+    from covey.overlay.node.server import AddressError, Server
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

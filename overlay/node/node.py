@@ -41,14 +41,9 @@ from covey.overlay.kernel_loader import loader
 from covey.overlay.node.interface_queue import PATIENCE_S, SESSION_BYTES, InterfaceQueue
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.admission import admit
-from covey.overlay.transport.codec import (
-    Greeting,
-    MessageError,
-    Role,
-    WireMessage,
-    decode_message,
-    event_bytes,
-)
+from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.errors import MessageError
+from covey.overlay.transport.packets import Greeting, Role
 
 log = logging.getLogger("covey.broker")
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from covey.overlay.transport.codec import MalformedPacketError
+from covey.overlay.transport.errors import MalformedPacketError
 from covey.proto import broker_pb2 as pb
 
 M = TypeVar("M", bound=Message)

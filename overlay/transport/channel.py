@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import grpc.aio
 
-from covey.overlay.transport.codec import SERVICE
+from covey.overlay.transport.packets import SERVICE
 
 CONNECT = f"/{SERVICE}/Connect"
 DESCRIBE = f"/{SERVICE}/Describe"

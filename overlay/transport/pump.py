@@ -18,14 +18,8 @@ import grpc.aio
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.messages import Message
-from covey.overlay.transport.codec import (
-    Goodbye,
-    Greeting,
-    WireMessage,
-    decode_packet,
-    encode_frame,
-    encode_goodbye,
-)
+from covey.overlay.transport.codec import WireMessage
+from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, encode_frame, encode_goodbye
 
 STREAM_ERRORS = (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.RpcError, OSError)
 """What reading from a stream that has ended, or writing to it, may raise."""

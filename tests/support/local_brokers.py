@@ -14,7 +14,7 @@ from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.config import load_overlay
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
-from covey.overlay.node.service import Server
+from covey.overlay.node.server import Server
 
 
 class BrokerTask:

@@ -16,7 +16,7 @@ from covey.overlay.core.introspection.invariants import check
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
-from covey.overlay.node.service import Server
+from covey.overlay.node.server import Server
 from covey.overlay.transport.limits import Limits, SessionLimits
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})

@@ -23,16 +23,16 @@ from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
 from covey.overlay.node import interface_queue
 from covey.overlay.transport.channel import CONNECT, DESCRIBE, open_channel
-from covey.overlay.transport.codec import (
+from covey.overlay.transport.codec import decode_message
+from covey.overlay.transport.limits import Limits, SessionLimits
+from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
     Role,
-    decode_message,
     decode_packet,
     encode_frame,
     encode_greeting,
 )
-from covey.overlay.transport.limits import Limits, SessionLimits
 from covey.overlay.transport.pump import STREAM_ERRORS
 from covey.proto import broker_pb2 as pb
 

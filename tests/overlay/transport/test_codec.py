@@ -30,22 +30,19 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.moving.motion import Motion
-from covey.overlay.transport.codec import (
+from covey.overlay.transport.codec import decode_message, event_bytes
+from covey.overlay.transport.errors import MalformedPacketError, MessageError
+from covey.overlay.transport.limits import Limits, SlowConsumer
+from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,
-    MalformedPacketError,
-    MessageError,
     Role,
-    decode_event_type,
-    decode_message,
     decode_packet,
-    encode_event_type,
     encode_frame,
     encode_goodbye,
     encode_greeting,
-    event_bytes,
 )
-from covey.overlay.transport.limits import Limits, SlowConsumer
+from covey.overlay.transport.wire_values import decode_event_type, encode_event_type
 from covey.proto import broker_pb2 as pb
 
 QUOTE = EventType(

@@ -1,0 +1,170 @@
+"""Accepts the connections of neighbours and clients (RPC Connect), and serves them until they end.
+
+Every error that a peer gets has a status and one sentence. A connection that breaks the protocol ends; the
+broker goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import grpc.aio
+
+from covey.overlay.core.link.link import LinkError
+from covey.overlay.node.context import Context, abort
+from covey.overlay.node.interface_queue import InterfaceQueue
+from covey.overlay.node.node import Node
+from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
+from covey.overlay.transport.pump import (
+    ACCEPT_AFTER_S,
+    ACKNOWLEDGE_AFTER_S,
+    STREAM_ERRORS,
+    Connection,
+    PeerClosedError,
+    Pump,
+    StreamClosedError,
+    say_goodbye,
+)
+
+log = logging.getLogger("covey.broker")
+
+_HELLO_WITHIN_S = 10.0
+_PROBE_S = 2.0
+
+
+class Acceptor:
+    """The handler of Connect, on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def connect(self, _: Any, context: Context) -> None:
+        try:
+            greeting = await self._hello(context)
+            queue = await self._queue_of(greeting)
+        except StreamClosedError as error:
+            log.info("a connection from %s was turned away: %s", context.peer(), error)
+            await abort(context, error.status, str(error))
+            return
+        await self._serve(queue, greeting, context)
+
+    async def _hello(self, context: Context) -> Greeting:
+        if self._node.draining:
+            raise StreamClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
+        try:
+            data = await asyncio.wait_for(context.read(), _HELLO_WITHIN_S)
+            if data is grpc.aio.EOF:
+                raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
+            greeting = decode_packet(data)
+        except TimeoutError:
+            raise StreamClosedError("DEADLINE_EXCEEDED", f"no hello within {_HELLO_WITHIN_S:g} s") from None
+        except MalformedPacketError as error:
+            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+        if not isinstance(greeting, Greeting):
+            raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
+        return greeting
+
+    async def _queue_of(self, greeting: Greeting) -> InterfaceQueue:
+        """The interface that a hello is from; its older connection, if there is one, gives way."""
+        node = self._node
+        if greeting.role is Role.BROKER:
+            check_neighbour(node, greeting)
+            queue = node.queues[f"broker/{greeting.id}"]
+        else:
+            old = node.queues.get(f"client/{greeting.id}")
+            if old is not None and old.link.peer_incarnation != greeting.hello.incarnation:
+                await self._probe(old)
+            queue = node.session(greeting)
+        if queue.pump is not None:
+            queue.pump.close("ABORTED", "a newer connection takes the place of this one")
+            queue.pump = None
+        return queue
+
+    async def _probe(self, queue: InterfaceQueue) -> None:
+        """Whether the client that goes by a name is really there: then nobody else can have the name."""
+        heard = queue.heard
+        queue.link.probe()
+        if queue.pump is not None:
+            queue.pump.wake()
+        waited = 0.0
+        while waited < _PROBE_S and queue.pump is not None:
+            await asyncio.sleep(0.02)
+            waited += 0.02
+            if queue.heard != heard:
+                name = queue.interface.removeprefix("client/")
+                raise StreamClosedError(
+                    "ALREADY_EXISTS", f"a client named {name!r} is here already: choose another name"
+                )
+
+    async def _serve(self, queue: InterfaceQueue, greeting: Greeting, context: Context) -> None:
+        node = self._node
+        answer = encode_greeting(node.greeting(queue))
+        try:
+            node.resume(queue, greeting)
+        except LinkError as error:
+            node.lost(queue, str(error))
+            await abort(context, "INVALID_ARGUMENT", str(error))
+            return
+        ended = await self._pump(queue, context, answer)
+        if ended is not None:
+            await abort(context, ended.status, str(ended))
+
+    async def _pump(
+        self, queue: InterfaceQueue, connection: Connection, answer: bytes
+    ) -> StreamClosedError | None:
+        """The life of a connection that has greeted; what to tell the peer of its end, if anything."""
+        node = self._node
+        pump = Pump(
+            queue.link,
+            connection,
+            lambda messages: node.take(queue, messages),
+            heard=queue.hear,
+            schemas=queue.is_broker,
+            busy=None if queue.is_broker else node.flooded,
+            acknowledge_after_s=ACKNOWLEDGE_AFTER_S if queue.is_broker else ACCEPT_AFTER_S,
+        )
+        queue.attach(pump)
+        why = "the connection broke"
+        ended: StreamClosedError | None = None
+        left = False
+        try:
+            await connection.write(answer)
+            await pump.run()
+        except PeerClosedError as error:
+            why, left = str(error), error.status == "OK"
+        except StreamClosedError as error:
+            why, ended = str(error), error
+        except (LinkError, MalformedPacketError) as error:
+            why, ended = str(error), StreamClosedError("INVALID_ARGUMENT", str(error))
+            log.warning("%s broke the protocol: %s", queue.interface, error)
+            await say_goodbye(connection, ended.status, why)
+        except STREAM_ERRORS:
+            pass
+        finally:
+            if queue.pump is pump:
+                queue.pump = None
+                if left and not queue.is_broker:
+                    node.end_session(queue, why)
+                else:
+                    node.lost(queue, why)
+        return ended
+
+
+def check_neighbour(node: Node, greeting: Greeting) -> None:
+    """`StreamClosedError` unless the hello is from a broker next to this one in the same overlay."""
+    if greeting.role is not Role.BROKER:
+        raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is no broker")
+    if greeting.overlay != node.overlay.name:
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is of overlay {greeting.overlay!r}: expected {node.overlay.name!r}",
+        )
+    neighbours = node.overlay.neighbours(node.name)
+    if greeting.id not in neighbours:
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",
+        )

@@ -1,0 +1,80 @@
+"""Answers the single calls of a broker: Describe, Explain, Follow and Inspect.
+
+They change nothing. A call that cannot be answered ends with a status and one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+
+from covey.matcher.errors import EventError, SubscriptionError
+from covey.overlay.node.context import Context, abort
+from covey.overlay.node.node import Node
+from covey.overlay.transport.calls import (
+    decode_describe,
+    decode_explain,
+    decode_follow,
+    decode_inspect,
+    encode_explanation,
+    encode_inspection,
+)
+from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.wire_values import encode_event_type
+
+
+class Calls:
+    """The handlers, on one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def describe(self, request: bytes, context: Context) -> bytes:
+        try:
+            name = decode_describe(request)
+        except MalformedPacketError as error:
+            await abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        event_type = self._node.event_type(name)
+        if event_type is None:
+            await abort(context, "NOT_FOUND", self._node.unknown_type(name))
+            return b""
+        return encode_event_type(event_type)
+
+    async def explain(self, request: bytes, context: Context) -> bytes:
+        try:
+            interface, subscription_id, text = decode_explain(request)
+            answer = self._node.explain(interface, subscription_id, _event_of(text))
+        except SubscriptionError as error:
+            await abort(context, "NOT_FOUND", str(error))
+            return b""
+        except (MalformedPacketError, EventError) as error:
+            await abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_explanation(json.dumps(answer))
+
+    async def follow(self, request: bytes, context: Context) -> bytes:
+        try:
+            answer = self._node.follow(*decode_follow(request))
+        except MalformedPacketError as error:
+            await abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_explanation(json.dumps(answer))
+
+    async def inspect(self, request: bytes, context: Context) -> bytes:
+        try:
+            listed = decode_inspect(request)
+        except MalformedPacketError as error:
+            await abort(context, "INVALID_ARGUMENT", str(error))
+            return b""
+        return encode_inspection(self._node.render(listed), json.dumps(self._node.inspect(listed)))
+
+
+def _event_of(text: str) -> dict[str, object]:
+    """The event that a text describes. `EventError` for one that is no JSON object."""
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise EventError(f"event {text[:60]!r}: expected a JSON object")
+    return event

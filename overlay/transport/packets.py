@@ -1,0 +1,147 @@
+"""The packets of a connection on the wire (proto/broker.proto): greetings, frames, goodbyes.
+
+A decoded frame has its messages in wire form: `codec.py` decodes these one by one, since the meaning of a
+message may depend on the schema that the one before it declared. Invariants: decoding an encoded packet gives
+an equal one; bytes of a peer raise `MalformedPacketError`, never anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from google.protobuf.message import DecodeError
+
+from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.core.messages import Message, Subscribe
+from covey.overlay.transport.codec import WireMessage, encode_message
+from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.limits import Limits, SlowConsumer
+from covey.overlay.transport.wire_values import fill_event_type
+from covey.proto import broker_pb2 as pb
+
+PROTOCOL = 1
+SERVICE = "covey.v1.Broker"
+
+
+class Role(Enum):
+    BROKER = "broker"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first packet of a connection, each way."""
+
+    role: Role
+    id: str
+    hello: Hello
+    overlay: str = ""
+    slow_consumer: SlowConsumer = SlowConsumer.BLOCK
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The last packet of a side that ends the connection on purpose; `status` names a gRPC status."""
+
+    status: str
+    reason: str
+
+
+_ROLES = {Role.BROKER: pb.Hello.ROLE_BROKER, Role.CLIENT: pb.Hello.ROLE_CLIENT}
+_ROLE_OF = {wire: role for role, wire in _ROLES.items()}
+_SLOW = {
+    SlowConsumer.BLOCK: pb.SLOW_CONSUMER_BLOCK,
+    SlowConsumer.DROP_OLDEST: pb.SLOW_CONSUMER_DROP_OLDEST,
+    SlowConsumer.DROP_NEWEST: pb.SLOW_CONSUMER_DROP_NEWEST,
+    SlowConsumer.DISCONNECT: pb.SLOW_CONSUMER_DISCONNECT,
+}
+_SLOW_OF = {wire: policy for policy, wire in _SLOW.items()}
+
+
+def encode_greeting(greeting: Greeting) -> bytes:
+    limits = greeting.limits
+    hello = pb.Hello(
+        protocol=PROTOCOL,
+        role=_ROLES[greeting.role],
+        id=greeting.id,
+        incarnation=greeting.hello.incarnation,
+        peer_incarnation=greeting.hello.peer_incarnation,
+        received=greeting.hello.received,
+        credit=greeting.hello.credit,
+        overlay=greeting.overlay,
+        slow_consumer=_SLOW[greeting.slow_consumer],
+        limits=pb.Limits(
+            max_event_bytes=limits.max_event_bytes,
+            max_batch_events=limits.max_batch_events,
+            max_frame_bytes=limits.max_frame_bytes,
+        ),
+    )
+    return pb.Packet(hello=hello).SerializeToString()
+
+
+def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
+    """The bytes of a frame; `schemas` lets every subscription carry its event type (clients want that)."""
+    wire = pb.Frame(
+        sequence=frame.sequence,
+        received=frame.received,
+        credit=frame.credit,
+        probe=frame.probe,
+        dropped=frame.dropped,
+    )
+    for message in frame.messages:
+        encode_message(wire.messages.add(), message)
+        if schemas and isinstance(message, Subscribe):
+            fill_event_type(wire.messages[-1].subscribe.event_type, message.filter.event_type)
+    return pb.Packet(frame=wire).SerializeToString()
+
+
+def encode_goodbye(goodbye: Goodbye) -> bytes:
+    return pb.Packet(goodbye=pb.Goodbye(status=goodbye.status, reason=goodbye.reason)).SerializeToString()
+
+
+def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
+    """A packet from a peer. `MalformedPacketError` for anything else."""
+    try:
+        packet = pb.Packet.FromString(data)
+    except DecodeError as error:
+        raise MalformedPacketError(f"{len(data)} bytes are no packet of {SERVICE}: {error}") from None
+    kind = packet.WhichOneof("kind")
+    if kind == "frame":
+        frame = packet.frame
+        head = (frame.sequence, frame.received, frame.credit)
+        return Frame(*head, tuple(frame.messages), frame.probe, frame.dropped)
+    if kind == "hello":
+        return _decode_greeting(packet.hello)
+    if kind == "goodbye":
+        return Goodbye(packet.goodbye.status, packet.goodbye.reason)
+    raise MalformedPacketError("an empty packet: expected a hello, a frame or a goodbye")
+
+
+def _decode_greeting(hello: pb.Hello) -> Greeting:
+    if hello.protocol != PROTOCOL:
+        raise MalformedPacketError(f"hello with protocol {hello.protocol}: expected {PROTOCOL}")
+    role = _ROLE_OF.get(hello.role)
+    slow_consumer = _SLOW_OF.get(hello.slow_consumer)
+    if role is None or slow_consumer is None:
+        raise MalformedPacketError(
+            f"hello with role {hello.role} and slow_consumer {hello.slow_consumer}: unknown"
+        )
+    if not hello.id or not hello.id.isprintable() or len(hello.id) > 200:
+        raise MalformedPacketError(f"hello with id {hello.id[:40]!r}: expected 1 to 200 printable characters")
+    if not hello.incarnation:
+        raise MalformedPacketError(f"hello from {hello.id!r} with incarnation 0: expected a positive number")
+    limits = Limits()
+    if hello.HasField("limits"):
+        limits = Limits(
+            hello.limits.max_event_bytes, hello.limits.max_batch_events, hello.limits.max_frame_bytes
+        )
+    return Greeting(
+        role,
+        hello.id,
+        Hello(hello.incarnation, hello.peer_incarnation, hello.received, hello.credit),
+        hello.overlay,
+        slow_consumer,
+        limits,
+    )

@@ -1,0 +1,158 @@
+"""Event types, values of variables and batches of events on the wire.
+
+Invariant: the bytes of a batch pass through unchanged; what cannot be decoded raises a `CoveyError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from covey.matcher import EventBatch, EventType
+from covey.matcher.errors import EventError, EventTypeError, FilterError
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import Scalar
+from covey.overlay.core.moving.motion import Motion
+from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
+from covey.proto import broker_pb2 as pb
+
+TypeLookup = Callable[[str], EventType | None]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_KINDS = {
+    Kind.INT64: pb.KIND_INT64,
+    Kind.FLOAT64: pb.KIND_FLOAT64,
+    Kind.STRING: pb.KIND_STRING,
+    Kind.BOOL: pb.KIND_BOOL,
+    Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
+}
+_KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
+
+
+def encode_event_type(event_type: EventType) -> bytes:
+    wire = pb.EventType()
+    fill_event_type(wire, event_type)
+    return wire.SerializeToString()
+
+
+def decode_event_type(data: bytes) -> EventType:
+    """The event type in the answer to Describe. `MalformedPacketError` or `EventTypeError`."""
+    try:
+        return event_type_of(pb.EventType.FromString(data))
+    except DecodeError as error:
+        raise MalformedPacketError(f"{len(data)} bytes are no event type: {error}") from None
+
+
+def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
+    wire.name = event_type.name
+    for name, kind in event_type.attributes.items():
+        wire.attributes.add(name=name, kind=_KINDS[kind])
+
+
+def event_type_of(wire: pb.EventType) -> EventType:
+    attributes: dict[str, str | Kind] = {}
+    for attribute in wire.attributes:
+        kind = _KIND_OF.get(attribute.kind)
+        if kind is None:
+            raise EventTypeError(
+                f"event type {wire.name!r}, attribute {attribute.name!r}: kind number {attribute.kind}, "
+                f"expected one of {', '.join(Kind)}"
+            )
+        if attribute.name in attributes:
+            raise EventTypeError(f"event type {wire.name!r}: attribute {attribute.name!r} is declared twice")
+        attributes[attribute.name] = kind
+    return EventType(wire.name, attributes)
+
+
+def fill_values(wire: Mapping[str, pb.Value], values: Mapping[str, Scalar]) -> None:
+    for name, value in values.items():
+        slot = wire[name]
+        if isinstance(value, Motion):
+            slot.motion.value, slot.motion.rate, slot.motion.since_ns = (
+                value.value,
+                value.rate,
+                value.since_ns,
+            )
+        elif isinstance(value, bool):
+            slot.bool = value
+        elif isinstance(value, int):
+            slot.int64 = value
+        elif isinstance(value, float):
+            slot.float64 = value
+        elif isinstance(value, str):
+            slot.string = value
+        else:
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            slot.timestamp = (moment - _EPOCH) // _MICROSECOND
+
+
+def values_of(wire: Mapping[str, pb.Value]) -> dict[str, Scalar]:
+    """The values by variable, in the order of their names: a map has none on the wire."""
+    values: dict[str, Scalar] = {}
+    for name in sorted(wire):
+        kind = wire[name].WhichOneof("kind")
+        if kind is None:
+            raise FilterError(f"variable ${name} has no value: expected a number, a string, a bool or a time")
+        if kind == "motion":
+            moving = wire[name].motion
+            values[name] = cast("Scalar", Motion(moving.value, moving.rate, moving.since_ns))
+        elif kind == "timestamp":
+            try:
+                values[name] = _EPOCH + wire[name].timestamp * _MICROSECOND
+            except OverflowError:
+                raise FilterError(
+                    f"variable ${name}: {wire[name].timestamp} microseconds since 1970, "
+                    "expected a time in the years 1 to 9999"
+                ) from None
+        else:
+            values[name] = getattr(wire[name], kind)
+    return values
+
+
+def fill_events(wire: pb.Events, batch: EventBatch) -> None:
+    wire.type_name = batch.event_type.name
+    wire.publisher = batch.publisher
+    wire.first_sequence = batch.first_sequence
+    if batch.sequence_offsets is not None:
+        wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
+    wire.ingress_ns = batch.ingress_ns
+    wire.count = len(batch)
+    wire.record_batch = batch.serialized()
+
+
+def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
+    event_type = known_type(wire.type_name, lookup)
+    offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
+    batch = EventBatch.deserialize(
+        event_type,
+        wire.record_batch,
+        publisher=wire.publisher,
+        first_sequence=wire.first_sequence,
+        sequence_offsets=offsets,
+        ingress_ns=wire.ingress_ns,
+        checked=checked,
+    )
+    if len(batch) != wire.count:
+        raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
+    if wire.first_sequence > 2**62:
+        raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
+    return batch
+
+
+def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:
+    if len(data) % 4:
+        raise EventError(f"{name} has {len(data)} bytes: expected a multiple of 4")
+    return np.frombuffer(data, dtype="<u4")
+
+
+def known_type(name: str, lookup: TypeLookup) -> EventType:
+    event_type = lookup(name)
+    if event_type is None:
+        raise UnknownTypeError(name)
+    return event_type
