@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import int64
 
-from covey.matcher.encoding.keys import FIRST, INT64_MAX, INT64_MIN, LAST, MISSING, NOTHING
+from covey.matcher.events.int64 import FIRST, INT64_MIN, LAST, MISSING, NOTHING
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 INTEGER, FLOAT, PLAIN = range(3)
-"""Values are int64; float64, by their bits; or keys already: times, codes of strings, bools."""
+"""Values are int64; float64, by their bits; or keys already: times, string ids, bools."""
 SIDE_FAMILY, SIDE_LOW, SIDE_HIGH = 0, 1, 4
 SIDE_FIELDS = 7
 """Of a test; an operand of NO_OPERAND has the constant that follows."""
@@ -21,9 +21,8 @@ NO_OPERAND = -1
 
 
 @inlined
-def float_key(value):  # type: ignore[no-untyped-def]
-    bits = np.int64(0) if value == INT64_MIN else value  # the bits of -0.0
-    return bits ^ (bits >> 63 & INT64_MAX)
+def float_key(bits):  # type: ignore[no-untyped-def]
+    return bits if bits >= 0 else INT64_MIN - bits
 
 
 @inlined

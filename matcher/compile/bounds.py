@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.compile import bound_kernels as k
-from covey.matcher.compile.operands import Values, lower, upper
+from covey.matcher.compile.operands import Values, bound_key
 from covey.matcher.compile.plan import SKELETONS, BoxPlan, BoxSkeleton, Side, TestPlan
-from covey.matcher.encoding.keys import Keys, microseconds
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.times import microseconds
 
 Operands = dict[int, Values]
 """Values of operands by number, the codes of strings by ~number; one for all subscriptions or one for
@@ -68,8 +69,8 @@ def box_bounds(plan: BoxPlan, operands: Operands, count: int) -> tuple[Keys, Key
         k.make_bounds(sides.lines, values, lows, highs)
         return lows, highs
     for t, test in enumerate(plan.tests):
-        lows[t] = test.low if test.lower is None else low_bounds(test, test.lower, operands)
-        highs[t] = test.high if test.upper is None else high_bounds(test, test.upper, operands)
+        lows[t] = test.low if test.lower is None else side_keys(test, test.lower, operands, lower=True)
+        highs[t] = test.high if test.upper is None else side_keys(test, test.upper, operands, lower=False)
     for t, text in enumerate(plan.texts, start=len(plan.tests)):
         lows[t] = highs[t] = text.expected
     return lows, highs
@@ -93,12 +94,9 @@ def _plain_values(sides: Sides, operands: Operands, count: int) -> Keys | None:
     return integers
 
 
-def low_bounds(test: TestPlan, side: Side, operands: Operands) -> int | Keys:
-    return lower(test.kind, operands[_operand(test, side)], side.strict)
-
-
-def high_bounds(test: TestPlan, side: Side, operands: Operands) -> int | Keys:
-    return upper(test.kind, operands[_operand(test, side)], side.strict)
+def side_keys(test: TestPlan, side: Side, operands: Operands, *, lower: bool) -> int | Keys:
+    """The keys of one end of a test."""
+    return bound_key(test.kind, operands[_operand(test, side)], side.strict, lower=lower)
 
 
 def _operand(test: TestPlan, side: Side) -> int:

@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.encoding.keys import INT64_MAX, lower_key, lower_keys, microseconds, upper_key, upper_keys
+from covey.matcher.encoding.keys import bound_keys, lower_key, upper_key
 from covey.matcher.engine import Column
 from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.int64 import INT64_MAX
+from covey.matcher.events.times import FIRST_US, LAST_US, microseconds
 from covey.matcher.expressions.expression import Scalar, Variable
 from covey.matcher.expressions.values import Family, affine, normal, offset_microseconds
 from covey.matcher.filters.filter import Filter
@@ -31,8 +33,6 @@ Numbers = npt.NDArray[Any]
 StringColumn: TypeAlias = Any  # an Arrow string array; Arrow has no types for mypy
 Values: TypeAlias = Scalar | Numbers | StringColumn
 
-_EARLIEST = microseconds(datetime.min)
-_LATEST = microseconds(datetime.max)
 _MOST_TEXT = 1 << 31
 """Bytes of text that the offsets of one Arrow string array reach."""
 
@@ -121,7 +121,7 @@ def _column(given: Column, sample: Values) -> Values | None:
             return None
         times = given.astype("datetime64[us]")
         exact = times.astype(np.int64)
-        right = (times == given).all() and exact.min() >= _EARLIEST and exact.max() <= _LATEST
+        right = (times == given).all() and exact.min() >= FIRST_US and exact.max() <= LAST_US
         return exact if right else None
     numbers = _numbers(given)
     return None if numbers is None else _plain(numbers)
@@ -166,7 +166,7 @@ def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
     if scale == 1 and offset == 0:
         return value
     if kind is Kind.TIMESTAMP:
-        return np.clip(value.astype(np.int64) + offset_microseconds(operand), _EARLIEST, _LATEST)
+        return np.clip(value.astype(np.int64) + offset_microseconds(operand), FIRST_US, LAST_US)
     if value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int):
         reach = abs(scale) * max(-int(value.min()), int(value.max()), 0) + abs(offset)
         if reach <= INT64_MAX and abs(scale) <= INT64_MAX and abs(offset) <= INT64_MAX:
@@ -180,18 +180,11 @@ def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
     return np.array(exact, dtype=object)
 
 
-def lower(kind: Kind, value: Values, strict: bool) -> int | npt.NDArray[np.int64]:
-    """The least keys at or above bounds (above, if strict); strings come as codes."""
+def bound_key(kind: Kind, value: Values, strict: bool, *, lower: bool) -> int | npt.NDArray[np.int64]:
+    """The keys of bounds, as `keys.lower_key` or `keys.upper_key`; strings come as ids."""
     if isinstance(value, np.ndarray):
-        return lower_keys(kind, value, strict)
-    return lower_key(kind, value, strict)
-
-
-def upper(kind: Kind, value: Values, strict: bool) -> int | npt.NDArray[np.int64]:
-    """The greatest keys at or below bounds (below, if strict); strings come as codes."""
-    if isinstance(value, np.ndarray):
-        return upper_keys(kind, value, strict)
-    return upper_key(kind, value, strict)
+        return bound_keys(kind, value, strict, lower=lower)
+    return lower_key(kind, value, strict) if lower else upper_key(kind, value, strict)
 
 
 def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:

@@ -20,8 +20,9 @@ from itertools import zip_longest
 
 from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.parts import Absent, Bound, Part, Text
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NAN_KEY, largest_key
+from covey.matcher.encoding.keys import largest_key
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
 from covey.matcher.expressions.expression import And, Expression, Operand, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from covey.matcher.covering.intervals import LINES, Cut
+from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, requirements
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.evaluation import passes

@@ -8,7 +8,8 @@ which leave out absence; atoms that cuts of single strings decide are gone.
 
 from __future__ import annotations
 
-from covey.matcher.covering.intervals import Cut, Cuts, only_string
+from covey.matcher.covering.cuts import Cut
+from covey.matcher.covering.intervals import Cuts, only_string
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import Constant, Predicate
 from covey.matcher.expressions.operators import OPAQUE, SPECS, Operator

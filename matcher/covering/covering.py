@@ -18,7 +18,8 @@ the caller's to see to. Measured on a core of a busy development machine, for tw
 from __future__ import annotations
 
 from covey.matcher.covering.conjunction import FEW_ATOMS, Conjunction, implies, passing, settled, text_of
-from covey.matcher.covering.intervals import LINES, Cuts, difference, intersection, overlap, within
+from covey.matcher.covering.cuts import LINES
+from covey.matcher.covering.intervals import Cuts, difference, intersection, overlap, within
 from covey.matcher.covering.region import Region, RegionPlan, plan_region
 from covey.matcher.expressions.expression import Predicate
 from covey.matcher.expressions.operators import SPECS

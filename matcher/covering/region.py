@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable
 
 from covey.matcher.covering.boxes import Forms, conjunctions
 from covey.matcher.covering.conjunction import Conjunction, settled
+from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
-from covey.matcher.covering.intervals import LINES, Cut, Cuts, intersection, union
+from covey.matcher.covering.intervals import Cuts, intersection, union
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
 from covey.matcher.expressions.operators import OPAQUE

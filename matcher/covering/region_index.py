@@ -24,10 +24,11 @@ from zlib import crc32
 
 import numpy as np
 
-from covey.matcher.covering.intervals import LINES, Cuts, only_string
+from covey.matcher.covering.cuts import LINES
+from covey.matcher.covering.intervals import Cuts, only_string
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.jit.compiling import compile_kernels
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from numba import boolean, int64
 
-from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.jit.kernel import array, inlined, kernel
 
 PARENT, BELOW, ABOVE, COLUMN, THRESHOLD, COUNT, ZONE = range(7)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from covey.matcher.covering import region_kernels as kernels
 from covey.matcher.covering.region_kernels import ABOVE, BELOW, COUNT, NONE, PARENT, ZONE
-from covey.matcher.expressions.values import INT64_MAX, INT64_MIN
+from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 
 BLOCK = 128
 

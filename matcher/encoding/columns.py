@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
-from covey.matcher.encoding.keys import MISSING, Keys
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.strings import StringCodes, as_bytes
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.int64 import MISSING
 from covey.matcher.expressions.operators import SPECS, Operator
 from covey.matcher.jit.compiling import compile_kernels
 

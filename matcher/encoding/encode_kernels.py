@@ -12,15 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64, uint8
 
+from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
-
-MISSING = np.int64(-(2**63))
-FIRST = np.int64(-(2**63) + 1)
-LAST = np.int64(2**63 - 2)
-INT64_MAX = np.int64(2**63 - 1)
-INFINITY_BITS = np.int64(0x7FF0_0000_0000_0000)
-NAN_KEY = np.int64(0x7FF0_0000_0000_0001)
-SIGN = np.int64(-(2**63))
 
 
 @inlined
@@ -35,7 +28,7 @@ def encode_integers(values, valid, first, column, keys):  # type: ignore[no-unty
         if is_null(valid, first + e):
             keys[e, column] = MISSING
             continue
-        keys[e, column] = min(max(values[first + e], FIRST), LAST)
+        keys[e, column] = min(max(values[first + e], np.int64(FIRST)), np.int64(LAST))
     return 0
 
 
@@ -48,9 +41,9 @@ def encode_floats(bits, valid, first, column, keys):  # type: ignore[no-untyped-
             continue
         key = bits[first + e]
         if key < 0:
-            key = np.int64(0) if key == SIGN else key ^ INT64_MAX
-        if key > INFINITY_BITS or key < ~INFINITY_BITS:
-            key = NAN_KEY
+            key = INT64_MIN - key  # 0 for -0.0
+        if key > INFINITY_KEY or key < -INFINITY_KEY:
+            key = np.int64(NAN_KEY)
         keys[e, column] = key
     return 0
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.event_type import FIRST_INTEGER, LAST_INTEGER, EventType, Kind
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.int64 import FIRST, LAST
 from covey.matcher.events.times import FIRST_US, LAST_US
 
 
@@ -74,7 +75,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 _RANGES = {
-    Kind.INT64: (FIRST_INTEGER, LAST_INTEGER, "", "an integer from -2**63 + 1 to 2**63 - 2"),
+    Kind.INT64: (FIRST, LAST, "", "an integer from -2**63 + 1 to 2**63 - 2"),
     Kind.TIMESTAMP: (
         FIRST_US,
         LAST_US,

@@ -22,10 +22,6 @@ RESERVED = frozenset(
 """The words of the filter language, which no attribute may have as its name."""
 
 
-FIRST_INTEGER, LAST_INTEGER = -(2**63) + 1, 2**63 - 2
-"""The integers that an event may have: the outermost two of 64 bits stand for missing and for no value."""
-
-
 class Kind(StrEnum):
     """The kind of an attribute's values. A timestamp counts microseconds since the epoch, in UTC."""
 

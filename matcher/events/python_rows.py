@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from covey.matcher.errors import EventError
-from covey.matcher.events.event_type import FIRST_INTEGER, LAST_INTEGER, EventType, Kind
+from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.int64 import FIRST, LAST
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
 
 _ACCEPTED: dict[Kind, tuple[type, ...]] = {
@@ -85,7 +86,7 @@ def column_of(values: list[object], event_type: EventType, name: str, kind: Kind
         values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
     if plain and kind is Kind.INT64:
         numbers: list[Any] = [value for value in values if value is not None]
-        plain = not numbers or (min(numbers) >= FIRST_INTEGER and max(numbers) <= LAST_INTEGER)
+        plain = not numbers or (min(numbers) >= FIRST and max(numbers) <= LAST)
     if plain:
         try:
             return pa.array(values, type=kind.arrow, from_pandas=False)
@@ -105,7 +106,7 @@ def _check_value(value: object, event_type: EventType, name: str, kind: Kind, po
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
             pass
         else:
-            if kind is not Kind.INT64 or FIRST_INTEGER <= value <= LAST_INTEGER:  # type: ignore[operator]
+            if kind is not Kind.INT64 or FIRST <= value <= LAST:  # type: ignore[operator]
                 return
     raise _value_error(value, event_type, name, kind, position)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
     """The microseconds from the epoch to a datetime."""
-    return ((moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment) - EPOCH) // MICROSECOND
+    since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment_of(microseconds: int) -> datetime:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from covey.matcher.errors import FilterSyntaxError
+from covey.matcher.events.int64 import INT64_MAX
 from covey.matcher.expressions.operators import COMPARISONS
-from covey.matcher.expressions.values import INT64_MAX
 
 TEXT_LIMIT = 2**20
 """The longest text of a filter, in characters."""

@@ -17,16 +17,13 @@ import numpy as np
 
 from covey.matcher.errors import VariableError
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
+from covey.matcher.events.times import EARLIEST, LATEST
 from covey.matcher.expressions.expression import Constant, Operand, Scalar, Variable
-
-INT64_MIN = -(2**63)
-INT64_MAX = 2**63 - 1
 
 NUMBERS = (int, float, np.integer, np.floating)
 """The types of what a number may be handed in as; `bool`, though an int, is not meant."""
 
-_EARLIEST = datetime.min.replace(tzinfo=UTC)
-_LATEST = datetime.max.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -173,7 +170,7 @@ def affine(operand: Variable, value: Scalar) -> Scalar:
         try:
             return value + timedelta(seconds=offset)
         except OverflowError:
-            return _LATEST if offset > 0 else _EARLIEST
+            return LATEST if offset > 0 else EARLIEST
     assert isinstance(value, (int, float))
     if isinstance(value, int) and isinstance(scale, int) and isinstance(offset, int):
         return scale * value + offset

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.encoding.keys import MISSING
 from covey.matcher.engines.cluster.buckets.block_kernels import (
     capacity_of,
     column_at,
@@ -31,6 +30,7 @@ from covey.matcher.engines.cluster.layout.arrays import (
     TABLE_WIDTH,
 )
 from covey.matcher.engines.cluster.placing_kernels import first_hash, mix
+from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit.kernel import inlined, prefetch
 
 # per part of an access predicate: its first cell, and how many cells

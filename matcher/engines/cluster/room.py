@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.keys import LAST, Keys
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.layout.coding import Coding
@@ -17,6 +17,7 @@ from covey.matcher.engines.cluster.placing_kernels import CLASS_BITS, COLUMN_BIT
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.rows.arrays import SPARE, grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
+from covey.matcher.events.int64 import LAST
 
 _SMALLEST = 16
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64
 
-from covey.matcher.encoding.keys import NOTHING
 from covey.matcher.engines.cluster.layout.arrays import (
     ABSENT,
     BOTH,
@@ -36,6 +35,7 @@ from covey.matcher.engines.cluster.layout.word_kernels import (
 )
 from covey.matcher.engines.cluster.placing_kernels import PREFETCH_DISTANCE
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.events.int64 import NOTHING
 from covey.matcher.jit.kernel import array, frozen, kernel, prefetch
 
 

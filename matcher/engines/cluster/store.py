@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from covey.matcher.compile.plan import Shape
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import LAST, Keys, largest_key
+from covey.matcher.encoding.keys import Keys, largest_key
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import placing_kernels as k
 from covey.matcher.engines.cluster import row_bounds_kernels as b
@@ -52,6 +52,7 @@ from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.int64 import LAST
 
 _FEW = 64
 _SAMPLES = 1 << 18

@@ -11,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, Keys, largest_key
+from covey.matcher.encoding.keys import Keys, largest_key
 from covey.matcher.engines.reference import predicate_kernels as k
 from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.int64 import FIRST, LAST, MISSING
 
 PredicateNumbers = npt.NDArray[np.int32]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import FIRST, LAST, Keys, largest_key
+from covey.matcher.encoding.keys import Keys, largest_key
 from covey.matcher.engines.reference import scan_kernels as k
 from covey.matcher.engines.reference.reference_store import ReferenceStore
 from covey.matcher.engines.reference.scan_coding import Coding, code_columns
@@ -23,6 +23,7 @@ from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.int64 import FIRST, LAST
 
 ABSENT, YOUNG, ARRANGED = 0, 1, 2
 _FEW_YOUNG = 256

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.keys import FIRST, Keys
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.events.int64 import FIRST
 
 _LINEAR = 65_000
 _MANY = 4_096

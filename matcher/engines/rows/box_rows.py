@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from covey.matcher.compile.bounds import Operands, box_bounds, high_bounds, low_bounds
+from covey.matcher.compile.bounds import Operands, box_bounds, side_keys
 from covey.matcher.compile.plan import BoxPlan
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.engines.rows.arrays import Numbers
@@ -53,9 +53,9 @@ class BoxRows:
         lows, highs = self._store.read(rows, plan.size)
         for t, test in enumerate(plan.tests):
             if test.lower is not None and test.lower.operand in changed:
-                lows[t] = low_bounds(test, test.lower, operands)
+                lows[t] = side_keys(test, test.lower, operands, lower=True)
             if test.upper is not None and test.upper.operand in changed:
-                highs[t] = high_bounds(test, test.upper, operands)
+                highs[t] = side_keys(test, test.upper, operands, lower=False)
         old = self._store.signatures_of(rows).tolist()
         derived = {signature: self._derived(plan, signature) for signature in set(old)}
         self._store.remove(rows)

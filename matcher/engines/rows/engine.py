@@ -17,13 +17,12 @@ import pyarrow as pa
 from covey.matcher.compile.bounds import Operands
 from covey.matcher.compile.operands import (
     Values,
+    bound_key,
     check_columns,
     element_of,
     evaluate_column,
     is_column,
-    lower,
     part_of,
-    upper,
 )
 from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
@@ -301,7 +300,7 @@ class RowEngine(Engine):
             if kind is Kind.STRING:
                 value = self._string_ids(value)
             parts.setdefault(box, []).append(part)
-            bounds.setdefault(box, []).append((lower if part % 2 else upper)(kind, value, strict))
+            bounds.setdefault(box, []).append(bound_key(kind, value, strict, lower=part % 2 == 1))
         for box, numbers in parts.items():
             matrix = np.empty((len(numbers), len(firsts)), dtype=np.int64)
             for line, bound in zip(matrix, bounds[box], strict=True):

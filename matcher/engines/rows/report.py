@@ -8,9 +8,10 @@ import numpy as np
 
 from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, INT64_MAX, LAST, MISSING, NAN_KEY, Keys
+from covey.matcher.encoding.keys import Keys, float_of_key
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.int64 import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY
 
 
 def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
@@ -61,7 +62,7 @@ def show_key(columns: Columns, kind: Kind, key: int) -> str:
     if kind is Kind.FLOAT64:
         if key == NAN_KEY:
             return "NaN"
-        return repr(float(np.int64(key if key >= 0 else key ^ INT64_MAX).view(np.float64)))
+        return repr(float_of_key(key))
     if kind is Kind.BOOL:
         return "true" if key else "false"
     if kind is Kind.TIMESTAMP:

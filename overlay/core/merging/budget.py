@@ -12,7 +12,7 @@ costs O(1) on average. A change outside of the bundle's hull costs O(budget).
 
 from __future__ import annotations
 
-from covey.matcher.covering.intervals import Cut
+from covey.matcher.covering.cuts import Cut
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.merging.hull import Hull, around, axes, covers_hull, exact_hull, join
 from covey.overlay.core.merging.merging import Bundle, Merger

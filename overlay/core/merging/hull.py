@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from struct import Struct
 
 from covey.matcher import EventType, Filter
-from covey.matcher.covering.intervals import LINES, Cut, only_string
+from covey.matcher.covering.cuts import LINES, Cut
+from covey.matcher.covering.intervals import only_string
 from covey.matcher.covering.region import Region
 from covey.matcher.events.event_type import Kind
+from covey.matcher.events.int64 import INT64_MIN
 from covey.matcher.expressions.expression import And, Predicate, Scalar, Variable
 from covey.matcher.expressions.operators import Operator
-from covey.matcher.expressions.values import INT64_MIN
 
 Span = tuple[Cut, Cut]
 """A half-open interval of cuts, as in `matcher/covering/intervals.py`."""

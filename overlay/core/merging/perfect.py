@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import Any
 
-from covey.matcher.covering.intervals import Cut
+from covey.matcher.covering.cuts import Cut
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.merging.hull import Hull, axes, exact_hull
 from covey.overlay.core.merging.merging import Bundle, Merger

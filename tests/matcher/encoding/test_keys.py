@@ -15,19 +15,14 @@ from random_filters import EVENT_POOLS, FLOATS, INTEGERS, TIMES
 from covey.matcher import EventBatch, EventType, Kind
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import (
-    FIRST,
-    INFINITY_KEY,
-    LAST,
-    MISSING,
-    NAN_KEY,
-    float_key,
+    bound_keys,
     float_keys,
+    float_of_key,
     largest_key,
     lower_key,
-    lower_keys,
     upper_key,
-    upper_keys,
 )
+from covey.matcher.events.int64 import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY
 from covey.matcher.expressions.operators import Operator
 
 integers = st.one_of(st.sampled_from(INTEGERS), st.integers(-(2**63), 2**63 - 1))
@@ -56,7 +51,9 @@ def test_missing_and_nan_have_keys_of_their_own() -> None:
 @given(st.lists(floats, min_size=2, max_size=20))
 def test_float_keys_keep_order_and_equality(values: list[float]) -> None:
     keys = keys_of(Kind.FLOAT64, values)
-    assert keys == [float_key(v) for v in values] == float_keys(np.array(values)).tolist()
+    assert keys == [lower_key(Kind.FLOAT64, value, False) for value in values]
+    assert keys == float_keys(np.array(values)).tolist()
+    assert [float_of_key(key) for key in keys] == values
     for a, key_a in zip(values, keys, strict=True):
         for b, key_b in zip(values, keys, strict=True):
             assert (a < b, a == b) == (key_a < key_b, key_a == key_b)
@@ -80,8 +77,9 @@ def test_a_bound_is_the_comparison(value: tuple[Kind, Any], bound: int | float, 
 def test_columns_of_bounds_are_the_single_ones(bounds: list[Any], strict: bool, kind: Kind) -> None:
     same = len(set(map(type, bounds))) == 1
     column = np.array(bounds) if same else np.array(bounds, dtype=object)
-    assert lower_keys(kind, column, strict).tolist() == [lower_key(kind, b, strict) for b in bounds]
-    assert upper_keys(kind, column, strict).tolist() == [upper_key(kind, b, strict) for b in bounds]
+    for one, lower in ((lower_key, True), (upper_key, False)):
+        keys = bound_keys(kind, column, strict, lower=lower)
+        assert keys.tolist() == [one(kind, bound, strict) for bound in bounds]
 
 
 def test_nan_and_missing_lie_outside_every_bound() -> None:

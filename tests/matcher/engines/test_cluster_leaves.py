@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from covey.matcher import Engine, EventBatch, EventType, create_engine, parse
-from covey.matcher.encoding.keys import FIRST
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.tuning import planning as cluster_planning
 from covey.matcher.engines.cluster.tuning.costs import leaf_cost, range_costs
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
+from covey.matcher.events.int64 import FIRST
 from covey.sim.workload import BOX
 
 POINT = EventType("Point", {"x": "float64", "y": "float64", "z": "int64", "name": "string"})

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from covey.matcher import EventType, compile_kernels, create_engine, parse
-from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY, NOTHING
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.reference.counting import CountingStore
@@ -23,6 +22,7 @@ from covey.matcher.engines.reference.search_tree import SearchTreeStore
 from covey.matcher.engines.rows.row_kernels import ROW_INTERFACE
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.int64 import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY, NOTHING
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 

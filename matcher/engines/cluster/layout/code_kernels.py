@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.encoding.keys import FIRST, MISSING
 from covey.matcher.engines.cluster.layout.arrays import (
     CODE_COUNT,
     CODE_LINEAR,
@@ -23,6 +22,7 @@ from covey.matcher.engines.cluster.layout.arrays import (
 )
 from covey.matcher.engines.cluster.layout.word_kernels import high_bound, low_bound
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.events.int64 import FIRST, MISSING
 from covey.matcher.jit.kernel import inlined
 
 FIRST_TEST, HASHED = 4, 5

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.keys import FIRST, INFINITY_KEY, NOTHING, Keys
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.events.int64 import FIRST, INFINITY_KEY, NOTHING
 
 _ROWS_PER_CUT = 16
 _FEWEST = 256

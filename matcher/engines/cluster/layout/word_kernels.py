@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.encoding.keys import FIRST, LAST, MISSING, NOTHING
 from covey.matcher.engines.cluster.layout.arrays import (
     BOTH,
     CODE_TOP,
@@ -20,6 +19,7 @@ from covey.matcher.engines.cluster.layout.arrays import (
     TEST_WORD,
 )
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.events.int64 import FIRST, LAST, MISSING, NOTHING
 from covey.matcher.jit.kernel import inlined
 
 FAR = 2**63 - 2**31

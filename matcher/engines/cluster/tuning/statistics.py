@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.compile.plan import Shape
-from covey.matcher.encoding.keys import MISSING, Keys
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster.tuning.costs import Equalities
+from covey.matcher.events.int64 import MISSING
 
 EVENTS = 512
 _PER_BATCH = 32
