@@ -53,6 +53,8 @@ def subscribe(
     has applied the update is printed. With --gapless, brokers replay the events published meanwhile that only
     the new values match; replayed events are out of order, and none is repeated.
 
+    docs/filters.md describes the filter language.
+
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
     words = [word for option in set_values or [] for word in option.split()]

@@ -1,21 +1,7 @@
-"""The filter language: text to filters, with errors that point at the column.
+"""The parser of the filter language, which docs/filters.md describes, with its grammar.
 
-    filter     = "" | any
-    any        = all { ("or" | "||") all }
-    all        = one { ("and" | "&&") one }
-    one        = ("not" | "!") one | "(" any ")" | "true" | "false" | predicate
-    predicate  = "exists" attribute | "exists" "(" attribute ")"
-               | attribute comparison operand | operand comparison attribute
-               | attribute ["not"] ("prefix" | "suffix" | "contains") operand
-               | attribute ["not"] "between" operand "and" operand
-               | attribute ["not"] "in" "(" [ operand { "," operand } ] ")"
-    comparison = "==" | "!=" | "<" | "<=" | ">" | ">="
-    operand    = string | "true" | "false" | term { ("+" | "-") term }
-    term       = ["+" | "-"] (number | [number "*"] "$"name | "$"name "*" number)
-
-Times are strings in ISO 8601. `not` is pushed to the predicates while the text is read. Invariant: reading
-takes time linear in the text and no recursion, whatever the text; text is bounded by TEXT_LIMIT and nesting
-by DEPTH_LIMIT.
+`not` is pushed to the predicates while the text is read. Invariant: parsing takes time linear in the text and
+no recursion, whatever the text; text is bounded by TEXT_LIMIT and nesting by DEPTH_LIMIT.
 """
 
 from __future__ import annotations
