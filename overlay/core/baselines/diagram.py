@@ -98,12 +98,12 @@ class Diagram(Poset):
             if not covers_region(region, below.region) or covers_region(below.region, region):
                 return False
         if node.loses:
-            found = self._next_above(region, place)
-            if len(found) != len(place.above) or any(over not in place.above for over in found):
+            adjacent = self._next_above(region, place)
+            if len(adjacent) != len(place.above) or any(over not in place.above for over in adjacent):
                 return False
         if node.gains:
-            found = self._next_below(region, list(place.above), place)
-            if len(found) != len(place.below) or any(under not in place.below for under in found):
+            adjacent = self._next_below(region, list(place.above), place)
+            if len(adjacent) != len(place.below) or any(under not in place.below for under in adjacent):
                 return False
         return True
 
@@ -114,10 +114,10 @@ class Diagram(Poset):
         seen: dict[Place, bool] = {}
 
         def over(place: Place) -> bool:
-            found = seen.get(place)
-            if found is None:
-                found = seen[place] = place is not exclude and covers_region(place.region, region)
-            return found
+            covers = seen.get(place)
+            if covers is None:
+                covers = seen[place] = place is not exclude and covers_region(place.region, region)
+            return covers
 
         pending = [top for top in self._tops if over(top)]
         lowest: dict[Place, None] = {}
@@ -138,10 +138,10 @@ class Diagram(Poset):
         seen: dict[Place, bool] = {exclude: False}
 
         def under(place: Place) -> bool:
-            found = seen.get(place)
-            if found is None:
-                found = seen[place] = covers_region(region, place.region)
-            return found
+            covers = seen.get(place)
+            if covers is None:
+                covers = seen[place] = covers_region(region, place.region)
+            return covers
 
         pending = list(above[0].below if above else self._tops)
         done: set[Place] = set(pending)

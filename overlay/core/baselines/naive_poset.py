@@ -39,10 +39,12 @@ class NaivePoset(Poset):
             for above in self._above.values():
                 above.discard(node.uid)
         after = {node.uid: node for node in self.roots()}
-        gone = [node for uid, node in before.items() if uid not in after]
-        new = [node for uid, node in after.items() if uid not in before]
+        left_roots = [node for uid, node in before.items() if uid not in after]
+        entered_roots = [node for uid, node in after.items() if uid not in before]
         stayed = [node for node in moved if node.uid in before and node.uid in after]
-        return RootChange(new, stayed, gone, handovers_among(gone, new, moved))
+        return RootChange(
+            entered_roots, stayed, left_roots, handovers_among(left_roots, entered_roots, moved)
+        )
 
     def _place(self, node: Interest) -> None:
         self._above[node.uid] = mine = set()

@@ -94,9 +94,9 @@ def handovers_among(
     before it left has none: its slot has its old region, which a new root need not cover.
     """
     handovers: list[RootHandover] = []
-    gone = {node.uid for node in moved}
+    moved_uids = {node.uid for node in moved}
     for old in left:
-        for new in entered if old.uid not in gone else ():
+        for new in entered if old.uid not in moved_uids else ():
             if covers_region(new.region, old.region):
                 handovers.append(RootHandover(old, new, wider=True))
             elif covers_region(old.region, new.region):

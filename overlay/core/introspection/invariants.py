@@ -21,7 +21,7 @@ def check(broker: Broker) -> None:
     for state in broker.tables.types.values():
         where = f"broker {broker.tables.broker_id}, type {state.event_type.name}"
         for group, poset in state.groups.items():
-            assert len(poset), f"{where}: an empty poset is kept for {group}"
+            assert len(poset), f"{where}: an empty poset for {group}"
             check_poset(poset, f"{where}, interest of {group}")
         check_advertisements(broker, state, where)
         check_outgoing(broker, state, where)
@@ -49,7 +49,7 @@ def check_interests(broker: Broker) -> None:
             f"{peer.name}: stale, and not there"
         )
         assert peer.stale_types.keys() <= peer.advertised.keys(), f"{peer.name}: stale, and not advertised"
-    assert live == registry.live, "the registry and the interfaces hold different interests"
+    assert live == registry.live, "the registry and the interfaces have different interests"
     in_posets = [interest for state in broker.tables.types.values() for interest in state.interests()]
     assert len(in_posets) == len(live), f"{len(live)} interests, {len(in_posets)} nodes in the posets"
     for interest in in_posets:
@@ -93,8 +93,12 @@ def check_poset(poset: Poset, where: str) -> None:
 def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     """Publishers are the interfaces that advertised; a neighbour is advertised to while another publishes."""
     name = state.event_type.name
-    said = {peer.name: peer.advertised[name] for peer in broker.tables.peers.all() if name in peer.advertised}
-    assert state.publishers == said, f"{where}: publishers {state.publishers}, advertised by {said}"
+    advertisers = {
+        peer.name: peer.advertised[name] for peer in broker.tables.peers.all() if name in peer.advertised
+    }
+    assert state.publishers == advertisers, (
+        f"{where}: publishers {state.publishers}, advertised by {advertisers}"
+    )
     for neighbour in broker.tables.peers.neighbours():
         wanted = any(publisher != neighbour.name for publisher in state.publishers)
         assert (neighbour.name in state.advertised_to) == wanted, (
@@ -118,21 +122,21 @@ def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
     for neighbour, outgoing in state.outgoing.items():
         here = f"{where}, slots at {neighbour}"
         check_poset(outgoing.poset, here)
-        wanted = {
+        admitted = {
             root.uid
             for group, poset in state.groups.items()
             if group != neighbour
             for root in poset.roots()
             if neighbour not in state.promises or state.promises[neighbour].admits(root)
         }
-        held = {node.uid for node in outgoing.poset.nodes()}
-        assert held == wanted, (
-            f"{here}: the poset holds {sorted(held)}, the groups' roots are {sorted(wanted)}"
+        nodes = {node.uid for node in outgoing.poset.nodes()}
+        assert nodes == admitted, (
+            f"{here}: the poset has {sorted(nodes)}, the groups' roots are {sorted(admitted)}"
         )
         if outgoing.merger is not None:
             check_bundles(outgoing, here)
-        asked = outgoing.poset.roots() if outgoing.merger is None else outgoing.merger.bundles()
-        roots = {root.uid for root in asked}
+        content = outgoing.poset.roots() if outgoing.merger is None else outgoing.merger.bundles()
+        roots = {root.uid for root in content}
         slots = {slot.content.uid for slot in outgoing.slots}
         assert slots == roots, f"{here}: slots for {sorted(slots)}, roots {sorted(roots)}"
         assert len(outgoing.slots) == len(slots), f"{here}: two slots for one root"
@@ -164,16 +168,16 @@ def check_bundles(outgoing: Outgoing, where: str) -> None:
     """
     merger = outgoing.merger
     assert merger is not None
-    held: dict[int, list[Interest]] = {}
+    members: dict[int, list[Interest]] = {}
     for root in outgoing.poset.roots():
-        held.setdefault(merger.bundle_of(root).uid, []).append(root)
+        members.setdefault(merger.bundle_of(root).uid, []).append(root)
     bundles = merger.bundles()
-    assert sum(bundle.size for bundle in bundles) == sum(map(len, held.values())), (
+    assert sum(bundle.size for bundle in bundles) == sum(map(len, members.values())), (
         f"{where}: {bundles} are of other roots"
     )
-    assert held.keys() == {bundle.uid for bundle in bundles}, f"{where}: roots are in {list(held)}"
+    assert members.keys() == {bundle.uid for bundle in bundles}, f"{where}: roots are in {list(members)}"
     for bundle in bundles:
-        roots = held[bundle.uid]
+        roots = members[bundle.uid]
         for root in roots:
             assert covers_region(bundle.region, root.region), f"{where}: {bundle} misses events of {root}"
         if merger.budget is None:
@@ -190,7 +194,7 @@ def check_engines(state: TypeState, where: str) -> None:
     for matching, is_link in ((state.links, True), (state.sessions, False)):
         wanted = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
         what = "links" if is_link else "sessions"
-        assert matching.wanted().keys() == wanted, f"{where}: the engine of {what} is to hold other interest"
+        assert matching.wanted().keys() == wanted, f"{where}: the engine of {what} is to have other interest"
         if wanted or matching.installed():
             matching.flush()
             assert matching.installed() == matching.wanted(), (
@@ -199,7 +203,7 @@ def check_engines(state: TypeState, where: str) -> None:
             if isinstance(matching, Matching):
                 engine = matching.flush()
                 assert len(engine) == len(wanted), (
-                    f"{where}: the engine of {what} holds {len(engine)}, not {len(wanted)}"
+                    f"{where}: the engine of {what} has {len(engine)}, not {len(wanted)}"
                 )
                 for uid in wanted:
                     assert uid in engine, f"{where}: the engine of {what} lacks uid {uid}"

@@ -152,7 +152,7 @@ class Link:
             return False
         self._accept_acknowledgement(peer.received)
         self._credit = max(self._credit, peer.credit)
-        self._resend = deque(kept.frame for kept in self._retained)
+        self._resend = deque(retained.frame for retained in self._retained)
         self._announced = self.received
         self._granted = self._grant()
         self._frames_since_ack = 0
@@ -160,7 +160,9 @@ class Link:
         return True
 
     def _reset(self, peer_incarnation: int) -> None:
-        unsent = [m for kept in self._retained for m in kept.frame.messages] + [m for m, _ in self._events]
+        unsent = [m for retained in self._retained for m in retained.frame.messages] + [
+            m for m, _ in self._events
+        ]
         again = [m for m in unsent if events_in(m)]
         self._events = deque((m, size_of(m)) for m in again)
         self.queued_bytes = sum(size for _, size in self._events)
@@ -354,10 +356,10 @@ class Link:
         if received > self.sent:
             raise LinkError(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].frame.sequence <= received:
-            kept = self._retained.popleft()
-            self.retained_bytes -= kept.event_bytes
-            self.retained_events -= kept.events
-            self._retained_control -= kept.control
+            retained = self._retained.popleft()
+            self.retained_bytes -= retained.event_bytes
+            self.retained_events -= retained.events
+            self._retained_control -= retained.control
         self.acknowledged = max(self.acknowledged, received)
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()

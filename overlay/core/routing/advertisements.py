@@ -8,7 +8,8 @@ from covey.overlay.core.routing.interest_changes import forward
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import covers
 from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_state import TypeState, difference
+from covey.overlay.core.routing.type_conflicts import difference
+from covey.overlay.core.routing.type_state import TypeState
 
 
 def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> None:

@@ -13,7 +13,8 @@ from covey.overlay.core.routing.dispatch import dispatch
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import Promise
 from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_state import TypeState, difference
+from covey.overlay.core.routing.type_conflicts import difference
+from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch

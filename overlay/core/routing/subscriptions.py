@@ -14,7 +14,7 @@ from covey.overlay.core.routing.interest_changes import exchange, move
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.replay import replay
 from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_state import difference
+from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
     from covey.matcher import Filter

@@ -200,23 +200,3 @@ class TypeState:
     def interests(self) -> Iterable[Interest]:
         """Every interest in this type, by group."""
         return chain.from_iterable(poset.nodes() for poset in self.groups.values())
-
-
-def difference(known: EventType, other: EventType, broker_id: str) -> str:
-    """One sentence on how two event types of one name differ, naming the first attribute that does."""
-    for name, kind in other.attributes.items():
-        mine = known.attributes.get(name)
-        if mine is None:
-            what = f"attribute {name} is not known"
-        elif mine != kind:
-            what = f"attribute {name} is {mine}, not {kind}"
-        else:
-            continue
-        return f"event type {known.name} exists with other attributes: at broker {broker_id}, {what}"
-    missing = [name for name in known.names if name not in other.attributes]
-    if missing:
-        what = f"attribute {missing[0]} is expected as well"
-    else:
-        a, b = next((a, b) for a, b in zip(known.names, other.names, strict=True) if a != b)
-        what = f"attribute {a} stands where {b} was given"
-    return f"event type {known.name} exists with other attributes: at broker {broker_id}, {what}"
