@@ -1,4 +1,4 @@
-"""One broker to which messages are handed in turn, and which is checked after each."""
+"""One broker that handles messages in turn and is checked after each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from covey.overlay.core.routing.broker import Broker
 
 
 class Driven:
-    """A broker, x, and what it answers; `interfaces` are connected, `options` are the broker's."""
+    """A broker, x; `interfaces` are connected, `options` are the broker's."""
 
     def __init__(self, *interfaces: str, **options: object) -> None:
         self.broker = Broker("x", **{"engine": "naive", **options})  # type: ignore[arg-type]
@@ -23,10 +23,10 @@ class Driven:
         return actions
 
 
-def sent(actions: list[Action], *sorts: type[Message]) -> list[tuple[str, Message]]:
-    """The messages among some actions, of some sorts or of all, each with where it goes."""
+def sent(actions: list[Action], *kinds: type[Message]) -> list[tuple[str, Message]]:
+    """The messages sent by some actions, of some kinds or of all, each with its receiver."""
     return [
         (a.interface, a.message)
         for a in actions
-        if isinstance(a, Send) and (not sorts or isinstance(a.message, sorts))
+        if isinstance(a, Send) and (not kinds or isinstance(a.message, kinds))
     ]

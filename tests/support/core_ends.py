@@ -38,23 +38,23 @@ def meet(a: Link, b: Link) -> tuple[bool, bool]:
 
 
 def drain(sender: Link, receiver: Link) -> list[Message]:
-    """All that the sender has to say now, as the receiver gets it."""
-    got: list[Message] = []
+    """The messages that the sender has now, as received."""
+    received: list[Message] = []
     while (frame := sender.next_frame()) is not None:
-        got += receiver.receive(frame)
-    return got
+        received += receiver.receive(frame)
+    return received
 
 
 def exchange(a: Link, b: Link) -> tuple[list[Message], list[Message]]:
-    """Frames to and fro until nobody has more to say; what a got, and what b got."""
+    """Exchange frames until both ends are idle; the messages that a and b received."""
     to_a: list[Message] = []
     to_b: list[Message] = []
     while True:
-        got_b, got_a = drain(a, b), drain(b, a)
-        to_a += got_a
-        to_b += got_b
-        for link, got in ((a, got_a), (b, got_b)):
-            for message in got:
+        received_b, received_a = drain(a, b), drain(b, a)
+        to_a += received_a
+        to_b += received_b
+        for link, received in ((a, received_a), (b, received_b)):
+            for message in received:
                 if isinstance(message, Publish | Deliver):
                     link.consume(size_of(message))
         for link in (a, b):

@@ -1,8 +1,8 @@
-"""The global oracle: what each link must carry, given who is where, who advertises, and who wants what.
+"""The global oracle: the slots of each link, from the overlay, the advertisements and the subscriptions.
 
 Computed from the overlay's shape and the clients alone, with sets and two loops; it shares nothing with the
-brokers but `covers`. For the link from a to b and one event type: something is asked of b only if a client on
-b's side advertises the type, and then it is the maximal elements of what all clients on a's side want.
+brokers but `covers`. For the link from a to b and one event type: there are slots at b only if a client on
+b's side advertises the type, and then they are the maximal elements of all subscriptions on a's side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covey.overlay.core.client.session import ClientSession
 
 
 @dataclass(frozen=True)
-class Wish:
+class LiveSubscription:
     """A live subscription: its region, and its text for messages."""
 
     region: Region
@@ -26,28 +26,30 @@ class Wish:
 
 def side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
     """The brokers on a's side of the link between a and b."""
-    found, todo = {a}, [a]
+    brokers, todo = {a}, [a]
     while todo:
         here = todo.pop()
         for x, y in links:
             for near, far in ((x, y), (y, x)):
-                if near == here and far not in found and {near, far} != {a, b}:
-                    found.add(far)
+                if near == here and far not in brokers and {near, far} != {a, b}:
+                    brokers.add(far)
                     todo.append(far)
-    return found
+    return brokers
 
 
-def wishes(session: ClientSession) -> dict[str, list[Wish]]:
-    """What a client wants, by event type."""
-    found: dict[str, list[Wish]] = {}
-    for subscription in session._subscriptions.values():
-        concrete = subscription.filter.substitute(subscription.values)
-        found.setdefault(concrete.event_type.name, []).append(Wish(concrete.region({}), str(concrete)))
-    return found
+def live_subscriptions(session: ClientSession) -> dict[str, list[LiveSubscription]]:
+    """The subscriptions of a client, by event type."""
+    by_type: dict[str, list[LiveSubscription]] = {}
+    for own in session._subscriptions.values():
+        concrete = own.filter.substitute(own.values)
+        by_type.setdefault(concrete.event_type.name, []).append(
+            LiveSubscription(concrete.region({}), str(concrete))
+        )
+    return by_type
 
 
 def check_links(network: Network) -> None:
-    """Every link carries what the oracle says, no more and no less; `AssertionError` names the link."""
+    """The slots of every link are those of the oracle; `AssertionError` names the link."""
     clients = network.clients.values()
     names = {name for client in clients for name in client.session.advertised}
     for x, y in network.links:
@@ -58,38 +60,45 @@ def check_links(network: Network) -> None:
             ):
                 advertised = any(name in c.session.advertised for c in clients if c.broker in far)
                 wanted = [
-                    wish for c in clients if c.broker in near for wish in wishes(c.session).get(name, ())
+                    subscription
+                    for c in clients
+                    if c.broker in near
+                    for subscription in live_subscriptions(c.session).get(name, ())
                 ]
                 check_link(network, a, b, name, wanted if advertised else [])
                 state = network.brokers[a].tables.types.get(name)
                 known = state is not None and b in state.publishers
                 assert known == advertised, (
-                    f"{a}: type {name} is {'' if known else 'not '}published beyond {b}"
+                    f"{a}: type {name} is {'' if known else 'not '}published on the side of {b}"
                 )
 
 
-def check_link(network: Network, a: str, b: str, name: str, wanted: list[Wish]) -> None:
+def check_link(network: Network, a: str, b: str, name: str, wanted: list[LiveSubscription]) -> None:
     where = f"from {a} to {b}, type {name}"
     state = network.brokers[a].tables.types.get(name)
     outgoing = None if state is None else state.outgoing.get(b)
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
-    for wish in wanted:
-        assert any(covers_region(r, wish.region) for r in regions), f"{where}: nothing asks for {wish.text}"
+    for subscription in wanted:
+        assert any(covers_region(r, subscription.region) for r in regions), (
+            f"{where}: no slot covers {subscription.text}"
+        )
     for slot, region in zip(slots, regions, strict=True):
         text = slot.structure.substitute(slot.values)
         assert any(covers_region(w.region, region) and covers_region(region, w.region) for w in wanted), (
-            f"{where}: slot {slot.slot_id} asks for {text}, which nobody wants"
+            f"{where}: slot {slot.slot_id} has {text}, which is no subscription"
         )
     for i, one in enumerate(regions):
         for j, other in enumerate(regions):
             assert i == j or not covers_region(one, other), (
                 f"{where}: slot {slots[i].slot_id} covers slot {slots[j].slot_id}"
             )
-    held = network.brokers[b].tables.peers[a].subscriptions
-    held = {i: s for i, s in held.items() if s.filter.event_type.name == name}
-    assert held.keys() == {slot.slot_id for slot in slots}, f"{where}: {b} holds slots {sorted(held)}"
+    subscriptions = network.brokers[b].tables.peers[a].subscriptions
+    subscriptions = {i: s for i, s in subscriptions.items() if s.filter.event_type.name == name}
+    assert subscriptions.keys() == {slot.slot_id for slot in slots}, (
+        f"{where}: {b} has slots {sorted(subscriptions)}"
+    )
     for slot in slots:
-        mine = held[slot.slot_id]
+        mine = subscriptions[slot.slot_id]
         assert mine.filter == slot.structure, f"{where}: slot {slot.slot_id} has another structure at {b}"
         assert mine.values == slot.values, f"{where}: slot {slot.slot_id} has other values at {b}"

@@ -22,7 +22,7 @@ class Link:
         self.merger = merger_factory(merging, budget, "parametric")()
         self.poset = Forest()
         self.slots = Slots(lambda: next(epochs), lambda: next(ids), parametric=parametric)
-        self.held: dict[int, tuple[Filter, dict[str, object]]] = {}
+        self.subscriptions: dict[int, tuple[Filter, dict[str, object]]] = {}
 
     def change(
         self,
@@ -38,15 +38,17 @@ class Link:
 
     def apply(self, message: SlotMessage) -> None:
         if isinstance(message, Subscribe):
-            assert message.subscription_id not in self.held
-            self.held[message.subscription_id] = (message.filter, dict(message.values))
+            assert message.subscription_id not in self.subscriptions
+            self.subscriptions[message.subscription_id] = (message.filter, dict(message.values))
         elif isinstance(message, Update):
-            filter, known = self.held[message.subscription_id]
+            filter, known = self.subscriptions[message.subscription_id]
             assert message.values.keys() <= known.keys()
-            self.held[message.subscription_id] = (filter, {**known, **message.values})
+            self.subscriptions[message.subscription_id] = (filter, {**known, **message.values})
         else:
-            del self.held[message.subscription_id]
+            del self.subscriptions[message.subscription_id]
 
     def matching_points(self) -> frozenset[int]:
         """The numbers of the `POINTS` that the neighbour would send."""
-        return frozenset().union(*(matching_points(filter, known) for filter, known in self.held.values()))
+        return frozenset().union(
+            *(matching_points(filter, known) for filter, known in self.subscriptions.values())
+        )

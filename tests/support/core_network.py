@@ -1,9 +1,8 @@
-"""A network of the real core and client logic in memory: brokers, sessions, and what is on the way between
-them.
+"""A network of the real core and client logic in memory: brokers, sessions, and the messages in flight.
 
 Every direction of a link has two lanes, as real links have: control messages overtake events that wait.
 `step` lets one message arrive: the oldest of all (`Network.run`), or one that a seeded random generator
-chooses, which is every schedule that reliable links can produce. Nothing here knows how brokers route.
+chooses, which is every schedule that reliable links can produce. It is independent of routing.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class Network:
     # --- shape ----------------------------------------------------------------------------------------------
 
     def broker(self, name: str, event_types: Iterable[EventType] = ()) -> Broker:
-        """A new broker, or a new life of one; it knows the neighbours that it has by now."""
-        made = Broker(
+        """A new broker, or a restart of one, with its present neighbours."""
+        broker = Broker(
             name.partition("/")[2],
             routing=self.routing,
             **broker_options(self.engine, self.poset),
@@ -78,8 +77,8 @@ class Network:
                 b.partition("/")[2] for pair in self.links for a, b in (pair, pair[::-1]) if a == name
             ],
         )
-        self.brokers[name] = made
-        return made
+        self.brokers[name] = broker
+        return broker
 
     def link(self, a: str, b: str) -> None:
         self.links.append((a, b))
@@ -93,14 +92,14 @@ class Network:
         return client
 
     def leave(self, name: str) -> None:
-        """A client goes: what it sent arrives, then its broker forgets it."""
+        """A client leaves: its messages arrive, then its broker removes it."""
         client = self.clients.pop(name)
         self._push(name, client.broker, Disconnect(), control=False)
         for lane in (True, False):
             self._lanes.pop((client.broker, name, lane), None)
 
     def crash(self, name: str) -> None:
-        """A broker loses its state and everything on its links, and is there again."""
+        """A broker loses its state and everything on its links, and restarts."""
         self.crashes += 1
         for key in [key for key in self._lanes if name in key[:2]]:
             del self._lanes[key]

@@ -1,4 +1,4 @@
-"""Interests for posets, made from text or drawn, and whether two posets have the same roots."""
+"""Interests for posets, from text or drawn, and a comparison of roots."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHAPES = (
 POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
 
 
-class Made:
-    """Interests by name, made from text."""
+class Interests:
+    """Creates interests from text."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -40,8 +40,8 @@ class Made:
 
 def fresh(registry: Registry, draw: random.Random, number: int, shapes: tuple[str, ...] = SHAPES) -> Interest:
     filter = parse(draw.choice(shapes), POINT)
-    given = {name: draw.randint(0, 9) for name in filter.variables}
-    return registry.make("client/c", 0, number, filter, filter.check_values(given))
+    drawn = {name: draw.randint(0, 9) for name in filter.variables}
+    return registry.make("client/c", 0, number, filter, filter.check_values(drawn))
 
 
 def values(node: Interest, draw: random.Random) -> dict[str, int]:

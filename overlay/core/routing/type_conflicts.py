@@ -24,5 +24,5 @@ def difference(known: EventType, other: EventType, broker_id: str) -> str:
         reason = f"attribute {missing[0]} is expected as well"
     else:
         a, b = next((a, b) for a, b in zip(known.names, other.names, strict=True) if a != b)
-        reason = f"attribute {a} stands where {b} was given"
+        reason = f"attribute {a} is expected in the place of {b}"
     return f"event type {known.name} exists with other attributes: at broker {broker_id}, {reason}"

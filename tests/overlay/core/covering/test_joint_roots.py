@@ -35,8 +35,8 @@ def test_the_joint_roots_are_the_maximal_roots_of_the_other_groups(seed: int, fe
         left: list[Interest] = []
         if not mine or draw.random() < 0.4:
             filter = parse(draw.choice(SHAPES), POINT)
-            given = {variable: draw.randint(0, 9) for variable in filter.variables}
-            entered = [registry.make(name, 0, step, filter, filter.check_values(given))]
+            drawn = {variable: draw.randint(0, 9) for variable in filter.variables}
+            entered = [registry.make(name, 0, step, filter, filter.check_values(drawn))]
         elif draw.random() < 0.7:
             node = draw.choice(mine)
             if node.filter.variables and node.move(values(node, draw)):
@@ -51,7 +51,7 @@ def test_the_joint_roots_are_the_maximal_roots_of_the_other_groups(seed: int, fe
             del forests[group]
         for but, joint in joints.items():
             if but != group:
-                told(joint, change)
+                check_change(joint, change)
             check_poset(joint, f"seed {seed}, step {step}, all but {but}")
             roots = [root for group, forest in forests.items() if group != but for root in forest.roots()]
             assert {node.uid for node in joint.nodes()} == {root.uid for root in roots}
@@ -62,8 +62,8 @@ def test_the_joint_roots_are_the_maximal_roots_of_the_other_groups(seed: int, fe
             registry.release(node)
 
 
-def told(joint: Forest, roots: RootChange) -> None:
-    """The change says how the joint roots came about."""
+def check_change(joint: Forest, roots: RootChange) -> None:
+    """The change lists the differences of the joint roots."""
     known = {root.uid for root in joint.roots()}
     change = joint.change(roots.entered, roots.moved, roots.left)
     assert not {root.uid for root in change.entered} & known
@@ -77,7 +77,7 @@ def test_a_single_group_is_never_searched() -> None:
     """At the edge of an overlay the second level costs no comparison."""
 
     class Unsearched(IndexedRoots):
-        def find_cover(self, *asked: object) -> None:
+        def find_cover(self, *arguments: object) -> None:
             raise AssertionError("searched")
 
         covered_by = find_cover  # type: ignore[assignment]

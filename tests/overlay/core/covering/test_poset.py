@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
-from core_posets import Made, fresh, same, values
+from core_posets import Interests, fresh, same, values
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
@@ -21,8 +21,8 @@ from covey.overlay.core.introspection.invariants import check_poset
 
 @pytest.fixture(params=[Forest, NaivePoset, Diagram])
 def poset(request: pytest.FixtureRequest) -> Poset:
-    made: Poset = request.param()
-    return made
+    created: Poset = request.param()
+    return created
 
 
 def texts(nodes: Iterable[Interest]) -> list[str]:
@@ -31,18 +31,23 @@ def texts(nodes: Iterable[Interest]) -> list[str]:
 
 def test_insert_keeps_the_maximal_elements_as_roots(poset: Poset) -> None:
     """Section 4.2: price < 10, then price < 5 below it, then price < 30 above both."""
-    made = Made()
-    first = poset.change(entered=[made("x < 10")])
+    interest = Interests()
+    first = poset.change(entered=[interest("x < 10")])
     assert texts(first.entered) == ["x < 10"]
-    assert not poset.change(entered=[made("x < 5")])
-    third = poset.change(entered=[made("x < 30")])
+    assert not poset.change(entered=[interest("x < 5")])
+    third = poset.change(entered=[interest("x < 30")])
     assert (texts(third.entered), texts(third.left)) == (["x < 30"], ["x < 10"])
     assert texts(poset.roots()) == ["x < 30"]
 
 
 def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
-    made = Made()
-    wide, low, high, deep = made("x < 10"), made("x < 5"), made("x between 3 and 9"), made("x < 2")
+    interest = Interests()
+    wide, low, high, deep = (
+        interest("x < 10"),
+        interest("x < 5"),
+        interest("x between 3 and 9"),
+        interest("x < 2"),
+    )
     poset.change(entered=[wide, low, high, deep])
     change = poset.change(left=[wide])
     assert (texts(change.entered), texts(change.left)) == (["x < 5", "x between 3 and 9"], ["x < 10"])
@@ -54,24 +59,24 @@ def test_delete_of_a_root_uncovers_what_it_covered(poset: Poset) -> None:
 
 
 def test_delete_of_a_covered_node_moves_no_root(poset: Poset) -> None:
-    made = Made()
-    wide, middle, deep = made("x < 10"), made("x < 5"), made("x < 2")
+    interest = Interests()
+    wide, middle, deep = interest("x < 10"), interest("x < 5"), interest("x < 2")
     poset.change(entered=[wide, middle, deep])
     assert not poset.change(left=[middle])
     assert poset.witness_of(deep) is wide
 
 
 def test_update_that_stays_below_its_witness_moves_no_root(poset: Poset) -> None:
-    made = Made()
-    wide, node = made("x < 10"), made("x < $a", a=5)
+    interest = Interests()
+    wide, node = interest("x < 10"), interest("x < $a", a=5)
     poset.change(entered=[wide, node])
     assert node.move({"a": 7})
     assert not poset.change(moved=[node])
 
 
 def test_update_can_widen_a_node_above_its_witness(poset: Poset) -> None:
-    made = Made()
-    wide, node = made("x < 10"), made("x < $a", a=5)
+    interest = Interests()
+    wide, node = interest("x < 10"), interest("x < $a", a=5)
     poset.change(entered=[wide, node])
     node.move({"a": 12})
     change = poset.change(moved=[node])
@@ -80,8 +85,8 @@ def test_update_can_widen_a_node_above_its_witness(poset: Poset) -> None:
 
 
 def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset) -> None:
-    made = Made()
-    root, child = made("x between $a and $b", a=0, b=10), made("x between 8 and 9")
+    interest = Interests()
+    root, child = interest("x between $a and $b", a=0, b=10), interest("x between 8 and 9")
     poset.change(entered=[root, child])
     root.move({"b": 5})
     change = poset.change(moved=[root])
@@ -90,8 +95,8 @@ def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset)
 
 
 def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
-    made = Made()
-    root, other, child = made("x < $a", a=10), made("x < 7 and y > 3"), made("x < 8")
+    interest = Interests()
+    root, other, child = interest("x < $a", a=10), interest("x < 7 and y > 3"), interest("x < 8")
     poset.change(entered=[root, other, child])
     root.move({"a": 6})
     change = poset.change(moved=[root])
@@ -101,8 +106,8 @@ def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
 
 
 def test_of_equal_filters_the_first_is_above(poset: Poset) -> None:
-    made = Made()
-    first, second = made("x < 10"), made("x <= 9")
+    interest = Interests()
+    first, second = interest("x < 10"), interest("x <= 9")
     poset.change(entered=[first])
     assert not poset.change(entered=[second])
     change = poset.change(left=[first])
@@ -110,17 +115,17 @@ def test_of_equal_filters_the_first_is_above(poset: Poset) -> None:
 
 
 def test_the_empty_region_is_below_every_filter(poset: Poset) -> None:
-    made = Made()
-    empty, other = made("x > 5 and x < 6"), made("y == 1")
+    interest = Interests()
+    empty, other = interest("x > 5 and x < 6"), interest("y == 1")
     change = poset.change(entered=[empty, other])
     assert texts(change.entered) == ["y == 1"]
 
 
 def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> None:
     """A chain of three is taken away: the one below it takes the place of the one above."""
-    made = Made()
-    chain = [made(f"x < {bound}") for bound in (10, 8, 6)]
-    last = made("x < 4")
+    interest = Interests()
+    chain = [interest(f"x < {bound}") for bound in (10, 8, 6)]
+    last = interest("x < 4")
     poset.change(entered=[*chain, last])
     change = poset.change(left=chain)
     assert (change.entered, change.left, change.handovers) == (
@@ -131,16 +136,16 @@ def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> N
 
 
 @pytest.mark.parametrize(
-    "made",
+    "create",
     [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram],
     ids=["scanned", "indexed", "diagram"],
 )
 @pytest.mark.parametrize("seed", range(30))
-def test_random_changes_keep_the_invariants(seed: int, made: Callable[[], Poset]) -> None:
-    """After every change the roots are the maximal elements, and the change says how they came about."""
+def test_random_changes_keep_the_invariants(seed: int, create: Callable[[], Poset]) -> None:
+    """After every change the roots are the maximal elements, and the change lists their differences."""
     draw = random.Random(seed)
     registry = Registry()
-    forest, naive = made(), NaivePoset()
+    forest, naive = create(), NaivePoset()
     live: list[Interest] = []
     known: dict[int, Interest] = {}
     for step in range(100):

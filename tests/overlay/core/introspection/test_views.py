@@ -1,4 +1,4 @@
-"""The broker's state for people and tools: what `render` draws and what `inspect` tells."""
+"""The broker's state for people (`render`) and for tools (`inspect`)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
             "    slot 1: price < 10.0 <- client/c#1 (not yet acknowledged)",
         ]
     )
-    seen = json.loads(json.dumps(inspect(x.broker)))
-    assert seen["types"]["Quote"] == {
+    state = json.loads(json.dumps(inspect(x.broker)))
+    assert state["types"]["Quote"] == {
         "attributes": {"firm": "string", "price": "float64"},
         "publishers": [A],
         "advertised_to": [B],
@@ -54,8 +54,8 @@ def test_render_and_inspect_show_the_whole_state(x: Driven) -> None:
         "slots_in_use": {A: 1},
         "slots": {A: {"1": "price < 10.0"}},
     }
-    assert seen["interfaces"][A]["sent"] == {"SyncBegin": 1, "SyncEnd": 1, "Subscribe": 1}
-    assert seen["totals"]["control_received"] == 3
+    assert state["interfaces"][A]["sent"] == {"SyncBegin": 1, "SyncEnd": 1, "Subscribe": 1}
+    assert state["totals"]["control_received"] == 3
 
 
 @pytest.mark.parametrize("listed", [0, 1, 3, 4, 5])
@@ -67,6 +67,6 @@ def test_listed_bounds_the_items_and_counts_the_rest(x: Driven, listed: int) -> 
     assert sum(line.startswith("    firm") for line in lines) == min(4, listed)
     assert sum(line.startswith("    slot") for line in lines) == min(4, listed)
     assert lines.count(f"    and {4 - listed} more") == (2 if listed < 4 else 0)
-    seen = inspect(x.broker, listed)["types"]["Quote"]
-    assert (seen["interests"], seen["slots_in_use"]) == (4, {A: 4})
-    assert sum(map(len, seen["interest"].values())) == len(seen["slots"][A]) == min(4, listed)
+    state = inspect(x.broker, listed)["types"]["Quote"]
+    assert (state["interests"], state["slots_in_use"]) == (4, {A: 4})
+    assert sum(map(len, state["interest"].values())) == len(state["slots"][A]) == min(4, listed)

@@ -43,10 +43,10 @@ def test_the_newest_epoch_follows_the_newest_values() -> None:
 
 
 def test_a_later_message_carries_the_newest_epoch() -> None:
-    got = control(
+    messages_sent = control(
         update(1, 1, limit=1.0), update(2, 2, limit=9.0), update(3, 1, limit=2.0), Unsubscribe(4, 2)
     )
-    assert got == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
+    assert messages_sent == [Update(1, 1, {"limit": 2.0}), Update(2, 2, {"limit": 9.0}), Unsubscribe(4, 2)]
 
 
 def test_values_never_overtake_a_subscribe_or_unsubscribe() -> None:
@@ -76,19 +76,19 @@ def test_merged_updates_give_the_same_values_and_the_newest_epoch(
     for epoch, (subscription, name, value) in enumerate(changes, 1):
         expected.setdefault(subscription, {})[name] = value
         messages.append(Update(epoch, subscription, {name: value}))
-    seen: dict[int, dict[str, float]] = {}
+    values_received: dict[int, dict[str, float]] = {}
     epochs = []
-    got = control(*messages)
-    for message in got:
+    messages_sent = control(*messages)
+    for message in messages_sent:
         assert isinstance(message, Update)
         epochs.append(message.epoch)
         for name, value in message.values.items():
             assert isinstance(value, int)
-            seen.setdefault(message.subscription_id, {})[name] = value
-    assert seen == expected
+            values_received.setdefault(message.subscription_id, {})[name] = value
+    assert values_received == expected
     assert epochs == sorted(set(epochs))
     assert epochs[-1:] == ([len(changes)] if changes else [])
-    assert len(got) <= 4
+    assert len(messages_sent) <= 4
 
 
 @given(
@@ -100,12 +100,12 @@ def test_every_frame_ends_in_a_state_that_existed(
     steps: list[tuple[int, int] | None], stretch: int, full: int
 ) -> None:
     """None takes a frame. An Update may pass others only within one: else a peer could see that one
-    subscription has given something up before it sees that another has taken it over.
+    subscription has narrowed before another has widened to cover the difference.
     """
     queue = ControlQueue()
-    said: dict[int, int] = {}
+    values_sent: dict[int, int] = {}
     states: list[dict[int, int]] = [{}]
-    seen: dict[int, int] = {}
+    values_received: dict[int, int] = {}
     reached = 0
     for step in [*steps, *[None] * 70]:
         if step is None:
@@ -113,15 +113,15 @@ def test_every_frame_ends_in_a_state_that_existed(
             for message in messages:
                 assert isinstance(message, Update)
                 if message.values:
-                    seen[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
-            reached = next(i for i in range(reached, len(states)) if states[i] == seen)
+                    values_received[message.subscription_id] = message.values["a"]  # type: ignore[assignment]
+            reached = next(i for i in range(reached, len(states)) if states[i] == values_received)
             assert size <= max(full, 96) + max(stretch, 96)
         else:
             subscription, value = step
-            said[subscription] = value
-            states.append(dict(said))
+            values_sent[subscription] = value
+            states.append(dict(values_sent))
             queue.append(Update(len(states), subscription, {"a": value}), stretch)
-    assert seen == said
+    assert values_received == values_sent
     assert len(queue) == 0
 
 

@@ -28,7 +28,7 @@ def deliver(first: int, ids: list[list[int]], epoch: int = 1) -> Deliver:
 
 
 def contents(messages: list[Message]) -> list[object]:
-    """Event by event: sort, type, publisher, sequence number, and for whom."""
+    """Event by event: kind, type, publisher, sequence number, and subscriptions."""
     found: list[object] = []
     for message in messages:
         if not isinstance(message, Publish | Deliver):
@@ -88,11 +88,11 @@ def test_messages_that_differ_are_not_joined() -> None:
 )
 def test_joining_changes_no_event(parts: list[tuple[str, int, int, int]], most: int) -> None:
     messages: list[Message] = []
-    for sort, first, count, epoch in parts:
-        if sort == "d":
+    for kind, first, count, epoch in parts:
+        if kind == "d":
             messages.append(deliver(first, [[first, i] for i in range(count)], epoch))
         elif count:
-            messages.append(Publish(batch(first, count, publisher=sort)))
+            messages.append(Publish(batch(first, count, publisher=kind)))
         else:
             messages.append(SyncEnd(first))
     joined = join(messages, most, 1 << 20)
@@ -124,5 +124,5 @@ def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
     assert contents(list(second.messages)) == contents(list(sent[1:]))
     assert a.queued_bytes == 0
     assert a.retained_bytes == size_of(second.messages[0])
-    a.resume(b.hello())  # neither knows the other's newest state: the joined batch is queued again
+    a.resume(b.hello())  # neither end has the other's newest state: the joined batch is queued again
     assert (a.backlog_events, a.backlog_bytes) == (4, size_of(second.messages[0]))

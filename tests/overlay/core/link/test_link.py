@@ -361,18 +361,18 @@ STEP = st.sampled_from(["a sends", "b sends", "a writes", "b writes", "to a", "t
 def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
     steps: list[str], in_flight: int, window: int
 ) -> None:
-    """Events and SyncEnds arrive once and in the order of their sort, wherever frames are lost with a
+    """Events and SyncEnds arrive once and in the order of their kind, wherever frames are lost with a
     connection."""
     options = {"frames_in_flight": in_flight, "ack_frames": 1, "window_bytes": window}
     a, b = pair(**options)
     links = {"a": a, "b": b}
     wires: dict[str, deque[Frame[Message]]] = {"a": deque(), "b": deque()}  # frames on their way to ...
     sent: dict[str, list[Message]] = {"a": [], "b": []}
-    got: dict[str, list[Message]] = {"a": [], "b": []}
+    received: dict[str, list[Message]] = {"a": [], "b": []}
 
     def receive(end: str, frame: Frame[Message]) -> None:
         for message in links[end].receive(frame):
-            got[end].append(message)
+            received[end].append(message)
             if isinstance(message, Publish):
                 links[end].consume(size_of(message))
 
@@ -403,12 +403,12 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
         while wires[end]:
             receive(end, wires[end].popleft())
     to_a, to_b = exchange(a, b)
-    got["a"] += to_a
-    got["b"] += to_b
+    received["a"] += to_a
+    received["b"] += to_b
     for end, other in (("a", "b"), ("b", "a")):
-        for sort in (Publish, SyncEnd):
-            assert [m for m in got[other] if isinstance(m, sort)] == [
-                m for m in sent[end] if isinstance(m, sort)
+        for kind in (Publish, SyncEnd):
+            assert [m for m in received[other] if isinstance(m, kind)] == [
+                m for m in sent[end] if isinstance(m, kind)
             ]
     assert a.backlog_bytes == b.backlog_bytes == 0
 

@@ -1,4 +1,4 @@
-"""An engine and the changes that wait for it: what walks and what is left to the engine answer alike."""
+"""A matching engine with pending changes: walk and engine give the same result."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_the_engine_takes_over_once_the_kernels_are_loaded(monkeypatch: pytest.M
     check(matching, oracle, quotes(draw, 40), -1)
 
 
-def made(count: int) -> tuple[Matching, list[Interest]]:
+def pending_matching(count: int) -> tuple[Matching, list[Interest]]:
     registry, matching = Registry(), Matching("cluster", QUOTE)
     interests = [registry.make("client/c", 0, i, FILTERS[0], {"p": float(i)}) for i in range(count)]
     for interest in interests:
@@ -142,7 +142,7 @@ def made(count: int) -> tuple[Matching, list[Interest]]:
 
 
 def test_few_events_leave_changes_pending_and_many_apply_them() -> None:
-    matching, (interest,) = made(1)
+    matching, (interest,) = pending_matching(1)
     one = EventPoints(quotes(random.Random(0), 1))
     for _ in range(100):
         matching.match(one)
@@ -157,13 +157,13 @@ def test_few_events_leave_changes_pending_and_many_apply_them() -> None:
 
 @pytest.mark.parametrize(("events", "changes"), [(100, 200), (16, 500)])
 def test_many_events_or_many_pairs_go_to_the_engine(events: int, changes: int) -> None:
-    matching, interests = made(changes)
+    matching, interests = pending_matching(changes)
     matching.match(EventPoints(quotes(random.Random(0), events)))
     assert len(matching.installed()) == len(interests)
 
 
 def test_a_single_change_among_many_filters_is_applied() -> None:
-    matching, interests = made(2000)
+    matching, interests = pending_matching(2000)
     matching.flush()
     interests[0].move({"p": 1e9})
     matching.put(interests[0], 5)
@@ -185,7 +185,7 @@ def test_matches_are_split_by_session(seed: int) -> None:
         mine = {row: [100 + uid for uid in uids if owner[uid] == number] for row, uids in enumerate(found)}
         mine = {row: uids for row, uids in mine.items() if uids}
         at = range(len(found)) if rows is None else rows.tolist()
-        got = zip(at, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-        assert {row: ids[low:high].tolist() for row, low, high in got} == mine
+        shares_of_rows = zip(at, ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+        assert {row: ids[low:high].tolist() for row, low, high in shares_of_rows} == mine
         assert (rows is None) == (len(mine) == len(found))
         assert (ends.dtype, ids.dtype) == (np.int64, np.int64)

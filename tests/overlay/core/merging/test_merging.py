@@ -1,4 +1,4 @@
-"""Merging of roots: perfect, within a budget, and what it asks for in excess."""
+"""Merging of roots: perfect, within a budget, and its excess."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 from core_driven import Driven, sent
 from core_link import Link
-from core_posets import Made
+from core_posets import Interests
 
 from covey.matcher import EventBatch, EventType
 from covey.matcher.covering.covering import covers_region
@@ -24,12 +24,12 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.broker import Broker
 
 
-def asked(link: Link) -> list[str]:
-    return sorted(str(filter.substitute(known)) for filter, known in link.held.values())
+def slots(link: Link) -> list[str]:
+    return sorted(str(filter.substitute(known)) for filter, known in link.subscriptions.values())
 
 
-def told(link: Link, *args: object, **changes: object) -> list[str]:
-    """The messages of a change by their sort, after the neighbour has taken them."""
+def message_kinds(link: Link, *args: object, **changes: object) -> list[str]:
+    """The messages of a change by kind, after the neighbour has applied them."""
     messages = link.change(*args, **changes)  # type: ignore[arg-type]
     for message in messages:
         link.apply(message)
@@ -37,45 +37,52 @@ def told(link: Link, *args: object, **changes: object) -> list[str]:
 
 
 def test_intervals_that_touch_share_a_slot() -> None:
-    link, made = Link(merging="perfect"), Made()
-    first, second, middle = made("x between 0 and 3"), made("x between 6 and 9"), made("x > 3 and x < 6")
-    told(link, [first])
-    assert told(link, [second]) == ["Subscribe"]
-    assert told(link, [middle]) == ["Update", "Unsubscribe"]
-    assert asked(link) == ["x between 0 and 9"]
-    assert told(link, left=[middle]) == ["Subscribe", "Update"]
-    assert asked(link) == ["x between 0 and 3", "x between 6 and 9"]
+    link, interest = Link(merging="perfect"), Interests()
+    first, second, middle = (
+        interest("x between 0 and 3"),
+        interest("x between 6 and 9"),
+        interest("x > 3 and x < 6"),
+    )
+    message_kinds(link, [first])
+    assert message_kinds(link, [second]) == ["Subscribe"]
+    assert message_kinds(link, [middle]) == ["Update", "Unsubscribe"]
+    assert slots(link) == ["x between 0 and 9"]
+    assert message_kinds(link, left=[middle]) == ["Subscribe", "Update"]
+    assert slots(link) == ["x between 0 and 3", "x between 6 and 9"]
 
 
 def test_only_one_interval_may_differ() -> None:
-    link, made = Link(merging="perfect"), Made()
-    box = made("x between 0 and 3 and y between 0 and 3")
-    beside, above = made("x between 2 and 7 and y between 0 and 3"), made("x between 0 and 3 and y == 4")
-    apart = made("x between 0 and 3 and y between 1 and 9")
-    told(link, [box])
-    assert told(link, [beside]) == ["Update"]
-    assert told(link, left=[beside]) == ["Update"]
-    assert told(link, [above]) == ["Update"], "the other axis"
-    assert asked(link) == ["x between 0 and 3 and y between 0 and 4"]
-    assert told(link, [apart]) == ["Update"], "overlaps what the first two ask for"
-    assert asked(link) == ["x between 0 and 3 and y between 0 and 9"]
+    link, interest = Link(merging="perfect"), Interests()
+    box = interest("x between 0 and 3 and y between 0 and 3")
+    beside, above = (
+        interest("x between 2 and 7 and y between 0 and 3"),
+        interest("x between 0 and 3 and y == 4"),
+    )
+    apart = interest("x between 0 and 3 and y between 1 and 9")
+    message_kinds(link, [box])
+    assert message_kinds(link, [beside]) == ["Update"]
+    assert message_kinds(link, left=[beside]) == ["Update"]
+    assert message_kinds(link, [above]) == ["Update"], "the other axis"
+    assert slots(link) == ["x between 0 and 3 and y between 0 and 4"]
+    assert message_kinds(link, [apart]) == ["Update"], "overlaps the first two"
+    assert slots(link) == ["x between 0 and 3 and y between 0 and 9"]
 
 
 def test_all_operators_share_a_structure_and_a_dropped_bound_is_infinite() -> None:
     """A predicate dropped or added on an attribute is an Update where it was Subscribe and Unsubscribe."""
-    plain, merging, made = Link(), Link(merging="perfect"), Made()
-    bounded, open_ended = made("x between 2 and 5 and y < 3"), made("x >= 2 and y < 3")
-    point = made("x == 4 and y < 3")
+    plain, merging, interest = Link(), Link(merging="perfect"), Interests()
+    bounded, open_ended = interest("x between 2 and 5 and y < 3"), interest("x >= 2 and y < 3")
+    point = interest("x == 4 and y < 3")
     for link in (plain, merging):
-        told(link, [bounded])
-    assert told(plain, [open_ended], left=[bounded]) == ["Subscribe", "Unsubscribe"]
-    assert told(merging, [open_ended], left=[bounded]) == ["Update"]
-    assert told(merging, [point], left=[open_ended]) == ["Update"]
+        message_kinds(link, [bounded])
+    assert message_kinds(plain, [open_ended], left=[bounded]) == ["Subscribe", "Unsubscribe"]
+    assert message_kinds(merging, [open_ended], left=[bounded]) == ["Update"]
+    assert message_kinds(merging, [point], left=[open_ended]) == ["Update"]
 
 
 def test_a_root_among_ten_thousand_enters_and_leaves_without_a_scan() -> None:
-    link, made = Link(merging="perfect"), Made()
-    roots = [made("x == $a", a=i) for i in range(10_000)]
+    link, interest = Link(merging="perfect"), Interests()
+    roots = [interest("x == $a", a=i) for i in range(10_000)]
     for root in roots:
         link.change([root])
     assert len(link.slots) == 1
@@ -87,20 +94,22 @@ def test_a_root_among_ten_thousand_enters_and_leaves_without_a_scan() -> None:
 
 
 def test_a_filter_without_exact_hull_keeps_a_slot_of_its_own() -> None:
-    link, made = Link(merging="perfect"), Made()
-    told(link, [made("x != $a", a=3), made("x < 3 and y == 1 or y == 2"), made("not exists(x)")])
+    link, interest = Link(merging="perfect"), Interests()
+    message_kinds(
+        link, [interest("x != $a", a=3), interest("x < 3 and y == 1 or y == 2"), interest("not exists(x)")]
+    )
     assert len(link.slots) == 3
 
 
 @pytest.mark.parametrize("budget", [1, 4, 16])
 def test_a_budget_is_kept_and_hulls_cover_their_roots(budget: int) -> None:
-    """Also when everything has gone again nothing is left."""
+    """Nothing remains after all roots have left."""
     draw = random.Random(budget)
-    link, made = Link(merging="budget", budget=budget), Made()
+    link, interest = Link(merging="budget", budget=budget), Interests()
     roots = []
     for _ in range(300):
         x, y = draw.randrange(1000), draw.randrange(1000)
-        root = made("x between $a and $b and y between $c and $d", a=x, b=x + 9, c=y, d=y + 9)
+        root = interest("x between $a and $b and y between $c and $d", a=x, b=x + 9, c=y, d=y + 9)
         roots.append(root)
         link.change([root])
         assert len(link.slots) <= budget
@@ -118,20 +127,20 @@ def test_a_budget_is_kept_and_hulls_cover_their_roots(budget: int) -> None:
 
 
 def test_a_budget_does_not_merge_distant_groups() -> None:
-    """Two clouds of intervals, asked for within a budget of two, do not become one."""
-    link, made = Link(merging="budget", budget=2), Made()
+    """Two clouds of intervals within a budget of two are not merged."""
+    link, interest = Link(merging="budget", budget=2), Interests()
     for i in range(10):
-        told(link, [made("x == $a", a=2 * i)])
+        message_kinds(link, [interest("x == $a", a=2 * i)])
     for i in range(10):
-        told(link, [made("x == $a", a=10_000 + 2 * i)])
-    assert asked(link) == ["x between 0 and 18", "x between 10000 and 10018"]
+        message_kinds(link, [interest("x == $a", a=10_000 + 2 * i)])
+    assert slots(link) == ["x between 0 and 18", "x between 10000 and 10018"]
 
 
 SPOT = EventType("Spot", {"x": "int64"})
 
 
 def bundling() -> Driven:
-    """A broker with a client, and a neighbour that publishes and is asked for one slot at the most."""
+    """A broker with a client, and a neighbour that publishes and gets at most one slot."""
     x = Driven("broker/b2", "client/c", engine="cluster", merging="budget", merging_budget=1)
     x("broker/b2", Advertise(1, SPOT))
     return x
@@ -175,7 +184,7 @@ def test_conflicting_options_are_an_error(options: dict[str, object], expected: 
 
 
 def test_an_empty_region_does_not_widen_a_bundle() -> None:
-    link, made = Link(merging="budget", budget=1), Made()
-    told(link, [made("x > 5 and x < 6")])
-    told(link, [made("x == 3")])
-    assert asked(link) == ["x between 3 and 3"]
+    link, interest = Link(merging="budget", budget=1), Interests()
+    message_kinds(link, [interest("x > 5 and x < 6")])
+    message_kinds(link, [interest("x == 3")])
+    assert slots(link) == ["x between 3 and 3"]

@@ -1,4 +1,4 @@
-"""Announcements: wider than what is asked for, and by how much; motion in the core and at the client."""
+"""Announcements: how much wider than the subscription; motion in the core and at the client."""
 
 from __future__ import annotations
 
@@ -50,46 +50,46 @@ def test_the_direction_that_widens_a_variable() -> None:
 def test_announced_bounds_always_cover_the_subscription(seed: int) -> None:
     draw = random.Random(seed)
     values: dict[str, object] = {"x": 0.0, "lane": 1}
-    made = Announcement(AROUND, values, draw.choice((0.0, 1.0, 8.0)), 0)
+    announcement = Announcement(AROUND, values, draw.choice((0.0, 1.0, 8.0)), 0)
     for _ in range(200):
         values = {
             "x": values["x"] + draw.choice((0.1, 3.0, 500.0)) * draw.uniform(-1, 1),
             "lane": draw.choice((1, 1, 2)),
         }
-        made.move(values, 0)
-        assert covers_region(made.region(), AROUND.region(values)), f"seed {seed}"
+        announcement.move(values, 0)
+        assert covers_region(announcement.region(), AROUND.region(values)), f"seed {seed}"
 
 
 def test_slack_follows_the_typical_step() -> None:
-    def told(steps: list[float], damping: float = 8.0) -> int:
-        made, at = Announcement(BELOW, {"limit": 100.0}, damping, 0), 100.0
+    def changes(steps: list[float], damping: float = 8.0) -> int:
+        announcement, at = Announcement(BELOW, {"limit": 100.0}, damping, 0), 100.0
         count = 0
         for step in steps:
             at += step
-            count += made.move({"limit": at}, 0)
+            count += announcement.move({"limit": at}, 0)
         return count
 
     swings = [5.0, -5.0] * 100
-    assert told(swings) <= 2
-    assert told(swings, damping=0.0) == 200
-    assert told([1.0] * 160) <= 20
-    assert told([-1.0] * 160) <= 20
-    made = Announcement(BELOW, {"limit": 100.0}, 8.0, 0)
+    assert changes(swings) <= 2
+    assert changes(swings, damping=0.0) == 200
+    assert changes([1.0] * 160) <= 20
+    assert changes([-1.0] * 160) <= 20
+    announcement = Announcement(BELOW, {"limit": 100.0}, 8.0, 0)
     for value in (200.0, 100.0, *(100.0 + i % 2 for i in range(200))):
-        made.move({"limit": value}, 0)
-    assert made.values["1"] < 120.0, "after large steps small ones take the slack back"
+        announcement.move({"limit": value}, 0)
+    assert announcement.values["1"] < 120.0, "after large steps small ones reduce the slack"
 
 
 def test_integers_stay_integers_and_infinities_get_no_slack() -> None:
-    made = Announcement(parse("lane <= $n", CAR), {"n": 3}, 2.0, 0)
-    made.move({"n": 5}, 0)
-    assert made.values == {"1": 9}
-    made.move({"n": 2**63 - 1}, 0)
-    assert made.values == {"1": 2**63 - 1}
-    made = Announcement(BELOW, {"limit": 1.0}, 2.0, 0)
-    made.move({"limit": float("inf")}, 0)
-    made.move({"limit": 3.0}, 0)
-    assert made.values == {"1": 3.0}
+    announcement = Announcement(parse("lane <= $n", CAR), {"n": 3}, 2.0, 0)
+    announcement.move({"n": 5}, 0)
+    assert announcement.values == {"1": 9}
+    announcement.move({"n": 2**63 - 1}, 0)
+    assert announcement.values == {"1": 2**63 - 1}
+    announcement = Announcement(BELOW, {"limit": 1.0}, 2.0, 0)
+    announcement.move({"limit": float("inf")}, 0)
+    announcement.move({"limit": 3.0}, 0)
+    assert announcement.values == {"1": 3.0}
 
 
 def test_motions_are_checked() -> None:
@@ -110,37 +110,39 @@ class Bench(Driven):
         super().__init__("client/s", "broker/n", **options)
         self("broker/n", Advertise(1, CAR))
 
-    def asked(self, message: Message, now_s: float) -> list[dict[str, object]]:
+    def forwarded(self, message: Message, now_s: float) -> list[dict[str, object]]:
         """The values of the SUBs and UPDs that go to the neighbour."""
         source = "" if isinstance(message, Tick) else "client/s"
-        said = sent(self(source, message, now=now_s), Subscribe, Update)
-        return [dict(request.values) for _, request in said]  # type: ignore[union-attr]
+        messages = sent(self(source, message, now=now_s), Subscribe, Update)
+        return [dict(request.values) for _, request in messages]  # type: ignore[union-attr]
 
 
 def test_a_motion_is_announced_for_a_minute_and_renewed_before_its_end() -> None:
     bench = Bench()
     motion = Motion(100.0, 2.0, 1000 * SECOND_NS)
     horizon_s, margin_s = HORIZON_NS / SECOND_NS, MARGIN_NS / SECOND_NS
-    assert bench.asked(Subscribe(1, 1, BELOW, {"limit": motion}), 1000.0) == [{"1": 100.0 + 2 * horizon_s}]
+    assert bench.forwarded(Subscribe(1, 1, BELOW, {"limit": motion}), 1000.0) == [
+        {"1": 100.0 + 2 * horizon_s}
+    ]
     assert bench.broker.timer() == 1001.0
-    told: list[tuple[float, object]] = []
+    renewals: list[tuple[float, object]] = []
     for second in range(1001, 1001 + int(horizon_s)):
-        told += [(second, values) for values in bench.asked(Tick(), float(second))]
+        renewals += [(second, values) for values in bench.forwarded(Tick(), float(second))]
     again = 1000 + horizon_s - margin_s + 1
-    assert told == [(again, {"1": 100.0 + 2 * (again - 1000 + horizon_s)})]
+    assert renewals == [(again, {"1": 100.0 + 2 * (again - 1000 + horizon_s)})]
     falling = Motion(100.0, -2.0, 1100 * SECOND_NS)
     late_s = LATE_NS / SECOND_NS
-    assert bench.asked(Update(2, 1, {"limit": falling}), 1100.0) == [{"1": 100.0 + 2 * late_s}]
-    assert bench.asked(Update(3, 1, {"limit": 7.0}), 1101.0) == [{"1": 7.0}]
+    assert bench.forwarded(Update(2, 1, {"limit": falling}), 1100.0) == [{"1": 100.0 + 2 * late_s}]
+    assert bench.forwarded(Update(3, 1, {"limit": 7.0}), 1101.0) == [{"1": 7.0}]
     assert bench.broker.timer() is None
 
 
 def test_damping_absorbs_updates_and_acknowledges_at_once() -> None:
     bench = Bench(damping=4.0)
     bench("client/s", Subscribe(1, 1, BELOW, {"limit": 100.0}))
-    assert bench.asked(Update(2, 1, {"limit": 110.0}), 0.0) == [{"1": 150.0}]
+    assert bench.forwarded(Update(2, 1, {"limit": 110.0}), 0.0) == [{"1": 150.0}]
     for epoch, limit in enumerate((100.0, 110.0, 95.0, 120.0), start=3):
-        assert bench.asked(Update(epoch, 1, {"limit": limit}), 0.0) == []
+        assert bench.forwarded(Update(epoch, 1, {"limit": limit}), 0.0) == []
     interest = bench.broker.tables.peers["client/s"].subscriptions[1]
     assert interest.concrete() == "x < 120.0", "the edge matches without the slack"
 

@@ -17,10 +17,10 @@ A, B, C = "broker/a", "broker/b", "client/c"
 
 @pytest.fixture
 def acks() -> Acks:
-    made = Acks()
-    made.sent(A, 9)
-    made.sent(B, 9)
-    return made
+    acks = Acks()
+    acks.sent(A, 9)
+    acks.sent(B, 9)
+    return acks
 
 
 def test_a_message_without_waits_is_complete_at_once(acks: Acks) -> None:
@@ -78,7 +78,7 @@ def test_a_removed_neighbour_is_not_awaited(acks: Acks) -> None:
 
 
 def test_after_a_reconnect_the_end_of_the_resynchronisation_is_awaited(acks: Acks) -> None:
-    """An acknowledgement of the first thing said again must not settle what comes later in it."""
+    """An acknowledgement of the first resent message must not complete the later ones."""
     acks.open(C, 1, {A: 3})
     acks.sent(A, 12)
     acks.defer(A, 12)
@@ -144,12 +144,12 @@ def test_void_entries_are_compacted_while_a_neighbour_is_unreachable(acks: Acks)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("open"), st.sampled_from([C, "client/d"]), st.sets(st.sampled_from([A, B]))),
-        st.tuples(st.just("held"), st.just(C), st.just({A})),
+        st.tuples(st.just("unsynced"), st.just(C), st.just({A})),
         st.tuples(st.sampled_from(["some", "all"]), st.sampled_from([A, B]), st.just(set[str]())),
         st.tuples(
-            st.sampled_from(["defer", "synced", "forget"]), st.sampled_from([A, B]), st.just(set[str]())
+            st.sampled_from(["defer", "synced", "remove"]), st.sampled_from([A, B]), st.just(set[str]())
         ),
-        st.tuples(st.just("gone"), st.just(C), st.just(set[str]())),
+        st.tuples(st.just("lost"), st.just(C), st.just(set[str]())),
     ),
     max_size=60,
 )
@@ -162,23 +162,23 @@ def test_runs_acknowledge_nothing_early_and_the_same_at_the_end(
     exact, short = Acks(), Acks()
     sent = {A: 0, B: 0}
     epochs = {C: 0, "client/d": 0}
-    heard: list[dict[str, int]] = [{}, {}]
+    acknowledged: list[dict[str, int]] = [{}, {}]
 
     def both(act: Callable[[Acks], object]) -> None:
-        for acks, said in zip((exact, short), heard, strict=True):
+        for acks, newest in zip((exact, short), acknowledged, strict=True):
             with patch.object(acks_module, "_MAX_SINGLE", 1000 if acks is exact else 2):
                 act(acks)
             acks.check()
-            said.update(acks.drain())
-        assert all(epoch <= heard[0].get(source, 0) for source, epoch in heard[1].items())
+            newest.update(acks.drain())
+        assert all(epoch <= acknowledged[0].get(source, 0) for source, epoch in acknowledged[1].items())
 
     for step, name, neighbours in [*steps, ("synced", A, set()), ("all", A, set()), ("all", B, set())]:
-        if step in ("open", "held"):
+        if step in ("open", "unsynced"):
             waits = {}
             for neighbour in sorted(neighbours):
                 sent[neighbour] += 1
                 both(lambda acks, n=neighbour: acks.sent(n, sent[n]))  # type: ignore[misc]
-                waits[neighbour] = UNSYNCED if step == "held" else sent[neighbour]
+                waits[neighbour] = UNSYNCED if step == "unsynced" else sent[neighbour]
             epochs[name] += 1
             both(lambda acks: acks.open(name, epochs[name], waits))  # noqa: B023
         elif step in ("some", "all"):
@@ -187,12 +187,12 @@ def test_runs_acknowledge_nothing_early_and_the_same_at_the_end(
             sent[name] += 1
             both(lambda acks: acks.sent(name, sent[name]))  # noqa: B023
             both(lambda acks: getattr(acks, step)(name, sent[name]))  # noqa: B023
-        elif step == "forget":
+        elif step == "remove":
             both(lambda acks: acks.remove_neighbour(name))  # noqa: B023
             sent[name] = 0
         else:
             both(lambda acks: acks.remove_source(name))  # noqa: B023
-            for said in heard:
-                said.pop(name, None)
-    assert heard[0] == heard[1]
+            for newest in acknowledged:
+                newest.pop(name, None)
+    assert acknowledged[0] == acknowledged[1]
     assert exact.pending() == short.pending() == {}

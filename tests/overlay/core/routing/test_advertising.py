@@ -1,4 +1,4 @@
-"""Advertisements with content, and publishers that are told whether anyone listens."""
+"""Advertisements with content, and reports of listeners."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def x() -> Driven:
 
 
 def test_interest_is_forwarded_only_to_publishers_whose_promise_it_intersects(x: Driven) -> None:
-    def asked(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
+    def slot_messages(source: str, message: Message) -> list[tuple[str, type[Message], dict[str, object]]]:
         """The control messages about subscriptions that it makes."""
         return [
             (to, type(m), dict(getattr(m, "values", {})))
@@ -49,32 +49,40 @@ def test_interest_is_forwarded_only_to_publishers_whose_promise_it_intersects(x:
 
     x("broker/m", Advertise(1, TICK, content("x < 10")))
     x("broker/n", Advertise(1, TICK, content("x >= 10")))
-    assert asked("client/s", Subscribe(1, 1, BELOW, {"limit": 5})) == [("broker/m", Subscribe, {"1": 5})]
-    assert asked("client/s", Update(2, 1, {"limit": 20})) == [
+    assert slot_messages("client/s", Subscribe(1, 1, BELOW, {"limit": 5})) == [
+        ("broker/m", Subscribe, {"1": 5})
+    ]
+    assert slot_messages("client/s", Update(2, 1, {"limit": 20})) == [
         ("broker/m", Update, {"1": 20}),
         ("broker/n", Subscribe, {"1": 20}),
     ]
-    assert asked("client/s", Update(3, 1, {"limit": 4})) == [
+    assert slot_messages("client/s", Update(3, 1, {"limit": 4})) == [
         ("broker/m", Update, {"1": 4}),
         ("broker/n", Unsubscribe, {}),
     ]
-    assert asked("client/s", Subscribe(4, 2, ABOVE, {"limit": 50})) == [("broker/n", Subscribe, {"1": 50})]
-    assert asked("broker/m", Advertise(2, TICK, content("x < 100"))) == [("broker/m", Subscribe, {"1": 50})]
-    assert asked("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
+    assert slot_messages("client/s", Subscribe(4, 2, ABOVE, {"limit": 50})) == [
+        ("broker/n", Subscribe, {"1": 50})
+    ]
+    assert slot_messages("broker/m", Advertise(2, TICK, content("x < 100"))) == [
+        ("broker/m", Subscribe, {"1": 50})
+    ]
+    assert slot_messages("broker/m", Advertise(3, TICK, content("x < 10"))) == [("broker/m", Unsubscribe, {})]
 
 
 def test_the_promise_sent_to_a_neighbour_is_the_union_of_the_others_and_only_widens(x: Driven) -> None:
-    def told(source: str, message: Message) -> list[tuple[str, str]]:
+    def advertised_to(source: str, message: Message) -> list[tuple[str, str]]:
         return [(to, str(m.filter)) for to, m in sent(x(source, message), Advertise)]
 
-    assert told("client/p", Advertise(1, TICK, content("x < 10"))) == [
+    assert advertised_to("client/p", Advertise(1, TICK, content("x < 10"))) == [
         ("broker/m", "x < 10"),
         ("broker/n", "x < 10"),
     ]
-    assert told("client/s", Advertise(1, TICK, content("x < 5"))) == []
-    assert told("broker/m", Advertise(1, TICK, content("x > 20"))) == [("broker/n", "x < 10 or x > 20")]
-    assert told("client/p", Unadvertise(2, "Tick")) == []
-    assert told("client/s", Advertise(2, TICK)) == [("broker/m", "None"), ("broker/n", "None")]
+    assert advertised_to("client/s", Advertise(1, TICK, content("x < 5"))) == []
+    assert advertised_to("broker/m", Advertise(1, TICK, content("x > 20"))) == [
+        ("broker/n", "x < 10 or x > 20")
+    ]
+    assert advertised_to("client/p", Unadvertise(2, "Tick")) == []
+    assert advertised_to("client/s", Advertise(2, TICK)) == [("broker/m", "None"), ("broker/n", "None")]
 
 
 def test_events_outside_the_promise_are_refused_at_entry_and_the_others_forwarded(x: Driven) -> None:
@@ -98,8 +106,8 @@ def test_a_neighbours_promise_is_removed_with_it(x: Driven) -> None:
     x("broker/n", Disconnect())
     x("client/p", Unadvertise(2, "Tick"))
     x("broker/n", Connect())
-    said = sent(x("client/p", Advertise(3, TICK, content("x > 50"))), Advertise)
-    assert [str(m.filter) for to, m in said if to == "broker/n"] == ["x > 50"]
+    advertised = sent(x("client/p", Advertise(3, TICK, content("x > 50"))), Advertise)
+    assert [str(m.filter) for to, m in advertised if to == "broker/n"] == ["x > 50"]
 
 
 def test_an_advertisement_with_variables_is_refused(x: Driven) -> None:
@@ -109,18 +117,18 @@ def test_an_advertisement_with_variables_is_refused(x: Driven) -> None:
 
 
 def test_a_publisher_gets_listener_reports_on_request_and_on_changes(x: Driven) -> None:
-    def told(source: str, message: Message) -> list[bool]:
+    def reports(source: str, message: Message) -> list[bool]:
         return [m.present for to, m in sent(x(source, message), ListenersReport) if to == "client/p"]
 
-    assert told("client/p", Advertise(1, TICK, content("x < 10"), True)) == [False]
-    assert told("client/s", Subscribe(1, 1, ABOVE, {"limit": 50})) == []
-    assert told("broker/n", Subscribe(1, 1, BELOW, {"limit": 5})) == [True]
-    assert told("client/s", Update(2, 1, {"limit": 5})) == []
-    assert told("broker/n", Unsubscribe(2, 1)) == []
-    assert told("client/s", Update(3, 1, {"limit": 9})) == [False]
-    assert told("client/p", Advertise(2, TICK, None, True)) == [True]
-    assert told("client/p", Unadvertise(3, "Tick")) == []
-    assert told("client/s", Unsubscribe(4, 1)) == []
+    assert reports("client/p", Advertise(1, TICK, content("x < 10"), True)) == [False]
+    assert reports("client/s", Subscribe(1, 1, ABOVE, {"limit": 50})) == []
+    assert reports("broker/n", Subscribe(1, 1, BELOW, {"limit": 5})) == [True]
+    assert reports("client/s", Update(2, 1, {"limit": 5})) == []
+    assert reports("broker/n", Unsubscribe(2, 1)) == []
+    assert reports("client/s", Update(3, 1, {"limit": 9})) == [False]
+    assert reports("client/p", Advertise(2, TICK, None, True)) == [True]
+    assert reports("client/p", Unadvertise(3, "Tick")) == []
+    assert reports("client/s", Unsubscribe(4, 1)) == []
 
 
 def test_a_moving_subscription_that_enters_a_promise_is_reported() -> None:
@@ -128,14 +136,14 @@ def test_a_moving_subscription_that_enters_a_promise_is_reported() -> None:
     x = Driven("client/p", "client/s")
     start = 1_000_000_000.0
 
-    def told(source: str, message: Message, now: float) -> list[bool]:
+    def reports(source: str, message: Message, now: float) -> list[bool]:
         return [m.present for _, m in sent(x(source, message, now=now), ListenersReport)]
 
-    assert told("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
+    assert reports("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
     moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})
-    assert told("client/s", moving, start) == []
-    heard = [second for second in range(1, 111) if told("", Tick(), start + second)]
-    assert len(heard) == 1
+    assert reports("client/s", moving, start) == []
+    reports_at = [second for second in range(1, 111) if reports("", Tick(), start + second)]
+    assert len(reports_at) == 1
 
 
 def test_the_union_of_promises_is_a_filter_or_everything() -> None:

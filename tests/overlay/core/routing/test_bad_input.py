@@ -53,7 +53,7 @@ class Bench(Driven):
         self.rest()
 
     def rest(self) -> list[Action]:
-        """The neighbour acknowledges all that it was told."""
+        """The neighbour acknowledges everything sent to it."""
         return self("broker/n", Acknowledge(self.broker.tables.peers["broker/n"].epoch))
 
     def state(self) -> object:
@@ -65,7 +65,7 @@ class Bench(Driven):
         done = self(source, message)
         refusals = [refusal for _, refusal in sent(done, Refuse)]
         assert len(refusals) == 1
-        assert {to for to, _ in sent(done)} == {source}, "nobody else hears of it"
+        assert {to for to, _ in sent(done)} == {source}, "nothing is sent elsewhere"
         assert done[-1] == Send(source, Acknowledge(message.epoch))  # type: ignore[union-attr]
         assert self.state() == before
         return refusals[0]
@@ -116,8 +116,8 @@ def test_an_update_that_races_an_unsubscribe_is_settled_and_leaves_no_state() ->
     session, bench = ClientSession("s", engine="naive"), Bench()
     bench("client/s", Unsubscribe(2, 1))
     session.epoch = 2
-    mine, made = session.subscribe(BELOW, {"limit": 5})
-    messages = [*made, *session.update(mine, {"limit": 6}), *session.unsubscribe(mine)]
+    mine, subscribe = session.subscribe(BELOW, {"limit": 5})
+    messages = [*subscribe, *session.update(mine, {"limit": 6}), *session.unsubscribe(mine)]
     late = Update(session.epoch + 1, mine, {"limit": 9})
     session.epoch += 1
     answers = [answer for _, answer in sent(bench("client/s", *messages, late))]
@@ -141,7 +141,9 @@ def test_an_update_of_an_unknown_slot_is_refused(source: str) -> None:
     assert "has none of that id" in refusal.reason
     before = bench.state()
     done = bench(source, Unsubscribe(10, 77))
-    assert [message for _, message in sent(done)] == [Acknowledge(10)], "what is not there is gone already"
+    assert [message for _, message in sent(done)] == [Acknowledge(10)], (
+        "an unknown subscription needs no removal"
+    )
     assert bench.state() == before
 
 
@@ -150,8 +152,8 @@ def test_a_refused_slot_is_resent_when_its_neighbour_advertises_again() -> None:
     bench = Bench()
     (slot,) = bench.broker.tables.types["Tick"].outgoing["broker/n"].slots
     bench("broker/n", Refuse(slot.epoch, "NOT_FOUND", "never saw it", slot.slot_id, "Tick"))
-    said = sent(bench("broker/n", Advertise(2, TICK)))
-    assert [type(message) for _, message in said] == [Subscribe, Acknowledge]
+    messages = sent(bench("broker/n", Advertise(2, TICK)))
+    assert [type(message) for _, message in messages] == [Subscribe, Acknowledge]
 
 
 def test_repeated_epochs_and_epochs_never_sent_change_no_state() -> None:

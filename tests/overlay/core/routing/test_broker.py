@@ -1,4 +1,4 @@
-"""The broker, message by message: the whole list of actions, the mends, and what is refused."""
+"""The broker, message by message: whole lists of actions, the mends, and refusals."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, BELOW, {"limit": 1.0}), Subscribe(2, 2, BELOW, {"limit": 5.0}))
     x(A, Acknowledge(3))
-    said = x.broker.handle_all(
+    actions = x.broker.handle_all(
         [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})],
         C,
         0.0,
     )
     refusal = "update of subscription 9: client/c has none of that id; it was cancelled or never made"
-    assert said == [
+    assert actions == [
         Send(A, Update(4, 1, {"1": 6.0})),
         Send(C, Refuse(5, "NOT_FOUND", refusal, 9)),
         Send(C, Acknowledge(3)),
@@ -168,7 +168,7 @@ def test_a_second_schema_of_one_name_is_refused_and_acknowledged(x: Driven) -> N
     [
         ({"firm": "string"}, "attribute price is expected as well"),
         ({"firm": "string", "price": "float64", "size": "int64"}, "attribute size is not known"),
-        ({"price": "float64", "firm": "string"}, "attribute firm stands where price was given"),
+        ({"price": "float64", "firm": "string"}, "attribute firm is expected in the place of price"),
     ],
 )
 def test_a_refused_schema_names_the_attribute_that_differs(
@@ -267,7 +267,7 @@ def test_two_clients_may_subscribe_with_the_same_filter(x: Driven) -> None:
 
 
 def test_narrowing_by_subscribe_first_keeps_the_new_subscription(x: Driven) -> None:
-    """Subscribe < 600, subscribe < 500, unsubscribe < 600: < 500 is what the neighbour is asked for."""
+    """Subscribe < 600, subscribe < 500, unsubscribe < 600: the slot is < 500."""
     x(A, Advertise(1, QUOTE))
     x(C, Subscribe(1, 1, below(600), {}), Subscribe(2, 2, below(500), {}))
     assert x(C, Unsubscribe(3, 1)) == [Send(A, Update(3, 1, {"1": 500.0}))]
@@ -313,7 +313,7 @@ def test_an_acknowledgement_of_an_epoch_never_sent_is_ignored(x: Driven) -> None
     assert x(B, Acknowledge(2)) == [Send(A, Acknowledge(1))]
 
 
-# --- what is refused ----------------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_events_are_sent_to_each_link_and_session_once_and_never_back(x: Driven)
 
 
 def test_a_batch_that_matches_whole_is_forwarded_as_the_same_object(x: Driven) -> None:
-    """The same object: its bytes are not made again."""
+    """The same object: it is not serialised again."""
     x(A, Advertise(1, QUOTE))
     x(B, Subscribe(1, 1, STRUCTURE, {"1": 10.0}))
     x(C, Subscribe(1, 1, below(20), {}))

@@ -1,8 +1,8 @@
-"""Random histories of whole overlays, judged by oracles that know nothing of routing (`core_history`).
+"""Random histories of whole overlays, judged by oracles independent of routing (`core_history`).
 
-They have been seen to fail when a mechanism is switched off: acknowledgements that do not wait, a
-resynchronisation that sweeps nothing, an Unadvertise that overtakes events, a client that trusts every
-Deliver, an advertisement that draws no older interest.
+They fail when a mechanism is switched off: acknowledgements that do not wait, a resynchronisation that
+revokes nothing, an Unadvertise that overtakes events, a client that trusts every Deliver, an advertisement
+that draws no existing interest.
 """
 
 from __future__ import annotations

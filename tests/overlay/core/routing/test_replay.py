@@ -1,4 +1,4 @@
-"""The ring of recent events: what is replayed to whom, once, and what happens past its bound."""
+"""Replays from the ring of recent events: receivers, duplicates, and its bound."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ SECOND = 1_000_000_000
 
 
 def batch(first: int, *xs: int, at_s: int) -> EventBatch:
-    made = EventBatch.from_pylist(TICK, [{"x": x} for x in xs])
-    return made.stamped(publisher="p", first_sequence=first, ingress_ns=at_s * SECOND)
+    events = EventBatch.from_pylist(TICK, [{"x": x} for x in xs])
+    return events.stamped(publisher="p", first_sequence=first, ingress_ns=at_s * SECOND)
 
 
 class Bench(Driven):
@@ -77,10 +77,10 @@ def test_a_gapless_update_is_forwarded_even_where_it_is_covered() -> None:
     bench = Bench()
     bench("broker/n", Advertise(2, TICK))
     bench("client/p", Subscribe(2, 1, BELOW, {"limit": 100}))
-    said = bench("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND))
-    asked = [message for to, message in sent(said) if to == "broker/n"]
-    assert [(type(m), m.values, m.since_ns) for m in asked] == [(Update, {}, 15 * SECOND)]
-    assert not sent(said, Acknowledge), "it waits for the neighbour"
+    actions = bench("client/s", Update(2, 7, {"limit": 9}, 15 * SECOND))
+    forwarded = [message for to, message in sent(actions) if to == "broker/n"]
+    assert [(type(m), m.values, m.since_ns) for m in forwarded] == [(Update, {}, 15 * SECOND)]
+    assert not sent(actions, Acknowledge), "it waits for the neighbour"
 
 
 def test_replayed_events_are_forwarded_as_replays_and_not_back() -> None:
@@ -140,19 +140,19 @@ def test_a_client_delivers_once_an_event_that_is_delivered_and_replayed() -> Non
 
 
 class Served:
-    """A client of a broker, both of one routing; `got` is what it handed out, by sequence numbers."""
+    """A client of a broker, both of one routing; `delivered` has its delivered sequence numbers."""
 
     def __init__(self, bench: Bench, session: ClientSession) -> None:
         self.bench = bench
         self.session = session
-        self.got: list[int] = []
+        self.delivered: list[int] = []
 
     def take(self, actions: list[Action]) -> None:
         for to, message in sent(actions):
             if to == "client/me":
                 for action in self.session.receive(message):
                     if isinstance(action, DeliverTo):
-                        self.got += action.batch.sequences().tolist()
+                        self.delivered += action.batch.sequences().tolist()
 
     def say(self, messages: list[Message]) -> None:
         for message in messages:
@@ -170,14 +170,14 @@ def test_events_delivered_just_before_the_call_are_not_delivered_again(routing: 
     me.say(messages)
     me.publish(batch(1, 2, 8, at_s=10))
     me.publish(batch(3, 4, at_s=11))
-    assert me.got == [1, 3]
+    assert me.delivered == [1, 3]
     me.say(me.session.update(1, {"limit": 9}, since_ns=11 * SECOND + INGRESS_SPAN_NS // 2))
-    assert me.got == [1, 3]
+    assert me.delivered == [1, 3]
     since_ns = 20 * SECOND
     late = me.session.update(1, {"limit": 20}, since_ns=since_ns)
     me.publish(batch(4, 8, 15, 30, at_s=21))
     me.say(late)
-    assert me.got == [1, 3, 4, 5]
+    assert me.delivered == [1, 3, 4, 5]
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
@@ -192,7 +192,7 @@ def test_a_gapless_update_replays_after_a_session_restart(routing: str) -> None:
     me.publish(batch(1, 9, at_s=9))
     me.publish(batch(2, 9, 15, at_s=11))
     me.say([Connect(), *me.session.sync()])
-    assert me.got == [2]
+    assert me.delivered == [2]
     assert me.session.settled == me.session.epoch
     assert [type(message) for message in me.session.sync()] == [SyncBegin, Subscribe, SyncEnd], "settled"
 

@@ -44,7 +44,7 @@ def test_a_restarted_broker_sends_sync_end_after_its_other_neighbours_have_synce
 
 
 def test_a_restarted_broker_acknowledges_nothing_before_its_neighbours_have_synced() -> None:
-    """The neighbour may turn out to publish what the client subscribes to: that has to be told it first."""
+    """The neighbour may publish what the client subscribes to, and then has to be updated first."""
     x = Driven(neighbours=["a"])
     x(A, Connect())
     x(C, Connect())
@@ -90,7 +90,7 @@ def test_new_slots_do_not_replace_old_ones_before_the_sync_ends() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_an_update_that_settles_across_a_restart_is_in_force(seed: int, routing: str) -> None:
     """COVERAGE: whichever brokers between client and publisher crash while an update travels, once it has
-    settled the next event that it asks for arrives. Fails when a starting broker does not hold its answers.
+    settled the next matching event arrives. Fails if a restarted broker acknowledges before it has synced.
     """
     draw = random.Random(seed)
     network = Network(routing=routing)

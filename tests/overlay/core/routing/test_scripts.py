@@ -1,8 +1,8 @@
-"""Golden scripts: what a small overlay says, line by line, for the papers' listings and their mends.
+"""Golden scripts: the messages of a small overlay, line by line, for the papers' listings and their mends.
 
-A script in `scripts/` is a list of steps. A step is one or more command lines, `----`, and the lines that are
-expected: every message that arrives, in order, until nothing is on the way. `pytest tests/overlay/core
---rewrite` writes what comes out as what is expected; read the difference before you commit it.
+A script in `scripts/` is a list of steps. A step is one or more command lines, `----`, and the expected
+lines: every message that arrives, in order, until none is in flight. `pytest tests/overlay/core
+--rewrite` writes the actual lines as the expected ones; review the difference before a commit.
 
     brokers b1 b2 ... [static]            link b1 b2                 client c1 b1 [static|unsubscribe-first]
     type Quote firm:string price:float64  show acks
@@ -53,7 +53,7 @@ def pairs(words: list[str]) -> dict[str, object]:
     return {name: ast.literal_eval(value) for name, _, value in (word.partition("=") for word in words)}
 
 
-def shown(values: Mapping[str, object]) -> str:
+def values_text(values: Mapping[str, object]) -> str:
     return "{" + ", ".join(f"{name}: {value!r}" for name, value in values.items()) + "}"
 
 
@@ -61,7 +61,7 @@ def rows(batch: EventBatch) -> str:
     return " ".join("(" + ", ".join(str(v) for v in row.values()) + ")" for row in batch.to_pylist())
 
 
-def told(message: Message) -> str:
+def one_line(message: Message) -> str:
     """A message in one line."""
     match message:
         case Advertise(epoch, event_type):
@@ -69,11 +69,11 @@ def told(message: Message) -> str:
         case Unadvertise(epoch, name):
             return f"UNAD @{epoch} {name}"
         case Subscribe(epoch, number, filter, values):
-            return f"SUB @{epoch} #{number} {str(filter) or 'true'} {shown(values)}"
+            return f"SUB @{epoch} #{number} {str(filter) or 'true'} {values_text(values)}"
         case Unsubscribe(epoch, number):
             return f"USUB @{epoch} #{number}"
         case Update(epoch, number, values):
-            return f"UPD @{epoch} #{number} {shown(values)}"
+            return f"UPD @{epoch} #{number} {values_text(values)}"
         case Acknowledge(epoch):
             return f"ACK @{epoch}"
         case SyncBegin():
@@ -92,7 +92,7 @@ def told(message: Message) -> str:
 
 
 class Script:
-    """The commands of one script, and the lines they give."""
+    """The commands of one script, and the lines of their messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -103,7 +103,7 @@ class Script:
 
     def _trace(self, source: str, target: str, message: Message) -> None:
         if self.acks or not isinstance(message, Acknowledge | SyncBegin | SyncEnd):
-            self.lines.append(f"{short(source)} > {short(target)}: {told(message)}")
+            self.lines.append(f"{short(source)} > {short(target)}: {one_line(message)}")
 
     def _delivered(self, client: Client, action: DeliverTo) -> None:
         names = {number: name for (c, name), number in self.names.items() if c == client.name}
@@ -114,7 +114,7 @@ class Script:
         )
 
     def step(self, commands: list[str]) -> str:
-        """Run the commands of one step and let everything arrive; the lines it gave."""
+        """Run the commands of one step and deliver all messages; the resulting lines."""
         self.lines = []
         later: list[list[str]] = []
         for command in commands:
@@ -208,7 +208,7 @@ class Script:
 
     def do_settled(self, name: str) -> None:
         session = self.network.clients[f"client/{name}"].session
-        self.lines.append(f"{name} has said @{session.epoch}, settled is @{session.settled}")
+        self.lines.append(f"{name} sent @{session.epoch}, settled @{session.settled}")
 
 
 def short(interface: str) -> str:

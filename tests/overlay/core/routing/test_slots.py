@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_link import Link
-from core_posets import POINT, SHAPES, Made, fresh, matching_points, values
+from core_posets import POINT, SHAPES, Interests, fresh, matching_points, values
 from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
@@ -22,36 +22,36 @@ STRUCTURE = parse("x < $1", POINT)
 
 def test_a_root_occupies_a_slot_with_broker_variables() -> None:
     """Fig. 6 lines 26-27: fresh variables; constants are lifted too ("replace all values by variables")."""
-    link, made = Link(), Made()
-    root = made("x < $limit - 1 and y == 3", limit=6)
+    link, interest = Link(), Interests()
+    root = interest("x < $limit - 1 and y == 3", limit=6)
     assert link.change([root]) == [Subscribe(1, 1, parse("x < $1 and y == $2", POINT), {"1": 5, "2": 3})]
 
 
 def test_new_values_of_a_root_are_an_update_of_the_variables_that_changed() -> None:
     """Fig. 6 lines 23-25."""
-    link, made = Link(), Made()
-    root = made("x between $a and $b", a=1, b=5)
+    link, interest = Link(), Interests()
+    root = interest("x between $a and $b", a=1, b=5)
     link.change([root])
     root.move({"b": 7})
     assert link.change(moved=[root]) == [Update(2, 1, {"2": 7})]
 
 
 def test_a_root_that_covers_the_old_one_takes_over_its_slot() -> None:
-    link, made = Link(), Made()
-    link.change([made("x < 5")])
-    assert link.change([made("x < 9")]) == [Update(2, 1, {"1": 9})]
+    link, interest = Link(), Interests()
+    link.change([interest("x < 5")])
+    assert link.change([interest("x < 9")]) == [Update(2, 1, {"1": 9})]
 
 
 def test_a_root_of_another_structure_needs_a_slot_of_its_own() -> None:
     """Subscribe first, then Unsubscribe: Fig. 6 lines 26-28, and the old one goes, not the new."""
-    link, made = Link(), Made()
-    link.change([made("x < 5 and y < 5")])
-    assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
+    link, interest = Link(), Interests()
+    link.change([interest("x < 5 and y < 5")])
+    assert link.change([interest("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
 
 
 def test_one_uncovered_root_takes_over_the_slot_after_the_others_are_subscribed() -> None:
-    link, made = Link(), Made()
-    wide, low, high = made("x < 9"), made("x < 5"), made("x between 3 and 8")
+    link, interest = Link(), Interests()
+    wide, low, high = interest("x < 9"), interest("x < 5"), interest("x between 3 and 8")
     link.change([wide, low, high])
     assert link.change(left=[wide]) == [
         Subscribe(2, 2, parse("x between $1 and $2", POINT), {"1": 3, "2": 8}),
@@ -61,8 +61,8 @@ def test_one_uncovered_root_takes_over_the_slot_after_the_others_are_subscribed(
 
 def test_roots_uncovered_by_narrowing_are_subscribed_before_the_update() -> None:
     """Make before break, across slots."""
-    link, made = Link(), Made()
-    root, child = made("x between $a and $b", a=0, b=9), made("x between 6 and 8")
+    link, interest = Link(), Interests()
+    root, child = interest("x between $a and $b", a=0, b=9), interest("x between 6 and 8")
     link.change([root, child])
     root.move({"b": 5})
     assert link.change(moved=[root]) == [
@@ -73,9 +73,9 @@ def test_roots_uncovered_by_narrowing_are_subscribed_before_the_update() -> None
 
 def test_unrelated_roots_do_not_exchange_a_slot() -> None:
     """A root moves away from one filter and over another: one slot for both would lose one of them."""
-    link, made = Link(), Made()
-    root, uncovered = made("x between $a and $b", a=0, b=4), made("x between 1 and 2")
-    covered = made("x between 6 and 7")
+    link, interest = Link(), Interests()
+    root, uncovered = interest("x between $a and $b", a=0, b=4), interest("x between 1 and 2")
+    covered = interest("x between 6 and 7")
     link.change([root, uncovered, covered])
     root.move({"a": 5, "b": 9})
     assert link.change(moved=[root]) == [
@@ -86,8 +86,8 @@ def test_unrelated_roots_do_not_exchange_a_slot() -> None:
 
 
 def test_an_equal_region_sends_nothing() -> None:
-    link, made = Link(), Made()
-    root = made("x < 5 and x < $a", a=7)
+    link, interest = Link(), Interests()
+    root = interest("x < 5 and x < $a", a=7)
     link.change([root])
     assert not root.move({"a": 8})
     assert root.move({"a": 3})
@@ -96,14 +96,14 @@ def test_an_equal_region_sends_nothing() -> None:
 
 def test_the_static_mode_never_updates() -> None:
     """Fig. 3 lines 17-19, mended: SUB of the new LUB, then USUB of the old one."""
-    link, made = Link(parametric=False), Made()
-    link.change([made("x < 5")])
-    assert link.change([made("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
+    link, interest = Link(parametric=False), Interests()
+    link.change([interest("x < 5")])
+    assert link.change([interest("x < 9")]) == [Subscribe(2, 2, STRUCTURE, {"1": 9}), Unsubscribe(3, 1)]
 
 
 def test_resend_subscribes_every_slot_again_under_its_id() -> None:
-    link, made = Link(), Made()
-    link.change([made("x < 5"), made("y < 5")])
+    link, interest = Link(), Interests()
+    link.change([interest("x < 5"), interest("y < 5")])
     slots = link.slots
     again = slots.resend()
     assert again == [
@@ -118,8 +118,8 @@ def test_resend_subscribes_every_slot_again_under_its_id() -> None:
 
 
 def test_withdrawing_releases_every_slot() -> None:
-    link, made = Link(), Made()
-    link.change([made("x < 5"), made("y < 5")])
+    link, interest = Link(), Interests()
+    link.change([interest("x < 5"), interest("y < 5")])
     assert link.slots.withdraw() == [Unsubscribe(3, 1), Unsubscribe(4, 2)]
     assert len(link.slots) == 0
 
@@ -152,7 +152,7 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 def test_no_event_is_missed_between_two_messages_of_a_change(
     seed: int, shapes: tuple[str, ...], mode: str
 ) -> None:
-    """After every single message the neighbour is asked for each event that a filter asks for before and
+    """After every single message the slots accept each event that a filter accepts before and
     after.
 
     Fails when Unsubscribe comes first, when Updates come in another order, or when a slot may pass to any
@@ -181,9 +181,9 @@ def test_no_event_is_missed_between_two_messages_of_a_change(
             link.apply(message)
             assert kept <= link.matching_points(), f"{seed=}, {step=}: lost at {message} of {messages}"
         live += entered
-        assert len(link.held) == len(link.slots)
+        assert len(link.subscriptions) == len(link.slots)
         for slot in link.slots:
-            filter, known = link.held[slot.slot_id]
+            filter, known = link.subscriptions[slot.slot_id]
             region = filter.region(known)
             assert covers_region(region, slot.content.region)
             assert covers_region(slot.content.region, region)
@@ -197,7 +197,7 @@ def test_no_event_is_missed_between_two_messages_of_a_change(
 
 
 def check_hulls(link: Link) -> None:
-    """Each bundle's roots lie in its hull, and a bundle of one asks for that one alone."""
+    """Each bundle's hull covers its roots, and that of one root equals it."""
     assert link.merger is not None
     for root in link.poset.roots():
         bundle = link.merger.bundle_of(root)
