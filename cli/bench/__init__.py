@@ -10,7 +10,6 @@ from covey.cli.bench.control import control
 from covey.cli.bench.drift import drift
 from covey.cli.bench.match import match
 from covey.cli.bench.routing import routing
-from covey.cli.bench.scenario import scenario
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
@@ -20,5 +19,5 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, scenario, match, drift, change, routing, control):
+for command in (chain, match, drift, change, routing, control):
     bench.command(command.__name__)(command)

@@ -29,8 +29,8 @@ def change(
 
     Events pass through three brokers. With the filter "both" every event matches before and after each
     change; with "disjoint" it matches only before or only after. subscribe-first and unsubscribe-first are
-    the orders of a re-subscription under static routing. An event is owed if, from when it is published until
-    it is delivered, it matches the last change in effect and every later one.
+    the orders of a re-subscription under static routing. An event is expected if, from when it is published
+    until it is delivered, it matches the last change in effect and every later one.
 
     Example: covey bench change --modes parametric --changes 100,1000 --json
     """
@@ -52,7 +52,7 @@ def change(
         "filters": "filter",
         "events/s": "events_per_s",
         "changes/s": "changes_per_s",
-        **{name: name for name in ("published", "owed", "missed", "duplicate", "stale", "spurious")},
+        **{name: name for name in ("published", "expected", "missed", "duplicate", "stale", "spurious")},
         "first new event p50 ms": "first_new_p50_ms",
         "p99 ms": "first_new_p99_ms",
     }

@@ -26,12 +26,12 @@ from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.columns import Columns
 from covey.sim.checkers.findings import Findings
-from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.observer import Observer
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType, Filter
     from covey.overlay.core.client.actions import DeliverTo, Refused
-    from covey.sim.simulator.client import ClientProcess
+    from covey.sim.simulator.observer import ObservedClient
 
 EventId = tuple[str, int]
 _Event = tuple[Mapping[str, Any], int]
@@ -89,8 +89,8 @@ class _Wanted:
         return self.versions[-1][1]
 
 
-class Judge(Watcher):
-    """Judges one run; `now` says the virtual time, and `watchers` are told what is owed."""
+class Judge(Observer):
+    """Judges one run; `now` says the virtual time, and `observers` are told what is owed."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Judge(Watcher):
         now: Callable[[], int],
         *,
         lossy: bool = False,
-        watchers: Iterable[Watcher] = (),
+        observers: Iterable[Observer] = (),
     ) -> None:
-        self.watchers = list(watchers)
+        self.observers = list(observers)
         self.delivered_events = 0
-        self.owed_events = 0
+        self.expected_events = 0
         """Deliveries that were owed, whether they came or not."""
         self.lost_events = 0
         """Deliveries that were owed, met a change and did not come, where a change may lose them."""
@@ -122,12 +122,12 @@ class Judge(Watcher):
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    def came(self, client: ClientProcess) -> None:
+    def joined(self, client: ObservedClient) -> None:
         self._subscriptions[client.name] = {}
         self._unsettled[client.name] = {}
         self._adverts[client.name] = {}
 
-    def left(self, client: ClientProcess, vanished: bool) -> None:
+    def left(self, client: ObservedClient, vanished: bool) -> None:
         for wanted in self._subscriptions.pop(client.name).values():
             self._excuse(wanted, list(wanted.owed))
             wanted.columns.discard(wanted.row)
@@ -138,7 +138,7 @@ class Judge(Watcher):
             for wanted in self._everything():
                 self._excuse(wanted, [event for event in wanted.owed if event[0] == publisher])
 
-    def moved(self, client: ClientProcess, broker: str) -> None:
+    def moved(self, client: ObservedClient, broker: str) -> None:
         """What was on its way to its old broker is lost; all has to settle again at the new one."""
         epoch = client.session.epoch + 1
         for subscription_id, wanted in self._subscriptions[client.name].items():
@@ -163,8 +163,8 @@ class Judge(Watcher):
         """These are no longer owed."""
         for event in events:
             del wanted.owed[event]
-            for watcher in self.watchers:
-                watcher.excused(wanted.client, wanted.subscription_id, *event)
+            for observer in self.observers:
+                observer.excused(wanted.client, wanted.subscription_id, *event)
         wanted.crossed.difference_update(events)
 
     def _everything(self) -> list[_Wanted]:
@@ -172,14 +172,14 @@ class Judge(Watcher):
 
     # --- what they say --------------------------------------------------------------------------------------
 
-    def advertised(self, client: ClientProcess, event_type: EventType) -> None:
+    def advertised(self, client: ObservedClient, event_type: EventType) -> None:
         self._adverts[client.name][event_type.name] = client.session.epoch
 
-    def unadvertised(self, client: ClientProcess, type_name: str) -> None:
+    def unadvertised(self, client: ObservedClient, type_name: str) -> None:
         del self._adverts[client.name][type_name]
         self._withdraw(client, type_name)
 
-    def _withdraw(self, client: ClientProcess, type_name: str | None = None) -> None:
+    def _withdraw(self, client: ObservedClient, type_name: str | None = None) -> None:
         """A client advertises a type, or anything, no more where it did: what is replayed is what is still
         advertised when an update without gaps arrives.
         """
@@ -190,7 +190,7 @@ class Judge(Watcher):
                     gone = [event for event in wanted.owed if event[0].partition("~")[0] == life]
                     self._excuse(wanted, gone)
 
-    def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
+    def subscribed(self, client: ObservedClient, subscription_id: int) -> None:
         filter = client.subscriptions[subscription_id]
         by_filter = self._columns.setdefault(filter.event_type.name, {})
         columns = by_filter.get(filter)
@@ -201,7 +201,7 @@ class Judge(Watcher):
         self._subscriptions[client.name][subscription_id] = wanted
         self._unsettled[client.name][subscription_id] = wanted
 
-    def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Any]) -> None:
+    def updated(self, client: ObservedClient, subscription_id: int, old: Mapping[str, Any]) -> None:
         wanted = self._subscriptions[client.name][subscription_id]
         newest = client.session.values(subscription_id)
         wanted.versions.append((client.session.epoch, newest))
@@ -214,19 +214,19 @@ class Judge(Watcher):
         if self._lossy:
             wanted.crossed.update(wanted.owed)
 
-    def reached_back(self, client: ClientProcess, subscription_id: int) -> None:
+    def updated_gapless(self, client: ObservedClient, subscription_id: int) -> None:
         wanted = self._subscriptions[client.name][subscription_id]
         del wanted.versions[:-1]
         if wanted.seen is None:
             wanted.seen = set()
 
-    def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
+    def unsubscribed(self, client: ObservedClient, subscription_id: int) -> None:
         wanted = self._subscriptions[client.name].pop(subscription_id)
         self._unsettled[client.name].pop(subscription_id, None)
         self._excuse(wanted, list(wanted.owed))
         wanted.columns.discard(wanted.row)
 
-    def settled(self, client: ClientProcess, epoch: int) -> None:
+    def settled(self, client: ObservedClient, epoch: int) -> None:
         if client.name not in self._subscriptions:
             return
         unsettled = self._unsettled[client.name]
@@ -243,7 +243,7 @@ class Judge(Watcher):
             if awaited is not None and awaited <= epoch:
                 adverts[name] = None
 
-    def refused(self, client: ClientProcess, action: Refused) -> None:
+    def refused(self, client: ObservedClient, action: Refused) -> None:
         if action.count:
             # Events may be refused if their advertisement had not settled when they were published and was
             # taken back since; a crash may take an advertisement with it that events on their way relied on.
@@ -254,7 +254,7 @@ class Judge(Watcher):
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def published(self, client: ClientProcess, batch: EventBatch) -> None:
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
         name = batch.event_type.name
         adverts = self._adverts.get(client.name, {})
         if self._unsure or adverts.get(name, 0) is not None:
@@ -276,18 +276,18 @@ class Judge(Watcher):
                         if self._lossy and len(wanted.versions) > 1:
                             wanted.crossed.add(event)
                     wanted.owed[event] = row, at_ns
-                    self.owed_events += 1
-                    for watcher in self.watchers:
-                        watcher.owed(wanted.client, wanted.subscription_id, *event)
+                    self.expected_events += 1
+                    for observer in self.observers:
+                        observer.expected(wanted.client, wanted.subscription_id, *event)
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch = action.batch
         if not len(batch):
             return
         self.delivered_events += len(batch)
         wanted = self._subscriptions.get(client.name, {}).get(action.subscription_id)
         if wanted is None:
-            if client.there:
+            if client.present:
                 self._findings.add(
                     "strictness",
                     self._now(),
@@ -320,7 +320,7 @@ class Judge(Watcher):
         wanted.marks[publisher] = mark
 
     @property
-    def owing(self) -> bool:
+    def expecting(self) -> bool:
         """Whether something that is owed has not come yet."""
         return any(wanted.owed for wanted in self._everything())
 

@@ -18,7 +18,7 @@ from covey.matcher.filters.filter import Filter
 from covey.overlay.core.introspection.invariants import check
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.simulation import Simulation
 
 
@@ -84,7 +84,7 @@ def check_routes(
     return len(links)
 
 
-def _wishes(client: ClientProcess, now_ns: int, damped: bool) -> Iterable[tuple[str, _Wish]]:
+def _wishes(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Wish]]:
     """What a client wants, each with the name of its event type."""
     for subscription_id, filter in client.subscriptions.items():
         values = client.session.values(subscription_id)

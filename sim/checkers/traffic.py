@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from covey.overlay.core.messages import Drop, Message, Publish
 from covey.sim.checkers.findings import Findings
-from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.observer import Observer
 
 
-class Traffic(Watcher):
+class Traffic(Observer):
     """Watches all links between brokers; `now` says the virtual time."""
 
     def __init__(self, findings: Findings, now: Callable[[], int]) -> None:
@@ -29,7 +29,7 @@ class Traffic(Watcher):
         self._replayed: set[tuple[str, str, str, str, int]] = set()
         self._crashes = False
 
-    def passed(self, source: str, target: str, message: Message) -> None:
+    def received(self, source: str, target: str, message: Message) -> None:
         if not (isinstance(message, Publish) and source.startswith("broker/") and len(message.batch)):
             return
         batch = message.batch

@@ -52,7 +52,7 @@ class Scenario:
     jitter_ms: float = 0.0
     loss: float = 0.0
     crashes: int = 0
-    parts: int = 0
+    partitions: int = 0
     routing: str = "parametric"
     resubscribe: str = "subscribe-first"
     engine: str = "naive"
@@ -86,6 +86,11 @@ class Scenario:
             raise ScenarioError("load is 'detectors': expected CSV files as speeds and sensors")
         if self.loss >= 1:
             raise ScenarioError(f"loss is {self.loss!r}: expected a probability below 1")
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a change may lose events."""
+        return self.routing == "static" and self.resubscribe == "unsubscribe-first"
 
     def having(self, **changes: Any) -> Scenario:
         """This scenario with some fields changed."""

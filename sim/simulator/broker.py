@@ -1,7 +1,7 @@
 """A broker in virtual time: the routing core, its ports, and the time that its messages take.
 
-It does what `overlay/node/node.py` does, without sockets: frames are taken in the order of arrival, one at a
-time; while one is being dealt with, others wait, and what it gives rise to leaves when it is done.
+It does what `overlay/node/node.py` does, without sockets: it handles frames one at a time, in the order of
+arrival; the resulting messages leave when the frame's cost has passed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Messa
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import NS_PER_S, Clock
 from covey.sim.simulator.costs import Costs, Sample
-from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 MakeLink = Callable[[int], Link]
 
 
-class BrokerProcess:
-    """One broker; `name` is that of its interface, `broker/b1`. `make_core` gives it a new life's core."""
+class SimulatedBroker:
+    """A broker; `name` is its interface, `broker/b1`. `make_core` creates its core at each start."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class BrokerProcess:
         make_core: Callable[[], Broker],
         make_link: MakeLink,
         costs: Costs,
-        watchers: Iterable[Watcher],
+        observers: Iterable[Observer],
         defect: Defect | None = None,
     ) -> None:
         self.name = name
@@ -46,55 +46,55 @@ class BrokerProcess:
         self.busy = False
         self._armed = False
         self._charged_ns = 0
-        """What all its messages took, the one it is at work on included."""
+        """The cost of all its messages, the current one included."""
         self._busy_until_ns = 0
         self.incarnation = 1
         self._clock = clock
         self._make_core = make_core
         self._make_link = make_link
         self._costs = costs
-        self._watchers = watchers
+        self._observers = observers
         self._defect = defect
         self._inbox: deque[tuple[Port, int, Packet]] = deque()
         self._touched: dict[str, Port] = {}
 
     @property
     def busy_ns(self) -> int:
-        """How long it has worked until now."""
+        """Its working time so far."""
         return self._charged_ns - max(self._busy_until_ns - self._clock.now_ns, 0)
 
     # --- ports ----------------------------------------------------------------------------------------------
 
     def port(self, interface: str) -> Port:
         """A new port towards an interface."""
-        made = self.ports[interface] = Port(interface, self._make_link(self.incarnation), self)
-        return made
+        port = self.ports[interface] = Port(interface, self._make_link(self.incarnation), self)
+        return port
 
     def session_port(self, interface: str) -> Port:
-        """A port for a client that dials; the session that it may still have here ends."""
+        """A port for a client that dials; ends its previous session here."""
         if interface in self.ports:
             self.end_session(interface)
         return self.port(interface)
 
     def end_session(self, interface: str) -> None:
-        """Forget a client and all it said."""
+        """Remove a client and its state."""
         port = self.ports.pop(interface, None)
         if port is not None and self.alive:
             port.open = False
             self._perform(interface, Disconnect())
             self._flush()
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- crash and restart ----------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Lose all state and all that waits, what it is at work on included."""
+        """Lose all state and all pending packets, the current one included."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         self.alive = self.busy = False
         self._inbox.clear()
         self._touched.clear()
 
     def restart(self) -> None:
-        """Begin a new life, with new links to the neighbours; clients come back by themselves."""
+        """Start again, with new links to the neighbours; clients reconnect by themselves."""
         self.alive = True
         self._armed = False
         self.incarnation += 1
@@ -106,22 +106,22 @@ class BrokerProcess:
     # --- messages -------------------------------------------------------------------------------------------
 
     def arrive(self, port: Port, generation: int, packet: Packet) -> None:
-        """A packet is there; it waits for its turn."""
+        """Queue a packet that has arrived."""
         self._inbox.append((port, generation, packet))
         if not self.busy:
-            self._work()
+            self._handle_packets()
 
     def touch(self, port: Port) -> None:
-        """Pump this port as soon as it is no longer busy."""
+        """Pump this port as soon as the broker is no longer busy."""
         self._touched[port.interface] = port
 
-    def _work(self) -> None:
+    def _handle_packets(self) -> None:
         while self._inbox:
             port, generation, packet = self._inbox.popleft()
             wire = port.wire
             if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
-                continue  # its connection has ended meanwhile
-            cost_ns = self._take(port, packet)
+                continue  # its connection has ended
+            cost_ns = self._handle(port, packet)
             if cost_ns:
                 self.busy = True
                 self._charged_ns += cost_ns
@@ -134,7 +134,7 @@ class BrokerProcess:
         if self.alive and incarnation == self.incarnation:
             self.busy = False
             self._flush()
-            self._work()
+            self._handle_packets()
 
     def _flush(self) -> None:
         if self.busy:
@@ -143,11 +143,11 @@ class BrokerProcess:
         for port in touched.values():
             port.pump()
 
-    def _take(self, port: Port, packet: Packet) -> int:
-        """Deal with one packet; how long that takes."""
+    def _handle(self, port: Port, packet: Packet) -> int:
+        """Handle one packet and return its cost."""
         self._touched[port.interface] = port
         if isinstance(packet, Hello):
-            return self._greet(port, packet)
+            return self._open(port, packet)
         if isinstance(packet, Goodbye):
             wire = port.wire
             assert wire is not None
@@ -158,14 +158,14 @@ class BrokerProcess:
         for message in port.link.receive(packet):
             if events_in(message):
                 port.link.consume(size_of(message))
-            for watcher in self._watchers:
-                watcher.passed(port.interface, self.name, message)
+            for observer in self._observers:
+                observer.received(port.interface, self.name, message)
             cost_ns += self._perform(port.interface, message)
         if not port.interface.startswith("broker/"):
             port.link.acknowledge()
         return cost_ns
 
-    def _greet(self, port: Port, hello: Hello) -> int:
+    def _open(self, port: Port, hello: Hello) -> int:
         wire = port.wire
         assert wire is not None
         answer = port.link.hello()
@@ -183,15 +183,15 @@ class BrokerProcess:
             actions = self._defect.apply(self.core, interface, message, actions)
         self._do(actions)
         self._arm()
-        sort, subscriptions = type(message).__name__, len(self.core.tables.registry)
-        return self._costs.charge(Sample(sort, events_in(message), len(actions), subscriptions, took_ns))
+        kind, subscriptions = type(message).__name__, len(self.core.tables.registry)
+        return self._costs.charge(Sample(kind, events_in(message), len(actions), subscriptions, took_ns))
 
     def _arm(self) -> None:
-        """Have the core called at the time that it asks for."""
+        """Schedule the core's timer."""
         due = self.core.timer()
         if due is not None and not self._armed:
             self._armed = True
-            self._clock.look_at(round(due * NS_PER_S), self._tick, self.incarnation)
+            self._clock.poll_at(round(due * NS_PER_S), self._tick, self.incarnation)
 
     def _tick(self, incarnation: int) -> None:
         if self.alive and incarnation == self.incarnation:
@@ -207,5 +207,5 @@ class BrokerProcess:
                     port.link.send(action.message)
                     self._touched[action.interface] = port
             elif isinstance(action, Drop):
-                for watcher in self._watchers:
-                    watcher.dropped(self.name, action)
+                for observer in self._observers:
+                    observer.dropped(self.name, action)

@@ -1,7 +1,7 @@
-"""Virtual time: a heap of (time, sequence), so that what is due at one moment happens in the order of asking.
+"""Virtual time: a heap of (time, sequence), so that simultaneous actions run in the order of scheduling.
 
-Invariant: time never goes back, and the order of two happenings depends on nothing but their times and the
-order in which they were asked for; never on identity, hashing or the real clock.
+Invariant: time never goes back, and the order of two actions depends on their times and the order in which
+they were scheduled alone; never on identity, hashing or the real clock.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ class Clock:
     def __init__(self) -> None:
         self.now_ns = 0
         self.steps = 0
-        """How many things have happened."""
+        """The number of actions that have run."""
         self._heap: list[tuple[int, int, bool, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
-        self._looks = 0
+        self._polls = 0
 
-    def at(self, time_ns: int, what: Callable[..., None], *arguments: Any) -> None:
-        """Have something happen at a time, now at the earliest."""
-        self._push(time_ns, False, what, arguments)
+    def at(self, time_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Schedule an action at a time, now at the earliest."""
+        self._push(time_ns, False, action, arguments)
 
-    def look_at(self, time_ns: int, what: Callable[..., None], *arguments: Any) -> None:
-        """As `at`, for what looks after something again and again and mostly finds nothing to do: while
-        nothing else is going to happen the clock is `calm`.
-        """
-        self._looks += 1
-        self._push(time_ns, True, what, arguments)
+    def after(self, delay_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Schedule an action after a delay."""
+        self.at(self.now_ns + delay_ns, action, *arguments)
 
-    def _push(self, time_ns: int, look: bool, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def poll_at(self, time_ns: int, action: Callable[..., None], *arguments: Any) -> None:
+        """As `at`, for an action that repeats and mostly finds nothing to do (`only_polls`)."""
+        self._polls += 1
+        self._push(time_ns, True, action, arguments)
+
+    def _push(
+        self, time_ns: int, poll: bool, action: Callable[..., None], arguments: tuple[Any, ...]
+    ) -> None:
         self._serial += 1
-        heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._serial, look, what, arguments))
-
-    def after(self, delay_ns: int, what: Callable[..., None], *arguments: Any) -> None:
-        """Have something happen so much later."""
-        self.at(self.now_ns + delay_ns, what, *arguments)
+        heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._serial, poll, action, arguments))
 
     def run(self, until_ns: int | None = None, steps: int | None = None) -> None:
-        """Let everything happen that is due by a time, or everything at all; it is that time then.
+        """Run all actions that are due by `until_ns` and advance the clock to it; without it run all.
 
-        With `steps`, so many things at most, and time stays at the last of them.
+        With `steps` it runs at most so many actions and leaves the clock at the last of them.
         """
         heap = self._heap
         last = None if steps is None else self.steps + steps
         while heap and (until_ns is None or heap[0][0] <= until_ns):
             if self.steps == last:
                 return
-            self.now_ns, _, look, what, arguments = heapq.heappop(heap)
+            self.now_ns, _, poll, action, arguments = heapq.heappop(heap)
             self.steps += 1
-            self._looks -= look
-            what(*arguments)
+            self._polls -= poll
+            action(*arguments)
         if until_ns is not None:
             self.now_ns = max(self.now_ns, until_ns)
 
     @property
     def idle(self) -> bool:
-        """Nothing is going to happen any more."""
+        """Whether nothing is scheduled."""
         return not self._heap
 
     @property
-    def calm(self) -> bool:
-        """Nothing is going to happen but that somebody looks after something."""
-        return len(self._heap) == self._looks
+    def only_polls(self) -> bool:
+        """Whether nothing but polls is scheduled."""
+        return len(self._heap) == self._polls

@@ -1,8 +1,7 @@
-"""What a message costs the broker that handles it: nothing, the processor time it took, or a calibrated one.
+"""The cost of a message to its broker: none, the measured processor time, or a calibrated time.
 
-`Free` and `Calibrated` are deterministic; `Measured` charges what this machine took and therefore is not. A
-calibration is a small file: for each sort of message the nanoseconds of a linear model, fitted to the
-samples that a measured run has taken.
+`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration is a small file:
+for each kind of message a linear model in nanoseconds, fitted to the samples of a measured run.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ FORMAT = "covey-calibration-1"
 
 
 class CalibrationError(CoveyError, ValueError):
-    """A calibration file is wrong, or there is too little to make one of."""
+    """A calibration file is wrong, or there are no samples to fit."""
 
 
 class Sample(NamedTuple):
-    """One message handled: its sort, its events, its actions, and the subscriptions the broker held."""
+    """One handled message: its kind, events, actions, the broker's subscriptions, and the processor time."""
 
-    sort: str
+    kind: str
     events: int
     actions: int
     subscriptions: int
@@ -36,7 +35,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Nanoseconds of a sort of message: a base, and a share for each event, action and subscription held."""
+    """The cost of a kind of message: a base, and a part for each event, action and subscription."""
 
     base_ns: float = 0.0
     event_ns: float = 0.0
@@ -53,11 +52,11 @@ class Model:
 
 
 class Costs(Protocol):
-    """`charge` says how long the broker is busy with a message."""
+    """`charge` returns how long the broker is busy with a message."""
 
     @property
     def measures(self) -> bool:
-        """Whether the real time has to be taken."""
+        """Whether samples need the real processor time."""
         ...
 
     def charge(self, sample: Sample) -> int: ...
@@ -73,7 +72,7 @@ class Free:
 
 
 class Measured:
-    """Brokers take the time that the call really took, times `scale`; the samples are kept for `fit`."""
+    """Brokers take the measured processor time, times `scale`; the samples are kept for `fit`."""
 
     measures = True
 
@@ -89,7 +88,7 @@ class Measured:
 
 
 class Calibrated:
-    """Brokers take what a model says; a sort of message that has no model costs the dearest base."""
+    """Brokers take the time of a model; a kind of message without a model costs the highest base."""
 
     measures = False
 
@@ -98,7 +97,7 @@ class Calibrated:
         self._other = max(self.models.values(), key=lambda model: model.base_ns, default=Model())
 
     def charge(self, sample: Sample) -> int:
-        model = self.models.get(sample.sort, self._other)
+        model = self.models.get(sample.kind, self._other)
         return model.cost_ns(sample.events, sample.actions, sample.subscriptions)
 
     def save(self, path: str | Path) -> None:
@@ -106,8 +105,8 @@ class Calibrated:
         document = {
             "format": FORMAT,
             "models": {
-                sort: {f.name: round(getattr(model, f.name), 3) for f in fields(model)}
-                for sort, model in sorted(self.models.items())
+                kind: {f.name: round(getattr(model, f.name), 3) for f in fields(model)}
+                for kind, model in sorted(self.models.items())
             },
         }
         try:
@@ -123,36 +122,36 @@ class Calibrated:
         except OSError as error:
             raise CalibrationError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError as error:
-            raise CalibrationError(f"{path}: no JSON: {error}") from None
+            raise CalibrationError(f"{path}: not JSON: {error}") from None
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise CalibrationError(f"{path}: no calibration file; expected one of format {FORMAT}")
+            raise CalibrationError(f"{path}: not a calibration file; expected one of format {FORMAT}")
         models = document.get("models")
         if not isinstance(models, dict):
-            raise CalibrationError(f"{path}: models is {models!r}; expected a model for each sort of message")
+            raise CalibrationError(f"{path}: models is {models!r}; expected a model for each kind of message")
         known = {f.name for f in fields(Model)}
-        for sort, model in models.items():
+        for kind, model in models.items():
             if not isinstance(model, dict) or set(model) != known:
                 raise CalibrationError(
-                    f"{path}: models.{sort} is {model!r}; expected {', '.join(sorted(known))}"
+                    f"{path}: models.{kind} is {model!r}; expected {', '.join(sorted(known))}"
                 )
             for name, value in model.items():
                 if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e12:
-                    raise CalibrationError(f"{path}: models.{sort}.{name} is {value!r}; expected nanoseconds")
-        return cls({sort: Model(**model) for sort, model in models.items()})
+                    raise CalibrationError(f"{path}: models.{kind}.{name} is {value!r}; expected nanoseconds")
+        return cls({kind: Model(**model) for kind, model in models.items()})
 
 
 def fit(samples: Iterable[Sample]) -> Calibrated:
-    """The models of least squares with no negative share, for each sort of message that was sampled.
+    """Models of least squares without negative coefficients, for each sampled kind of message.
 
-    The slowest hundredth of each sort is left out: it is the machine's doing, not the message's.
+    The slowest hundredth of each kind is left out: it is noise of the machine.
     `CalibrationError` if there are no samples.
     """
-    by_sort: dict[str, list[Sample]] = {}
+    by_kind: dict[str, list[Sample]] = {}
     for sample in samples:
-        by_sort.setdefault(sample.sort, []).append(sample)
-    if not by_sort:
-        raise CalibrationError("no message was handled: there is nothing to calibrate from")
-    return Calibrated({sort: _fit_one(found) for sort, found in by_sort.items()})
+        by_kind.setdefault(sample.kind, []).append(sample)
+    if not by_kind:
+        raise CalibrationError("no message was handled: there are no samples to calibrate from")
+    return Calibrated({kind: _fit_one(group) for kind, group in by_kind.items()})
 
 
 def _fit_one(samples: list[Sample]) -> Model:

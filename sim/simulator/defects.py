@@ -1,8 +1,7 @@
-"""Seeded defects: brokers that do one thing wrong, to prove that the checkers see it.
+"""Seeded defects: brokers with one fault each, to prove that the checkers detect it.
 
-A defect changes the actions that a broker's core returned before the simulator carries them out; the core
-itself is what runs in production, and knows nothing of this. Each keeps the numbering of control messages
-intact, so that nothing but the defect itself can give it away.
+A defect changes the actions that a broker's core returned; the core itself is that of production. Epochs stay
+intact, so that only the fault itself can be detected.
 """
 
 from __future__ import annotations
@@ -30,75 +29,75 @@ if TYPE_CHECKING:
 
 
 class Defect(ABC):
-    """One way to be wrong. `fired` counts how often it was."""
+    """One fault; `fired` counts how often it changed the actions."""
 
     def __init__(self) -> None:
         self.fired = 0
 
     @abstractmethod
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        """The actions that the defective broker carries out for this message of that interface."""
+        """The actions of the defective broker for this message of that interface."""
 
 
 class _Altered(Defect):
-    """Messages of one kind leave otherwise than the core made them."""
+    """Messages of one kind leave with wrong fields."""
 
     kind: type[Update | Unsubscribe | Deliver]
     wrong: Mapping[str, Any]
-    """What stands in them instead."""
+    """The wrong fields."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        done: list[Action] = []
+        altered: list[Action] = []
         for action in actions:
             if isinstance(action, Send) and isinstance(action.message, self.kind):
                 self.fired += 1
                 action = Send(action.interface, replace(action.message, **self.wrong))
-            done.append(action)
-        return done
+            altered.append(action)
+        return altered
 
 
 class DropUpdate(_Altered):
-    """An UPD to a neighbour arrives without the values that it was sent for."""
+    """An Update to a neighbour carries no values."""
 
     kind = Update
     wrong: Mapping[str, Any] = {"values": {}}
 
 
 class KeepSlot(_Altered):
-    """A slot is not released: the USUB names none."""
+    """A slot is not released: the Unsubscribe names none."""
 
     kind = Unsubscribe
     wrong: Mapping[str, Any] = {"subscription_id": 0}
 
 
 class ClaimNewest(_Altered):
-    """Deliveries say that they were matched at the newest values: the client does not look again."""
+    """Deliveries claim to be matched at the newest values, so the client does not match again."""
 
     kind = Deliver
     wrong: Mapping[str, Any] = {"epoch": 1 << 40}
 
 
 class SwapOrder(Defect):
-    """USUB before SUB, break before make."""
+    """Unsubscribe before Subscribe: break before make."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         by_link: dict[str, list[tuple[int, Subscribe | Unsubscribe]]] = {}
         for place, action in enumerate(actions):
             if isinstance(action, Send) and isinstance(action.message, Subscribe | Unsubscribe):
                 by_link.setdefault(action.interface, []).append((place, action.message))
-        done = list(actions)
-        for interface, found in by_link.items():
-            messages = [message for _, message in found]
+        altered = list(actions)
+        for interface, placed in by_link.items():
+            messages = [message for _, message in placed]
             ordered = sorted(messages, key=lambda message: isinstance(message, Subscribe))
             if ordered != messages:
                 self.fired += 1
-                for (place, old), new in zip(found, ordered, strict=True):
-                    done[place] = Send(interface, replace(new, epoch=old.epoch))
-        return done
+                for (place, old), new in zip(placed, ordered, strict=True):
+                    altered[place] = Send(interface, replace(new, epoch=old.epoch))
+        return altered
 
 
 class EchoEvent(Defect):
-    """An event is sent back to the neighbour that it came from."""
+    """An event is sent back to the neighbour it came from."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if isinstance(message, Publish) and source.startswith("broker/") and len(message.batch):
@@ -108,7 +107,7 @@ class EchoEvent(Defect):
 
 
 class EarlyAcknowledge(Defect):
-    """A change is acknowledged as soon as it is known here, before those beyond have it."""
+    """A change is acknowledged at once, before the brokers further on have applied it."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if not isinstance(message, Subscribe | Update):
@@ -121,42 +120,42 @@ class EarlyAcknowledge(Defect):
 
 
 class NoReplay(Defect):
-    """Nothing is replayed for an update without gaps."""
+    """Nothing is replayed for a gapless update."""
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
-        done: list[Action] = []
+        altered: list[Action] = []
         for action in actions:
             sent = action.message if isinstance(action, Send) else None
             if isinstance(sent, Publish | Deliver) and sent.replayed:
                 self.fired += 1
             else:
-                done.append(action)
-        return done
+                altered.append(action)
+        return altered
 
 
 class RepeatEvent(Defect):
-    """Over a link that was opened anew, since a broker at either end had crashed, events are sent twice."""
+    """Events are sent twice over a link that reopened after a crash."""
 
     def __init__(self) -> None:
         super().__init__()
         self._opened: set[tuple[str, str]] = set()
-        self._anew: set[tuple[str, str]] = set()
+        self._reopened: set[tuple[str, str]] = set()
 
     def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
         if isinstance(message, Connect) and source.startswith("broker/"):
             link = core.tables.broker_id, source
-            (self._anew if link in self._opened else self._opened).add(link)
-        done: list[Action] = []
+            (self._reopened if link in self._opened else self._opened).add(link)
+        altered: list[Action] = []
         for action in actions:
-            done.append(action)
+            altered.append(action)
             if (
                 isinstance(action, Send)
                 and isinstance(action.message, Publish)
-                and (core.tables.broker_id, action.interface) in self._anew
+                and (core.tables.broker_id, action.interface) in self._reopened
             ):
                 self.fired += 1
-                done.append(action)
-        return done
+                altered.append(action)
+        return altered
 
 
 DEFECTS: dict[str, type[Defect]] = {
@@ -169,4 +168,4 @@ DEFECTS: dict[str, type[Defect]] = {
     "no-replay": NoReplay,
     "repeat-event": RepeatEvent,
 }
-"""The defects that `covey sim fuzz --defect` takes, by name."""
+"""The defects of `covey sim fuzz --defect`, by name."""

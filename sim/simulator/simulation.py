@@ -1,7 +1,7 @@
-"""A whole overlay in virtual time: brokers, clients, wires, and what befalls them.
+"""A whole overlay in virtual time: brokers, clients, wires and faults.
 
-Everything is drawn from one seed and happens in the order of `clock.py`, so the same calls give the same run.
-Brokers and clients are named as interfaces are: `broker/b1`, `client/c1`.
+Everything random is drawn from one seed and runs in the order of `clock.py`, so the same calls give the same
+run. Brokers and clients are named by their interfaces: `broker/b1`, `client/c1`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.routing.broker import Broker
-from covey.sim.simulator.broker import BrokerProcess
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator.broker import SimulatedBroker
+from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S, Clock
 from covey.sim.simulator.costs import Costs, Free
-from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Wire, WireOptions
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 _REDIAL_NS = 50 * NS_PER_MS
 _LEAVE_POLL_NS = 5 * NS_PER_MS
 LEASE_NS = 30 * NS_PER_S
-"""How long a broker keeps the session of a client that has vanished."""
+"""How long a broker keeps the session of a vanished client."""
 
 
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
-    holds options of `Link`, and `wire` is how wires are that no topology describes. The engine "poset", which
+    holds options of `Link`, and `wire` those of wires without a topology. The engine "poset", which
     implies the poset "diagram", is for brokers: clients have no poset."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Simulation:
         engine: str = "cluster",
         poset: str = "forest",
         costs: Costs | None = None,
-        watchers: Iterable[Watcher] = (),
+        observers: Iterable[Observer] = (),
         defect: Defect | None = None,
         link: Mapping[str, int] | None = None,
         wire: WireOptions | None = None,
@@ -61,12 +61,12 @@ class Simulation:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
         self._broker_options = broker_options(engine, poset)
-        self.brokers: dict[str, BrokerProcess] = {}
-        self.clients: dict[str, ClientProcess] = {}
-        """The clients whose users are there."""
+        self.brokers: dict[str, SimulatedBroker] = {}
+        self.clients: dict[str, SimulatedClient] = {}
+        """The clients that have not left."""
         self.links: list[tuple[str, str]] = []
-        self.watchers = list(watchers)
-        self._connected: dict[str, ClientProcess] = {}
+        self.observers = list(observers)
+        self._connected: dict[str, SimulatedClient] = {}
         self._incarnations: dict[str, int] = {}
         self._wires: dict[tuple[str, str], Wire] = {}
         self._random = random.Random(f"wires {seed}")
@@ -96,9 +96,9 @@ class Simulation:
 
     def add_broker(
         self, name: str, neighbours: Iterable[str] = (), event_types: Iterable[EventType] = ()
-    ) -> BrokerProcess:
-        """A broker; `neighbours` are the ids of those that it will be linked to."""
-        types, beside = tuple(event_types), tuple(neighbours)
+    ) -> SimulatedBroker:
+        """Add a broker; `neighbours` are the ids of the brokers that it will be linked to."""
+        types, neighbour_ids = tuple(event_types), tuple(neighbours)
 
         def core() -> Broker:
             return Broker(
@@ -106,19 +106,20 @@ class Simulation:
                 routing=self.routing,
                 **self._broker_options,
                 event_types=types,
-                neighbours=beside,
+                neighbours=neighbour_ids,
                 replay_events=self._replay_events,
                 damping=self.damping,
                 merging=self.merging,
                 merging_budget=self.merging_budget,
             )
 
-        made = BrokerProcess(name, self.clock, core, self._link, self._costs, self.watchers, self._defect)
-        self.brokers[name] = made
-        return made
+        broker = self.brokers[name] = SimulatedBroker(
+            name, self.clock, core, self._link, self._costs, self.observers, self._defect
+        )
+        return broker
 
     def link(self, a: str, b: str, options: WireOptions | None = None) -> None:
-        """Join two brokers, of which the second dials."""
+        """Link two brokers; the second dials."""
         listener, dialer = self.brokers[a].port(b), self.brokers[b].port(a)
         wire = Wire(self.clock, self._random, listener, dialer, options or self._wire)
         self.links.append((a, b))
@@ -130,69 +131,69 @@ class Simulation:
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    def come(self, name: str, broker: str) -> ClientProcess:
-        """A new client at a broker; it dials at once."""
+    def join(self, name: str, broker: str) -> SimulatedClient:
+        """Add a client to a broker, which it dials at once."""
         session = ClientSession(
             name.removeprefix("client/"),
             routing=self.routing,
             resubscribe=self.resubscribe,
             engine="naive" if self.engine == POSET_ENGINE else self.engine,
         )
-        client = ClientProcess(name, broker, session, self._client_link(name), self.clock, self.watchers)
+        client = SimulatedClient(name, broker, session, self._client_link(name), self.clock, self.observers)
         self.clients[name] = self._connected[name] = client
-        for watcher in self.watchers:
-            watcher.came(client)
-        self._reach(client)
+        for observer in self.observers:
+            observer.joined(client)
+        self._dial(client)
         return client
 
     def leave(self, name: str) -> None:
-        """A client leaves as soon as all that it has said has arrived."""
-        client = self._part_with(name, vanished=False)
+        """A client leaves as soon as everything it has sent has arrived."""
+        client = self._remove(name, vanished=False)
         self._when_idle(client, lambda: self._connected.pop(name))
 
     def vanish(self, name: str) -> None:
-        """A client is gone without a word; its broker notices when the lease is over."""
-        client = self._part_with(name, vanished=True)
+        """A client disappears without a goodbye; its broker ends the session when the lease expires."""
+        client = self._remove(name, vanished=True)
         del self._connected[name]
         wire, broker = client.port.wire, self.brokers[client.broker]
         assert wire is not None
         wire.cut()
         port = wire.listener
-        self.clock.after(self._lease_ns, self._lease_over, broker, name, port)
+        self.clock.after(self._lease_ns, self._expire_lease, broker, name, port)
 
-    def _lease_over(self, broker: BrokerProcess, name: str, port: object) -> None:
+    def _expire_lease(self, broker: SimulatedBroker, name: str, port: object) -> None:
         if broker.ports.get(name) is port:
             broker.end_session(name)
 
-    def _part_with(self, name: str, vanished: bool) -> ClientProcess:
+    def _remove(self, name: str, vanished: bool) -> SimulatedClient:
         client = self.clients.pop(name)
-        client.there = False
-        for watcher in self.watchers:
-            watcher.left(client, vanished)
+        client.present = False
+        for observer in self.observers:
+            observer.left(client, vanished)
         return client
 
     def move(self, name: str, broker: str) -> None:
-        """A client says goodbye to its broker, when all that it has said has arrived, and goes to another.
+        """A client leaves its broker once everything it has sent has arrived, and joins another.
 
-        It publishes under a new identity from then on, since its older events may still be on their way.
+        From then on it publishes under a new identity, since its older events may still be on their way.
         """
         client = self.clients[name]
         if client.broker != broker and not client.moving:
             client.moving = True
-            self._when_idle(client, lambda: self._arrive_at(client, broker))
+            self._when_idle(client, lambda: self._rejoin(client, broker))
 
-    def _arrive_at(self, client: ClientProcess, broker: str) -> None:
+    def _rejoin(self, client: SimulatedClient, broker: str) -> None:
         client.moving = False
         client.broker = broker
         link = self._client_link(client.name)
         moves = link.incarnation
         client.rebind(broker, link, f"{client.name.removeprefix('client/')}~{moves}")
-        for watcher in self.watchers:
-            watcher.moved(client, broker)
-        self._reach(client)
+        for observer in self.observers:
+            observer.moved(client, broker)
+        self._dial(client)
 
-    def _when_idle(self, client: ClientProcess, then: Callable[[], object]) -> None:
-        """Say goodbye once everything has arrived, and go on from there."""
+    def _when_idle(self, client: SimulatedClient, then: Callable[[], object]) -> None:
+        """Say goodbye and call `then` once everything has arrived."""
         if client.name not in self._connected or self._connected[client.name] is not client:
             return
         port = client.port
@@ -208,39 +209,39 @@ class Simulation:
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         return Link(self._incarnations[name], **self._link_options)
 
-    def _reach(self, client: ClientProcess) -> None:
-        """Dial the client's broker, if it is alive; a broker that comes back reaches out by itself."""
+    def _dial(self, client: SimulatedClient) -> None:
+        """Dial the client's broker if it is alive; a restarted broker is dialled again (`_restart`)."""
         broker = self.brokers[client.broker]
         if not broker.alive:
             return
         listener = broker.session_port(client.name)
         Wire(self.clock, self._random, listener, client.port, self._wire).dial()
 
-    # --- what befalls them ----------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------
 
-    def cut(self, name: str, away_ns: int) -> None:
-        """The connection of a client breaks, and is opened again after a time, within the lease."""
+    def disconnect(self, name: str, down_ns: int) -> None:
+        """The connection of a client breaks for a time shorter than the lease."""
         client = self.clients[name]
         wire = client.port.wire
         if wire is not None:
             wire.cut()
-            self.clock.after(away_ns, self._redial_client, client, wire)
+            self.clock.after(down_ns, self._redial_client, client, wire)
 
-    def _redial_client(self, client: ClientProcess, wire: Wire) -> None:
+    def _redial_client(self, client: SimulatedClient, wire: Wire) -> None:
         if client.port.wire is wire and self._connected.get(client.name) is client:
             broker = self.brokers[client.broker]
             if broker.alive and broker.ports.get(client.name) is wire.listener:
                 wire.dial()
 
-    def part(self, a: str, b: str, away_ns: int) -> None:
-        """The link between two brokers breaks, and stays so for a time."""
+    def partition(self, a: str, b: str, down_ns: int) -> None:
+        """The link between two brokers breaks for a time."""
         wire = self._wires[a, b]
         if not wire.blocked:
             wire.cut()
             wire.blocked = True
-            self.clock.after(away_ns, self._mend, a, b)
+            self.clock.after(down_ns, self._heal, a, b)
 
-    def _mend(self, a: str, b: str) -> None:
+    def _heal(self, a: str, b: str) -> None:
         self._wires[a, b].blocked = False
         self._redial(a, b)
 
@@ -250,7 +251,7 @@ class Simulation:
             wire.dial()
 
     def crash(self, name: str, down_ns: int) -> None:
-        """A broker loses its state and is there again after a time; a crash meanwhile changes nothing."""
+        """A broker loses its state and restarts after a time; it ignores further crashes until then."""
         broker = self.brokers[name]
         if not broker.alive:
             return
@@ -258,33 +259,33 @@ class Simulation:
         for port in broker.ports.values():
             if port.wire is not None:
                 port.wire.cut()
-        for watcher in self.watchers:
-            watcher.crashed(name)
+        for observer in self.observers:
+            observer.crashed(name)
         self.clock.after(down_ns, self._restart, name)
 
     def _restart(self, name: str) -> None:
         self.brokers[name].restart()
-        for watcher in self.watchers:
-            watcher.restarted(name)
+        for observer in self.observers:
+            observer.restarted(name)
         for a, b in self.links:
             if name in (a, b):
                 self.clock.after(_REDIAL_NS, self._redial, a, b)
         for client in list(self._connected.values()):
             if client.broker == name:
-                self.clock.after(_REDIAL_NS, self._come_back, client, name)
+                self.clock.after(_REDIAL_NS, self._reconnect, client, name)
 
-    def _come_back(self, client: ClientProcess, broker: str) -> None:
-        here = self._connected.get(client.name) is client and client.broker == broker
-        if here and client.name not in self.brokers[broker].ports:
-            self._reach(client)
+    def _reconnect(self, client: SimulatedClient, broker: str) -> None:
+        attached = self._connected.get(client.name) is client and client.broker == broker
+        if attached and client.name not in self.brokers[broker].ports:
+            self._dial(client)
 
     # --- running --------------------------------------------------------------------------------------------
 
     def run(self, until_ns: int | None = None) -> None:
-        """Let everything happen up to a time, or until nothing is going to happen any more."""
+        """Advance to a time, or until nothing is scheduled."""
         self.clock.run(until_ns)
 
     @property
     def busy_ns(self) -> dict[str, int]:
-        """How long each broker has worked until now."""
+        """Working time of each broker so far."""
         return {name: broker.busy_ns for name, broker in self.brokers.items()}

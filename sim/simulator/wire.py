@@ -1,9 +1,8 @@
-"""A connection between two ends in virtual time: delay, jitter, loss, and breaking.
+"""A connection in virtual time: delay, jitter, loss, and breaks.
 
-What travels are the hellos and frames of `overlay/core/link/link.py`, in order, as over a gRPC stream. A
-frame that is lost arrives when the transport has sent it again, and holds up what follows it. When a
-connection breaks, everything on the way is gone; when it opens again, the links of both ends resume or start
-afresh, as they do in a real broker.
+It carries the hellos and frames of `overlay/core/link/link.py` in order, as a gRPC stream does. A lost frame
+arrives after its retransmission and delays those behind it. A break loses everything on the way; when the
+connection opens again, the links of both ends resume or start anew, as in a real broker.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from covey.overlay.core.messages import Message
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 
 _ACKNOWLEDGE_AFTER_NS = 10 * NS_PER_MS
-"""When an acknowledgement leaves that no frame takes along, as in a real broker."""
+"""When an acknowledgement leaves without a frame to ride on, as in a real broker."""
 
 
 class Goodbye(Enum):
-    """The end of a client's stream: it leaves for good."""
+    """The end of a client's stream: the client leaves."""
 
     GOODBYE = 0
 
@@ -32,7 +31,7 @@ Packet = Hello | Frame[Message] | Goodbye
 
 @dataclass(frozen=True, slots=True)
 class WireOptions:
-    """What a wire does to what travels on it; `loss` is the probability that a frame has to be sent again."""
+    """The options of a wire; `loss` is the probability that a frame is retransmitted."""
 
     delay_ns: int = 10 * NS_PER_MS
     jitter_ns: int = 0
@@ -40,8 +39,8 @@ class WireOptions:
     retransmit_ns: int = 200 * NS_PER_MS
 
 
-class Process(Protocol):
-    """What owns the end of a wire."""
+class PortOwner(Protocol):
+    """The broker or client that owns the end of a wire."""
 
     @property
     def busy(self) -> bool: ...
@@ -49,30 +48,30 @@ class Process(Protocol):
     def arrive(self, port: Port, generation: int, packet: Packet) -> None: ...
 
     def touch(self, port: Port) -> None:
-        """Pump this port as soon as it is no longer busy."""
+        """Pump this port as soon as the owner is no longer busy."""
         ...
 
 
 class Port:
-    """One end of a wire: the link, whose it is, and the interface it belongs to there."""
+    """One end of a wire: its link, its owner, and the owner's interface for it."""
 
-    __slots__ = ("_last_arrival", "_timer", "interface", "link", "open", "process", "wire")
+    __slots__ = ("_last_arrival", "_timer", "interface", "link", "open", "owner", "wire")
 
-    def __init__(self, interface: str, link: Link, process: Process) -> None:
+    def __init__(self, interface: str, link: Link, owner: PortOwner) -> None:
         self.interface = interface
         self.link = link
-        self.process = process
+        self.owner = owner
         self.wire: Wire | None = None
         self.open = False
         self._last_arrival = 0
         self._timer = False
 
     def pump(self) -> None:
-        """Write what the link has to say, if the connection is open and the process is not busy."""
+        """Transmit the link's frames, if the connection is open and the owner is not busy."""
         if not self.open:
             return
-        if self.process.busy:
-            self.process.touch(self)
+        if self.owner.busy:
+            self.owner.touch(self)
             return
         wire, link = self.wire, self.link
         assert wire is not None
@@ -93,7 +92,7 @@ class Port:
 
 
 class Wire:
-    """A connection that may open and break many times; the process at `dialer` opens it."""
+    """A connection that may open and break many times; the end `dialer` opens it."""
 
     def __init__(
         self, clock: Clock, rng: random.Random, listener: Port, dialer: Port, options: WireOptions
@@ -103,19 +102,19 @@ class Wire:
         self.listener = listener
         self.dialer = dialer
         self.generation = 0
-        """Counts connections and their ends; a packet belongs to the one it was sent in."""
+        """Increases with each connection and each break; packets of older generations are dropped."""
         self.blocked = False
-        """Parted: no connection can open."""
+        """Partitioned: no connection can open."""
         self._rng = rng
         listener.wire = dialer.wire = self
 
     def dial(self) -> None:
-        """Open a connection: the dialer says hello. One that there was gives way."""
+        """Open a connection, in place of the current one: the dialer sends its hello."""
         self.cut()
         self.transmit(self.dialer, self.dialer.link.hello())
 
     def cut(self) -> None:
-        """The connection breaks, if there is one."""
+        """Break the connection, if there is one."""
         self.generation += 1
         self.listener.open = self.dialer.open = False
 
@@ -135,4 +134,4 @@ class Wire:
 
     def _arrive(self, generation: int, port: Port, packet: Packet) -> None:
         if generation == self.generation:
-            port.process.arrive(port, generation, packet)
+            port.owner.arrive(port, generation, packet)

@@ -48,13 +48,13 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers.changes import Changes
-from covey.sim.simulator.watcher import Watcher
+from covey.sim.simulator.observer import Observer
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
     from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
-    from covey.sim.simulator.client import ClientProcess
+    from covey.sim.simulator.observer import ObservedClient
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -97,7 +97,7 @@ def parts_of(trace: Path) -> list[Path]:
     return sorted(trace.glob("part-*.parquet"))
 
 
-class Trace(Watcher):
+class Trace(Observer):
     """Writes the trace of one run into the folder `path`, in a `with` block; `now` says the virtual time, and
     `scenario` is what the run was asked to do, as plain values."""
 
@@ -217,22 +217,22 @@ class Trace(Watcher):
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    def came(self, client: ClientProcess) -> None:
-        self._row("came", client.name, client.broker)
+    def joined(self, client: ObservedClient) -> None:
+        self._row("joined", client.name, client.broker)
 
-    def moved(self, client: ClientProcess, broker: str) -> None:
+    def moved(self, client: ObservedClient, broker: str) -> None:
         self._row("moved", client.name, broker)
 
-    def left(self, client: ClientProcess, vanished: bool) -> None:
+    def left(self, client: ObservedClient, vanished: bool) -> None:
         self._row("left", client.name, client.broker, "vanished" if vanished else None)
 
-    def advertised(self, client: ClientProcess, event_type: EventType) -> None:
+    def advertised(self, client: ObservedClient, event_type: EventType) -> None:
         self._row("advertised", client.name, client.broker, event_type.name)
 
-    def unadvertised(self, client: ClientProcess, type_name: str) -> None:
+    def unadvertised(self, client: ObservedClient, type_name: str) -> None:
         self._row("unadvertised", client.name, client.broker, type_name)
 
-    def subscribed(self, client: ClientProcess, subscription_id: int) -> None:
+    def subscribed(self, client: ObservedClient, subscription_id: int) -> None:
         filter = client.subscriptions[subscription_id]
         self._row(
             "subscribed",
@@ -245,7 +245,7 @@ class Trace(Watcher):
             text=str(filter),
         )
 
-    def updated(self, client: ClientProcess, subscription_id: int, old: Mapping[str, Any]) -> None:
+    def updated(self, client: ObservedClient, subscription_id: int, old: Mapping[str, Any]) -> None:
         filter = client.subscriptions[subscription_id]
         values = client.session.values(subscription_id)
         changes = self._changes.get((client.name, subscription_id))
@@ -261,15 +261,15 @@ class Trace(Watcher):
             values=_json(values),
         )
 
-    def cancelled(self, client: ClientProcess, subscription_id: int) -> None:
+    def unsubscribed(self, client: ObservedClient, subscription_id: int) -> None:
         self._changes.pop((client.name, subscription_id), None)
         name = client.subscriptions[subscription_id].event_type.name
-        self._row("cancelled", client.name, client.broker, name, subscription=subscription_id)
+        self._row("unsubscribed", client.name, client.broker, name, subscription=subscription_id)
 
-    def settled(self, client: ClientProcess, epoch: int) -> None:
+    def settled(self, client: ObservedClient, epoch: int) -> None:
         self._row("settled", client.name, client.broker, count=epoch)
 
-    def refused(self, client: ClientProcess, action: Refused) -> None:
+    def refused(self, client: ObservedClient, action: Refused) -> None:
         self._row(
             "refused",
             client.name,
@@ -282,7 +282,7 @@ class Trace(Watcher):
 
     # --- events ---------------------------------------------------------------------------------------------
 
-    def published(self, client: ClientProcess, batch: EventBatch) -> None:
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
         for event, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
             self._row(
                 "published",
@@ -294,13 +294,13 @@ class Trace(Watcher):
                 values=_json(event),
             )
 
-    def owed(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+    def expected(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
         self._row("expected", client, None, None, publisher, sequence, subscription_id)
 
     def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
         self._row("excused", client, None, None, publisher, sequence, subscription_id)
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch, subscription_id = action.batch, action.subscription_id
         name = batch.event_type.name
         if action.spurious:
@@ -325,7 +325,7 @@ class Trace(Watcher):
 
     # --- the overlay ----------------------------------------------------------------------------------------
 
-    def passed(self, source: str, target: str, message: Message) -> None:
+    def received(self, source: str, target: str, message: Message) -> None:
         if not isinstance(message, Publish | Deliver):
             self._row("control", target, source, type(message).__name__)
         elif len(message.batch):

@@ -46,7 +46,6 @@ def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
         (["metrics", str(tmp_path)], "covey metrics", "pyspark"),
         (["sweep", sweep, *out], "covey sweep", "pyspark"),
         (["bench", "control"], "covey bench control", "networkx"),
-        (["bench", "scenario", str(tmp_path / "scenario.yaml")], "covey bench scenario", "networkx"),
         (["bench", "match", "--draw", str(tmp_path / "curves.svg")], "--draw", "matplotlib"),
         (["reproduce", "jayaram", "--quick"], "covey reproduce", "networkx"),
         (["reproduce", "fabret", "--quick", *out], "a plot", "matplotlib"),

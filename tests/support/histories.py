@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from covey.sim.experiments.fuzz import Options, play
+from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
 
-def play_all(seeds: Iterable[int], options: Options) -> int:
-    """Play the history of each seed; how many events were owed in all. A failure says how to replay it."""
-    owed = 0
+def play_all(seeds: Iterable[int], options: FuzzOptions) -> int:
+    """Run the history of each seed and return the number of expected events; a failure names the replay."""
+    expected = 0
     for seed in seeds:
-        outcome = play(seed, options)
+        outcome = play_history(seed, options)
         assert not outcome.failed, f"{options.command(seed)}: {[*outcome.findings, outcome.error]}"
-        owed += outcome.owed
-    return owed
+        expected += outcome.expected
+    return expected

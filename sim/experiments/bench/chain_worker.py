@@ -23,7 +23,7 @@ import pyarrow as pa
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client.deliveries import Deliveries
-from covey.sim.experiments.bench.under_way import UnderWay
+from covey.sim.experiments.background import BackgroundTasks
 
 TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 SYMBOLS = [f"S{number:02d}" for number in range(100)]
@@ -84,14 +84,14 @@ class Publisher(ABC):
         prepared = ticks(events).to_pylist()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        under_way = UnderWay()
+        background = BackgroundTasks()
         for number, event in enumerate(prepared):
             wait = began + number / rate - loop.time()
             if wait > 0:
                 await asyncio.sleep(wait)
             event["time"] = datetime.now(UTC)
-            under_way.begin(self.send_event(event))
-        await under_way.end()
+            background.start(self.send_event(event))
+        await background.join()
         return {"seconds": loop.time() - began}
 
 

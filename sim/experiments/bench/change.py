@@ -6,12 +6,15 @@ shows.
 Brokers are processes; publisher and subscriber share one, so that their histories have one order. *Both*:
 every event matches the old and the new filter, `level < $value` with values above every level. *Disjoint*:
 the filter `side == $value` goes from one side to the other, and events alternate between them. Changes are
-made at a rate without waiting for one to take effect. The books are those of `ledger.py`.
+made at a rate without waiting for one to take effect. The oracle of the demonstration
+judges the subscriber (`checkers/oracle.py`): an event is expected if it matches from the last change that has
+taken effect, when it is published, up to its delivery.
 """
 
 from __future__ import annotations
 
 import asyncio
+import operator
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,9 +24,9 @@ from dataclasses import dataclass
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.bench.ledger import Ledger
+from covey.sim.checkers.oracle import SubscriberHistory, ValueChange
+from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.plans import check_known
-from covey.sim.experiments.bench.under_way import UnderWay
 from covey.sim.experiments.progress import Progress, silent
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
@@ -71,7 +74,7 @@ class ChangeResult:
     events_per_s: float
     changes_per_s: float
     published: int
-    owed: int
+    expected: int
     delivered: int
     missed: int
     duplicate: int
@@ -116,19 +119,19 @@ async def _case(
         await run.rest()
         await subscription.unsubscribe()
         await reader
-    books = run.ledger
-    times = sorted(books.first_new_ns)
+    verdict = run.history.judge(run.sides)
+    times = sorted(run.first_new_ns)
     return ChangeResult(
         mode,
         filter,
-        round(books.published / took, 1),
-        round(books.changes / took, 1),
-        books.published,
-        books.owed,
-        books.delivered,
-        books.missed,
-        books.duplicate,
-        books.stale,
+        round(len(run.sides) / took, 1),
+        round((len(run.history.changes) - 1) / took, 1),
+        len(run.sides),
+        verdict.expected,
+        verdict.delivered,
+        verdict.missed,
+        verdict.duplicate,
+        verdict.spurious,
         subscription.spurious,
         round(statistics.median(times) / 1e6, 3) if times else None,
         round(times[int(len(times) * 0.99)] / 1e6, 3) if times else None,
@@ -149,7 +152,7 @@ async def _at_rate(rate: int, seconds: float, what: Callable[[int], None]) -> No
 
 
 class _Run:
-    """One publisher and one subscriber at work."""
+    """One publisher and one subscriber at work. Events are numbered by their position in the stream."""
 
     def __init__(
         self, publisher: Client, subscriber: Client, subscription: Subscription, filter: str
@@ -158,35 +161,45 @@ class _Run:
         self._subscriber = subscriber
         self._subscription = subscription
         self._values = VALUES[filter]
-        self.ledger = Ledger(
-            (lambda sort, value: True) if filter == "both" else (lambda sort, value: sort == value),
-            self._values[0],
-        )
-        self._under_way = UnderWay()
+        self._wants: Callable[[int, int], bool] = operator.eq if filter == "disjoint" else lambda *_: True
+        self._tasks = BackgroundTasks()
+        self._changed_ns = 0
+        self.history = SubscriberHistory(self._wants, self._values[0])
+        self.sides: list[int] = []
+        """The sides of the published events."""
+        self.first_new_ns: list[int] = []
+        """From a change to the first event that only the new value matches, if before the next change."""
 
     def publish(self, number: int) -> None:
         side = number % 2
-        self.ledger.publish(side)
-        self._under_way.begin(self._publisher.publish("Level", number=number, level=5, side=side))
+        self.sides.append(side)
+        self._tasks.start(self._publisher.publish("Level", number=number, level=5, side=side))
 
     def change(self, number: int) -> None:
         value = self._values[(number + 1) % 2]
-        version = self.ledger.change(value, time.monotonic_ns())
+        change = self.history.issue(value)
+        self._changed_ns = time.monotonic_ns()
         self._subscription.update_nowait(value=value)
-        self._under_way.begin(self._await(version))
+        self._tasks.start(self._settle(change))
 
-    async def _await(self, version: int) -> None:
+    async def _settle(self, change: ValueChange[int]) -> None:
         await self._subscriber.settled()
-        self.ledger.settle(version)
+        change.settled = len(self.sides)
 
     async def read(self) -> None:
         async for batch in self._subscription.batches():
             now_ns = time.monotonic_ns()
             for number in batch.record_batch.column("number").to_pylist():
-                self.ledger.deliver(number, now_ns)
+                self.history.arrive(number)
+                if self._changed_ns and self._is_new(self.sides[number]):
+                    self.first_new_ns.append(now_ns - self._changed_ns)
+                    self._changed_ns = 0
+
+    def _is_new(self, side: int) -> bool:
+        old, new = (change.values for change in self.history.changes[-2:])
+        return self._wants(side, new) and not self._wants(side, old)
 
     async def rest(self) -> None:
-        """Until all was taken, has taken effect and has arrived."""
-        await self._under_way.end()
+        """Until all is published, has taken effect and has arrived."""
+        await self._tasks.join()
         await asyncio.sleep(_QUIET_S)
-        self.ledger.close()

@@ -27,10 +27,13 @@ from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.experiments.bench.plans import check_known
 from covey.sim.experiments.progress import Progress, silent
-from covey.sim.scenario.load import HighwayLoad, Load, TradingLoad, Wish
-from covey.sim.simulator import Simulation, Watcher
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.scenario.highway import HighwayLoad
+from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.scenario.trading import TradingLoad
+from covey.sim.simulator import Observer, Simulation
+from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_S
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import Topology, make_topology
 
 MODES = ("static", "parametric", "damping", "motion")
@@ -82,7 +85,7 @@ class ControlResult:
         return asdict(self) | {"per_change_and_link": round(self.per_change_and_link, 5)}
 
 
-class _Counter(Watcher):
+class _Counter(Observer):
     """Counts what passes; `begin` when the set-up is over."""
 
     def __init__(self) -> None:
@@ -91,7 +94,7 @@ class _Counter(Watcher):
     def begin(self) -> None:
         self.link_messages = self.client_messages = self.events = self.delivered_events = self.spurious = 0
 
-    def passed(self, source: str, target: str, message: Message) -> None:
+    def received(self, source: str, target: str, message: Message) -> None:
         if isinstance(message, Publish) and source.startswith("broker/"):
             self.events += len(message.batch)
         elif isinstance(message, Subscribe | Update | Unsubscribe):
@@ -100,7 +103,7 @@ class _Counter(Watcher):
             else:
                 self.client_messages += 1
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         self.delivered_events += len(action.batch)
         self.spurious += action.spurious
 
@@ -112,18 +115,20 @@ class _Swinging(TradingLoad):
         super().__init__(topology, publishers, rng, types=20)
         self._levels: dict[int, float] = {}
 
-    def wish(self, number: int) -> Wish:
-        wish = super().wish(number)
-        event_type = wish.filter.event_type
-        self._levels[number] = wish.values["limit"]
-        return Wish(
-            parse(f"price {'<=' if number % 2 else '>='} $limit", event_type), wish.values, wish.broker
+    def subscriber(self, number: int) -> SubscriberState:
+        subscriber = super().subscriber(number)
+        event_type = subscriber.filter.event_type
+        self._levels[number] = subscriber.values["limit"]
+        return SubscriberState(
+            parse(f"price {'<=' if number % 2 else '>='} $limit", event_type),
+            subscriber.values,
+            subscriber.broker,
         )
 
-    def move(self, number: int, wish: Wish) -> tuple[dict[str, Any], str]:
+    def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
         level = self._levels[number]
-        side = -1 if wish.values["limit"] > level else 1
-        return {"limit": round(level + side * self._random.uniform(2.0, 6.0))}, wish.broker
+        side = -1 if subscriber.values["limit"] > level else 1
+        return {"limit": round(level + side * self._random.uniform(2.0, 6.0))}, subscriber.broker
 
 
 class _Cruising(Load):
@@ -145,14 +150,16 @@ class _Cruising(Load):
         rows = [{"x": self._random.uniform(0.0, 20_000.0), "density": 1.0} for _ in range(count)]
         return EventBatch.from_pylist(self.ROAD, rows)
 
-    def wish(self, number: int) -> Wish:
+    def subscriber(self, number: int) -> SubscriberState:
         draw = self._random
         self.speeds[number] = draw.uniform(15.0, 35.0)
         self._age[number] = draw.randrange(_TURN_S)
-        return Wish(self.AROUND, {"x": draw.uniform(0.0, 20_000.0)}, draw.choice(self._topology.brokers))
+        return SubscriberState(
+            self.AROUND, {"x": draw.uniform(0.0, 20_000.0)}, draw.choice(self._topology.brokers)
+        )
 
-    def move(self, number: int, wish: Wish) -> tuple[dict[str, Any], str]:
-        return {"x": wish.values["x"] + self.speeds[number]}, wish.broker
+    def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
+        return {"x": subscriber.values["x"] + self.speeds[number]}, subscriber.broker
 
     def turns(self, number: int) -> bool:
         """Whether the vehicle takes another speed now; to be asked once a second."""
@@ -194,7 +201,7 @@ class _Case:
             routing="static" if mode == "static" else "parametric",
             engine="naive",
             damping=plan.damping if mode == "damping" else 0.0,
-            watchers=[self._counter],
+            observers=[self._counter],
         )
         self._publishers = publishers
 
@@ -205,25 +212,32 @@ class _Case:
         feeds = []
         for number in range(self._publishers):
             broker, types = load.publisher(number)
-            feed = simulation.come(f"client/p{number}", f"broker/{broker}")
+            feed = simulation.join(f"client/p{number}", f"broker/{broker}")
             for event_type in types:
                 feed.advertise(event_type)
             feeds.append(feed)
         simulation.run(clock.now_ns + NS_PER_S)
         members = []
         for number in range(self._plan.subscribers):
-            wish = load.wish(number)
-            client = simulation.come(f"client/s{number}", f"broker/{wish.broker}")
-            members.append((number, client, client.subscribe(wish.filter, self._values(number, wish)), wish))
+            subscriber = load.subscriber(number)
+            client = simulation.join(f"client/s{number}", f"broker/{subscriber.broker}")
+            members.append(
+                (
+                    number,
+                    client,
+                    client.subscribe(subscriber.filter, self._values(number, subscriber)),
+                    subscriber,
+                )
+            )
         simulation.run(clock.now_ns + NS_PER_S)
         self._counter.begin()
         begin_ns = clock.now_ns
         for second in range(self._plan.seconds):
             for number, feed in enumerate(feeds):
                 feed.publish(load.events(number, 10))
-            for number, client, subscription_id, wish in members:
+            for number, client, subscription_id, subscriber in members:
                 simulation.run(begin_ns + second * NS_PER_S + number * NS_PER_S // len(members))
-                self._change(number, client, subscription_id, wish)
+                self._change(number, client, subscription_id, subscriber)
             simulation.run(begin_ns + (second + 1) * NS_PER_S)
         simulation.run(clock.now_ns + NS_PER_S)
         counter = self._counter
@@ -239,18 +253,20 @@ class _Case:
             counter.spurious,
         )
 
-    def _values(self, number: int, wish: Wish) -> dict[str, Any]:
+    def _values(self, number: int, subscriber: SubscriberState) -> dict[str, Any]:
         if self._mode != "motion":
-            return wish.values
+            return subscriber.values
         assert isinstance(self._load, _Cruising)
-        return {"x": Motion(wish.values["x"], self._load.speeds[number])}
+        return {"x": Motion(subscriber.values["x"], self._load.speeds[number])}
 
-    def _change(self, number: int, client: ClientProcess, subscription_id: int, wish: Wish) -> None:
+    def _change(
+        self, number: int, client: SimulatedClient, subscription_id: int, subscriber: SubscriberState
+    ) -> None:
         """A second has gone by for one subscriber."""
-        values, _ = self._load.move(number, wish)
-        wish.values |= values
+        values, _ = self._load.next_values(number, subscriber)
+        subscriber.values |= values
         turned = isinstance(self._load, _Cruising) and self._load.turns(number)
         if self._mode != "motion":
             client.update(subscription_id, values)
         elif turned:
-            client.update(subscription_id, self._values(number, wish))
+            client.update(subscription_id, self._values(number, subscriber))

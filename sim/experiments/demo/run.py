@@ -22,8 +22,8 @@ from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay import Client, Subscription
 from covey.overlay.local_overlay import THREE_LEVELS, LocalOverlay
-from covey.sim.experiments.demo.oracle import History, Verdict
-from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy
+from covey.sim.checkers.oracle import SubscriberHistory, Verdict
+from covey.sim.experiments.demo.strategies import STRATEGIES, Quote, Strategy, Values
 from covey.sim.scenario.quotes import QUOTE
 
 EXCHANGE = "b5"
@@ -38,7 +38,7 @@ class Trader:
     """A subscriber of the demonstration, with its history for the oracle."""
 
     strategy: Strategy
-    history: History
+    history: SubscriberHistory[Quote, Values]
     subscription: Subscription
     bell: Subscription
     idle: bool = False
@@ -169,7 +169,7 @@ class Demonstration:
     async def _trader(self, strategy: Strategy, client: Client) -> Trader:
         bell = await client.subscribe(BELL, "")
         subscription = await client.subscribe(QUOTE, strategy.filter, values=strategy.start)
-        return Trader(strategy, History(strategy), subscription, bell)
+        return Trader(strategy, SubscriberHistory(strategy.wants, strategy.start), subscription, bell)
 
     async def _trade(self, trader: Trader) -> None:
         """Process delivered quotes and update the subscription."""

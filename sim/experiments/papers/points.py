@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from covey.sim.experiments.driver import Run
 from covey.sim.experiments.processes import workers
 from covey.sim.experiments.progress import Progress
+from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator import Measured
 
@@ -44,7 +44,7 @@ class FinishedPoint:
 
 def run_point(point: Point, folder: Path) -> FinishedPoint:
     """Run one point; its trace is `folder`/NAME.parquet."""
-    run = Run(point.scenario)
+    run = SimulatedRun(point.scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
     set_up: list[int] = []
 
@@ -52,10 +52,10 @@ def run_point(point: Point, folder: Path) -> FinishedPoint:
         if phase == "running" and not set_up:
             set_up.append(len(samples))
 
-    report = run.play(folder / f"{point.name}.parquet", on_progress)
+    report = run.run(folder / f"{point.name}.parquet", on_progress)
     times: dict[str, list[int]] = {}
     for sample in samples[set_up[0] if set_up else 0 :]:
-        times.setdefault(sample.sort, []).append(sample.took_ns)
+        times.setdefault(sample.kind, []).append(sample.took_ns)
     return FinishedPoint(
         point.name,
         tuple(MessageCost(kind, len(took), sum(took)) for kind, took in sorted(times.items())),

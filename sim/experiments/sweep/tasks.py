@@ -132,7 +132,7 @@ def _reason(message: str) -> str:
 
 def run_task(task: tuple[str, str, Scenario]) -> RunOutcome:
     """Run one scenario: the body of a Spark task."""
-    from covey.sim.experiments.driver import Run
+    from covey.sim.experiments.runs.simulated import SimulatedRun
 
     out, name, scenario = task
     folder = Path(out) / f"run={name}"
@@ -140,7 +140,7 @@ def run_task(task: tuple[str, str, Scenario]) -> RunOutcome:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
-        result = Run(scenario).play(_temporary(trace))
+        result = SimulatedRun(scenario).run(_temporary(trace))
         _temporary(report).write_text(json.dumps(result.as_json(), indent=2), encoding="utf-8")
         if trace.is_dir():
             shutil.rmtree(trace)

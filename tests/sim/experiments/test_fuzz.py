@@ -11,7 +11,7 @@ from histories import play_all
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.sim.checkers import Findings, Judge
-from covey.sim.experiments.fuzz import FuzzError, Options, play
+from covey.sim.experiments.fuzz import FuzzError, FuzzOptions, play_history
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.defects import SwapOrder
@@ -32,7 +32,8 @@ SEEN = {
 @pytest.mark.parametrize("defect", SEEN)
 def test_every_seeded_defect_is_seen(defect: str) -> None:
     outcomes = [
-        play(seed, Options(steps=120, defect=defect, gapless=defect == "no-replay")) for seed in range(15)
+        play_history(seed, FuzzOptions(steps=120, defect=defect, gapless=defect == "no-replay"))
+        for seed in range(15)
     ]
     assert not [outcome.error for outcome in outcomes if outcome.error]
     found = {outcome.findings[0].what for outcome in outcomes if outcome.failed}
@@ -56,11 +57,11 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         wire=WireOptions(jitter_ns=30 * NS_PER_MS),
     )
     judge = Judge(findings, lambda: simulation.clock.now_ns)
-    simulation.watchers.append(judge)
+    simulation.observers.append(judge)
     simulation.build(make_topology("line", 3))
     tick = EventType("Tick", {"x": "int64"})
-    publisher = simulation.come("client/p", "broker/b1")
-    subscriber = simulation.come("client/s", "broker/b3")
+    publisher = simulation.join("client/p", "broker/b1")
+    subscriber = simulation.join("client/s", "broker/b3")
     publisher.advertise(tick)
     subscription = subscriber.subscribe(parse("x < $limit", tick), {"limit": 5})
     simulation.run()
@@ -71,7 +72,7 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         simulation.run(simulation.clock.now_ns + NS_PER_MS)
     simulation.run()
     judge.quiet()
-    assert judge.owed_events == 400
+    assert judge.expected_events == 400
     if defect is None:
         assert not findings
     else:
@@ -83,25 +84,25 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
 @pytest.mark.parametrize(
     "options",
     [
-        Options(operators=True),
-        Options(engine="cluster"),
-        Options(gapless=True, crashes=False),
-        Options(damping=2.0),
-        Options(motion=True),
-        Options(motion=True, engine="cluster", steps=250),
-        Options(motion=True, gapless=True, damping=2.0, operators=True),
-        Options(content=True),
-        Options(content=True, gapless=True, engine="cluster", steps=250),
-        Options(damping=1.0, gapless=True, engine="cluster", steps=250),
-        Options(gapless=True, engine="cluster", steps=250),
-        Options(gapless=True, routing="static"),
-        Options(routing="static", resubscribe="unsubscribe-first"),
-        Options(routing="static", operators=True),
-        Options(steps=250),
-        Options(merging="perfect"),
-        Options(merging="perfect", operators=True),
-        Options(merging="budget"),
-        Options(merging="budget", merging_budget=1, steps=250),
+        FuzzOptions(operators=True),
+        FuzzOptions(engine="cluster"),
+        FuzzOptions(gapless=True, crashes=False),
+        FuzzOptions(damping=2.0),
+        FuzzOptions(motion=True),
+        FuzzOptions(motion=True, engine="cluster", steps=250),
+        FuzzOptions(motion=True, gapless=True, damping=2.0, operators=True),
+        FuzzOptions(content=True),
+        FuzzOptions(content=True, gapless=True, engine="cluster", steps=250),
+        FuzzOptions(damping=1.0, gapless=True, engine="cluster", steps=250),
+        FuzzOptions(gapless=True, engine="cluster", steps=250),
+        FuzzOptions(gapless=True, routing="static"),
+        FuzzOptions(routing="static", resubscribe="unsubscribe-first"),
+        FuzzOptions(routing="static", operators=True),
+        FuzzOptions(steps=250),
+        FuzzOptions(merging="perfect"),
+        FuzzOptions(merging="perfect", operators=True),
+        FuzzOptions(merging="budget"),
+        FuzzOptions(merging="budget", merging_budget=1, steps=250),
     ],
     ids=[
         "operators",
@@ -125,33 +126,33 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
         "budget-of-one",
     ],
 )
-def test_other_histories(options: Options) -> None:
+def test_other_histories(options: FuzzOptions) -> None:
     drawn = seeds("fuzzer, other options")
     play_all(drawn if options.steps == 60 else drawn[: len(drawn) // 4], options)
 
 
 def test_one_seed_gives_one_history() -> None:
-    assert [play(seed, Options(steps=150)) for seed in range(5)] == [
-        play(seed, Options(steps=150)) for seed in range(5)
+    assert [play_history(seed, FuzzOptions(steps=150)) for seed in range(5)] == [
+        play_history(seed, FuzzOptions(steps=150)) for seed in range(5)
     ]
 
 
 def test_an_unknown_option_is_named() -> None:
     with pytest.raises(FuzzError, match="defect is 'gremlin': expected one of drop-update"):
-        Options(defect="gremlin")
+        FuzzOptions(defect="gremlin")
     with pytest.raises(FuzzError, match="routing is 'guess'"):
-        Options(routing="guess")
+        FuzzOptions(routing="guess")
     with pytest.raises(FuzzError, match="engine is 'foo': expected one of"):
-        Options(engine="foo")
+        FuzzOptions(engine="foo")
     with pytest.raises(FuzzError, match="motion is on: expected routing parametric"):
-        Options(routing="static", motion=True)
+        FuzzOptions(routing="static", motion=True)
 
 
 def test_the_command_that_replays_a_history_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
     for options in (
-        Options(engine="search_tree", steps=2),
-        Options(routing="static", resubscribe="unsubscribe-first", steps=2, crashes=False),
-        Options(merging="budget", merging_budget=2, steps=2, damping=1.5, defect="drop-update"),
+        FuzzOptions(engine="search_tree", steps=2),
+        FuzzOptions(routing="static", resubscribe="unsubscribe-first", steps=2, crashes=False),
+        FuzzOptions(merging="budget", merging_budget=2, steps=2, damping=1.5, defect="drop-update"),
     ):
         words = options.command(3).split()
         assert run(*words[1:], "--json") in (0, 1), words

@@ -5,9 +5,9 @@ from __future__ import annotations
 from draws import some_seeds
 from histories import play_all
 
-from covey.sim.experiments.fuzz import Options
+from covey.sim.experiments.fuzz import FuzzOptions
 
-OPTIONS = Options(routing="parametric")
+OPTIONS = FuzzOptions(routing="parametric")
 
 
 @some_seeds("fuzzer, parametric", parts=20)

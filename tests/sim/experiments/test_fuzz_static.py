@@ -5,9 +5,9 @@ from __future__ import annotations
 from draws import some_seeds
 from histories import play_all
 
-from covey.sim.experiments.fuzz import Options
+from covey.sim.experiments.fuzz import FuzzOptions
 
-OPTIONS = Options(routing="static")
+OPTIONS = FuzzOptions(routing="static")
 
 
 @some_seeds("fuzzer, static", parts=20)

@@ -14,7 +14,7 @@ from covey.overlay.core.link import link
 from covey.overlay.core.messages import CONTROL, SyncEnd, Unadvertise
 from covey.overlay.core.routing import advertisements, broker
 from covey.overlay.core.routing.acks import Acks
-from covey.sim.experiments.fuzz import Options, play
+from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
 Patch = pytest.MonkeyPatch
 
@@ -62,4 +62,4 @@ MECHANISMS = (
 def test_histories_fail_without_a_mechanism(switch_off: Callable[[Patch], None], monkeypatch: Patch) -> None:
     switch_off(monkeypatch)
     histories = DRAWS["fuzzer, parametric"].few + DRAWS["core histories"].few * 31
-    assert any(play(seed, Options()).failed for seed in range(histories))
+    assert any(play_history(seed, FuzzOptions()).failed for seed in range(histories))

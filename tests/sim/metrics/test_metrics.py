@@ -19,11 +19,11 @@ import pytest
 from commands import run
 
 from covey.matcher import EventType
-from covey.sim.experiments.driver import Run
+from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.experiments.sweep import load_sweep, run_sweep
 from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
 from covey.sim.metrics.session import _failure
-from covey.sim.scenario.load import HighwayLoad
+from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.trace import SCHEMA, parts_of
 
@@ -33,7 +33,7 @@ SCENARIOS = {
     "static": SMALL.having(
         update_rate=20.0, routing="static", resubscribe="unsubscribe-first", event_rate=80.0
     ),
-    "faults": SMALL.having(crashes=1, parts=2, loss=0.02, jitter_ms=5.0, seed=3),
+    "faults": SMALL.having(crashes=1, partitions=2, loss=0.02, jitter_ms=5.0, seed=3),
     "htm": SMALL.having(load="highway", publishers=16, update_rate=6.0),
     "nobody": SMALL.having(subscribers=0, update_rate=0.0),
 }
@@ -126,7 +126,7 @@ BY_HAND = {
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs of a + b")
     for name, scenario in SCENARIOS.items():
-        Run(scenario).play(folder / f"{name}.parquet")
+        SimulatedRun(scenario).run(folder / f"{name}.parquet")
     for name, rows in BY_HAND.items():
         write(folder / f"{name}.parquet", rows)
     return folder
@@ -216,7 +216,7 @@ def test_runs_are_named_by_their_folders_and_equal_names_get_a_suffix(tmp_path: 
 
 
 def test_a_trace_that_lacks_a_part_is_named(tmp_path: Path) -> None:
-    Run(SMALL.having(duration_s=0.2)).play(tmp_path / "run.parquet")
+    SimulatedRun(SMALL.having(duration_s=0.2)).run(tmp_path / "run.parquet")
     parts = parts_of(tmp_path / "run.parquet")
     assert [Path(file).name for file in find_runs([tmp_path]).files["run"]] == [part.name for part in parts]
     (tmp_path / "none.parquet").mkdir()
@@ -359,7 +359,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no places and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
-    Run(sweep.runs["good_seed-0"]).play(tmp_path / "here.parquet")
+    SimulatedRun(sweep.runs["good_seed-0"]).run(tmp_path / "here.parquet")
     here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
     assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]
     file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from covey.sim.experiments.driver import Run
+from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.scenario.detectors import DetectorLoad, detector_topology
 from covey.sim.scenario.load import LoadError
 from covey.sim.scenario.quotes import load_quotes
-from covey.sim.scenario.real_loads import DetectorLoad, QuotesLoad, detector_topology
+from covey.sim.scenario.quotes_load import QuotesLoad
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.topology import make_topology
 
@@ -61,17 +62,17 @@ def test_quotes_come_in_order_whole_and_again() -> None:
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
 def test_a_run_on_quotes_is_judged(routing: str) -> None:
-    report = Run(
+    report = SimulatedRun(
         Scenario(load="quotes", routing=routing, subscribers=60, duration_s=2.0, event_rate=100.0, batch=5)
-    ).play()
+    ).run()
     assert report.findings == []
     assert report.delivered > 100
-    assert report.owed > 100
+    assert report.expected > 100
 
 
 def test_a_run_on_detectors_is_judged(files: tuple[str, str]) -> None:
-    run = Run(scenario(files))
-    report = run.play()
+    run = SimulatedRun(scenario(files))
+    report = run.run()
     assert report.findings == []
     assert report.brokers == 9
     assert report.delivered > 20
@@ -93,13 +94,13 @@ def test_detectors_report_what_the_file_says(files: tuple[str, str]) -> None:
 
 def test_vehicles_drive_along_roads_from_end_to_end(files: tuple[str, str]) -> None:
     load = DetectorLoad(detector_topology(files[0], delay_ms=10), 9, random.Random(1), files[1])
-    wish = load.wish(0)
-    brokers = {wish.broker}
+    subscriber = load.subscriber(0)
+    brokers = {subscriber.broker}
     for _ in range(400):
-        before = dict(wish.values)
-        values, wish.broker = load.move(0, wish)
-        wish.values |= values
-        brokers.add(wish.broker)
+        before = dict(subscriber.values)
+        values, subscriber.broker = load.next_values(0, subscriber)
+        subscriber.values |= values
+        brokers.add(subscriber.broker)
         assert abs(values["x"] - before["x"]) < 1000
         assert abs(values["y"] - before["y"]) < 1000
     assert brokers == {f"d{i}" for i in range(9)}
@@ -110,14 +111,14 @@ def test_what_does_not_fit_is_named(files: tuple[str, str], tmp_path: Path) -> N
         Scenario(load="detectors")
     wrong = tmp_path / "wrong.csv"
     for text, complaint in (
-        ("d0,d1\n1,2\n", "no column for detector d2; 7 lack one"),
+        ("d0,d1\n1,2\n", "no column for detector d2; 7 have none"),
         (",".join(f"d{i}" for i in range(9)) + "\n" + ",".join("x" * 9) + "\n", "column d0"),
         (",".join(f"d{i}" for i in range(9)) + "\n", "no rows|no CSV"),
     ):
         wrong.write_text(text)
         with pytest.raises(LoadError, match=complaint):
-            Run(scenario((files[0], str(wrong))))
-    with pytest.raises(LoadError, match="no CSV of speeds"):
-        Run(scenario((files[0], str(tmp_path / "absent.csv"))))
+            SimulatedRun(scenario((files[0], str(wrong))))
+    with pytest.raises(LoadError, match="not a CSV file of speeds"):
+        SimulatedRun(scenario((files[0], str(tmp_path / "absent.csv"))))
     with pytest.raises(LoadError, match="at most 9"):
-        Run(scenario(files).having(publishers=10))
+        SimulatedRun(scenario(files).having(publishers=10))

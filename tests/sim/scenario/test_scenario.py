@@ -13,7 +13,7 @@ from commands import run
 
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
-from covey.sim.experiments.driver import Run
+from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.load import LoadError
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, Model
@@ -31,9 +31,9 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
         SMALL.having(routing="static"),
         SMALL.having(routing="static", resubscribe="unsubscribe-first"),
         SMALL.having(engine="cluster", batch=4),
-        SMALL.having(crashes=2, parts=2, loss=0.02, jitter_ms=5.0),
+        SMALL.having(crashes=2, partitions=2, loss=0.02, jitter_ms=5.0),
         SMALL.having(load="highway", publishers=24, event_rate=10.0, update_rate=4.0),
-        SMALL.having(load="highway", publishers=24, event_rate=10.0, parts=3, routing="static"),
+        SMALL.having(load="highway", publishers=24, event_rate=10.0, partitions=3, routing="static"),
         SMALL.having(load="market", engine="poset", batch=2),
         SMALL.having(topology="preferential", brokers=30),
         SMALL.having(brokers=4, subscribers=0, update_rate=0.0),
@@ -52,20 +52,20 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
     ],
 )
 def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
-    report = Run(scenario).play()
+    report = SimulatedRun(scenario).run()
     assert report.findings == []
     assert report.published > 50
     assert report.links_checked > 0
     assert report.cpu_s > 0
     if scenario.subscribers:
         assert report.delivered > 50
-        assert report.owed > 0 or scenario.crashes
+        assert report.expected > 0 or scenario.crashes
         assert report.updates > 50
 
 
 def test_vehicles_change_brokers() -> None:
-    run = Run(SMALL.having(load="highway", publishers=12, update_rate=8.0, duration_s=2.0))
-    run.play()
+    run = SimulatedRun(SMALL.having(load="highway", publishers=12, update_rate=8.0, duration_s=2.0))
+    run.run()
     assert any(
         client.broker != f"broker/{run.topology.brokers[number % 12]}"
         for number, (client, _, _) in enumerate(run._subscribers)
@@ -73,17 +73,17 @@ def test_vehicles_change_brokers() -> None:
 
 
 def test_a_defect_in_a_scenario_is_found() -> None:
-    run = Run(SMALL)
+    run = SimulatedRun(SMALL)
     run.simulation._defect = DropUpdate()
-    report = run.play()
+    report = run.run()
     assert {"routing", "coverage"} & set(report.counts)
 
 
 def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
-    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, parts=1)
+    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, partitions=1)
     for name in ("a", "b"):
-        Run(scenario).play(tmp_path / name)
-    Run(scenario.having(seed=1)).play(tmp_path / "c")
+        SimulatedRun(scenario).run(tmp_path / name)
+    SimulatedRun(scenario.having(seed=1)).run(tmp_path / "c")
     a, b, c = ({part.name: part.read_bytes() for part in parts_of(tmp_path / name)} for name in "abc")
     assert len(a) > 3
     assert a == b != c
@@ -93,7 +93,7 @@ def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("covey.sim.trace.trace.PART_ROWS", 500)
     trace = tmp_path / "trace.parquet"
     seen: list[int] = []
-    report = Run(SMALL).play(trace, lambda phase, share: seen.append(len(parts_of(trace))))
+    report = SimulatedRun(SMALL).run(trace, lambda phase, share: seen.append(len(parts_of(trace))))
     parts = [pq.read_table(part) for part in parts_of(trace)]
     assert seen == sorted(seen)
     assert 0 < seen[0] < seen[len(seen) // 2] < len(parts)
@@ -104,16 +104,16 @@ def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
-    Run(SMALL).play(trace)
+    SimulatedRun(SMALL).run(trace)
     before = len(parts_of(trace))
     (trace / ".part-00009.parquet").touch()  # what a killed run leaves behind
-    Run(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).play(trace)
+    SimulatedRun(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).run(trace)
     assert 0 < len(parts_of(trace)) <= before
     assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
     for name in ("thesis.txt", "counterpart-1.txt", "part-list.parquet"):
         (trace / name).touch()
         with pytest.raises(TraceError, match=f"{name} in it is no part of a trace"):
-            Run(SMALL).play(trace)
+            SimulatedRun(SMALL).run(trace)
         (trace / name).unlink()
     assert parts_of(trace)
     results, table = tmp_path / "results.csv", tmp_path / "table.parquet"
@@ -121,17 +121,17 @@ def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) 
     pq.write_table(pa.table({"a": [1]}), table)
     for file in (results, table):
         with pytest.raises(TraceError, match="a file that is no trace is there already"):
-            Run(SMALL).play(file)
+            SimulatedRun(SMALL).run(file)
         assert file.is_file()
     single = tmp_path / "single.parquet"
     pq.write_table(pq.read_table(trace), single)
-    Run(SMALL).play(single)
+    SimulatedRun(SMALL).run(single)
     assert parts_of(single)
 
 
 def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
-    run = Run(SMALL)
-    report = run.play(tmp_path / "trace.parquet")
+    run = SimulatedRun(SMALL)
+    report = run.run(tmp_path / "trace.parquet")
     table = pq.read_table(tmp_path / "trace.parquet")
     assert table.schema.equals(SCHEMA)
     rows = table.to_pylist()
@@ -153,9 +153,9 @@ def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
 def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
-    run = Run(lossy)
+    run = SimulatedRun(lossy)
     run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
-    report = run.play(trace)
+    report = run.run(trace)
     keys: dict[str, set[tuple[object, ...]]] = {"expected": set(), "excused": set(), "delivered": set()}
     for row in pq.read_table(trace).to_pylist():
         if row["kind"] in keys:
@@ -163,27 +163,27 @@ def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None
             keys[row["kind"]].add(which)
     assert report.lost == len(keys["expected"] - keys["excused"] - keys["delivered"]) > 0
     assert report.excused == 0
-    assert f"owed; {report.lost:,} of them were lost to changes; 11 of 11 links" in report.verdict
-    crashed = Run(SMALL.having(crashes=1)).play()
+    assert f"expected; {report.lost:,} of them lost to changes; 11 of 11 links" in report.verdict
+    crashed = SimulatedRun(SMALL.having(crashes=1)).run()
     assert (crashed.lost, crashed.published > crashed.excused > 0) == (0, True)
-    assert f"{crashed.excused:,} events were published while nothing was owed; 11 of 11" in crashed.verdict
-    plain = Run(SMALL).play()
-    assert plain.verdict == f"no violation ({plain.owed:,} deliveries were owed; 11 of 11 links compared)"
+    assert f"{crashed.excused:,} events published while none was expected; 11 of 11" in crashed.verdict
+    plain = SimulatedRun(SMALL).run()
+    assert plain.verdict == f"no violation ({plain.expected:,} deliveries expected; 11 of 11 links compared)"
 
 
 def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path: Path) -> None:
-    run = Run(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
+    run = SimulatedRun(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
     load = run.load
     from covey.matcher import EventBatch
     from covey.sim.trace.trace import Trace
 
     simulation = run.simulation
     with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
-        simulation.watchers.append(trace)
+        simulation.observers.append(trace)
         simulation.build(run.topology)
         broker, (event_type, *_) = load.publisher(0)
-        publisher = simulation.come("client/p", f"broker/{broker}")
-        subscriber = simulation.come("client/s", f"broker/{broker}")
+        publisher = simulation.join("client/p", f"broker/{broker}")
+        subscriber = simulation.join("client/s", f"broker/{broker}")
         publisher.advertise(event_type)
         from covey.matcher import parse
 
@@ -204,12 +204,14 @@ def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path
 
 def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be written"):
-        Run(SMALL).play(tmp_path / "no" / "where")
+        SimulatedRun(SMALL).run(tmp_path / "no" / "where")
 
 
 def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
-    report = Run(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).play(trace)
+    report = SimulatedRun(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).run(
+        trace
+    )
     rows = pq.read_table(trace).to_pylist()
     begun = {row["name"]: row for row in rows if row["kind"] == "phase"}
     first, last = begun["running"], begun["resting"]
@@ -234,8 +236,8 @@ def test_what_a_process_does_only_once_is_charged_to_no_broker(monkeypatch: pyte
         return handle(broker, message, source, now)
 
     monkeypatch.setattr(Broker, "handle", cold)
-    run = Run(SMALL.having(duration_s=0.2, cpu="measured"))
-    run.play()
+    run = SimulatedRun(SMALL.having(duration_s=0.2, cpu="measured"))
+    run.run()
     assert done
     assert isinstance(run.costs, Measured)
     assert 0 < max(sample.took_ns for sample in run.costs.samples) < 0.5e9
@@ -277,12 +279,12 @@ def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp
 
 
 def test_loads_that_do_not_go_with_their_topology() -> None:
-    with pytest.raises(LoadError, match="has no places"):
-        Run(SMALL.having(load="highway", topology="line"))
-    with pytest.raises(LoadError, match="expected a type for each"):
-        Run(SMALL.having(publishers=7))
-    with pytest.raises(LoadError, match="has no places"):
-        Run(SMALL.having(load="highway"), topology=make_topology("star", 3))
+    with pytest.raises(LoadError, match="has no positions"):
+        SimulatedRun(SMALL.having(load="highway", topology="line"))
+    with pytest.raises(LoadError, match="expected at least one type per publisher"):
+        SimulatedRun(SMALL.having(publishers=7))
+    with pytest.raises(LoadError, match="has no positions"):
+        SimulatedRun(SMALL.having(load="highway"), topology=make_topology("star", 3))
 
 
 def test_the_command_runs_scenario_files_and_overlay_files(
@@ -336,12 +338,18 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
         ),
         (
             ("--load", "highway", "--types", 3),
-            "--types: load is highway, which has none: expected load trading or",
+            "--types: load is highway: expected load trading or",
         ),
-        (("--speeds", "a.csv"), "--speeds: load is trading, which has none: expected load detectors"),
-        (("--resubscribe", "unsubscribe-first"), "--resubscribe: routing is parametric, which has none"),
-        (("--seed", 9, "--brokers", 3, "fuzz"), "--brokers, --seed: expected behind fuzz, which has options"),
-        (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected behind fuzz"),
+        (("--speeds", "a.csv"), "--speeds: load is trading: expected load detectors"),
+        (
+            ("--resubscribe", "unsubscribe-first"),
+            "--resubscribe: routing is parametric: expected routing static",
+        ),
+        (
+            ("--seed", 9, "--brokers", 3, "fuzz"),
+            "--brokers, --seed: expected after fuzz, which has its own options",
+        ),
+        (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected after fuzz"),
         (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
         (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
     ],

@@ -1,12 +1,12 @@
-"""The systems compared: each of them delivers what is owed, in whatever way it matches and changes."""
+"""The systems compared: each of them delivers what is expected, in whatever way it matches and changes."""
 
 from __future__ import annotations
 
 import pytest
 from histories import play_all
 
-from covey.sim.experiments.driver import Run
-from covey.sim.experiments.fuzz import Options
+from covey.sim.experiments.fuzz import FuzzOptions
+from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.systems import SYSTEMS, find_system
 
@@ -26,7 +26,7 @@ SMALL = Scenario(
 @pytest.mark.parametrize("load", ["trading", "highway"])
 def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
     scenario = find_system(name).applied_to(SMALL.having(load=load))
-    report = Run(scenario).play()
+    report = SimulatedRun(scenario).run()
     assert not report.counts, report.findings
     assert report.delivered > 20
     assert report.links_checked == 7
@@ -34,7 +34,7 @@ def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
 
 def test_the_poset_matcher_stands_random_histories() -> None:
     for routing in ("parametric", "static"):
-        options = Options(engine="poset", routing=routing, operators=True)
+        options = FuzzOptions(engine="poset", routing=routing, operators=True)
         play_all(range(15), options)
 
 

@@ -15,10 +15,10 @@ import pytest
 from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.sim.checkers import Findings, Judge, check_quiet
-from covey.sim.simulator import Simulation, Watcher, WireOptions
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, NoReplay, SwapOrder
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import Joint, Topology
 
 TICK = EventType("Tick", {"x": "int64"})
@@ -26,13 +26,13 @@ TOCK = EventType("Tock", {"x": "int64"})
 SEEDS = range(8)
 
 
-class Seen(Watcher):
+class Seen(Observer):
     """Which events reached which subscription."""
 
     def __init__(self) -> None:
         self.events: dict[int, set[int]] = {}
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         seen = self.events.setdefault(action.subscription_id, set())
         seen.update(action.batch.sequences().tolist() if len(action.batch) else ())
 
@@ -55,13 +55,13 @@ class Schedule:
         )
         self.clock = self.simulation.clock
         self.judge = Judge(self.findings, lambda: self.clock.now_ns)
-        self.simulation.watchers += [self.judge, self.seen]
+        self.simulation.observers += [self.judge, self.seen]
         names = [f"b{i}" for i in range(draw.randint(3, 6))]
         joints = [Joint(names[0], names[1], 5), Joint(names[1], names[2], 5)]
         joints += [Joint(names[draw.randrange(i)], names[i], 5) for i in range(3, len(names))]
         self.simulation.build(Topology("schedule", tuple(names), tuple(joints)))
-        self.publisher = self.simulation.come("client/p", "broker/b0")
-        self.subscriber = self.simulation.come("client/s", "broker/b2")
+        self.publisher = self.simulation.join("client/p", "broker/b0")
+        self.subscriber = self.simulation.join("client/s", "broker/b2")
         self.publisher.advertise(TICK)
         self.simulation.run()
 
@@ -118,7 +118,7 @@ def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
                 schedule.wait(2)
             schedule.publish(moment)
             schedule.wait(60)
-        assert schedule.judge.owed_events
+        assert schedule.judge.expected_events
         found |= schedule.rest()
     assert found.keys() == (set() if defect is None else {"coverage"})
 
@@ -139,7 +139,7 @@ def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[
             if moment % 4:
                 schedule.simulation.run()
                 assert defect or schedule.seen.events[subscription] >= {n for each in published for n in each}
-        assert schedule.judge.owed_events
+        assert schedule.judge.expected_events
         found |= schedule.rest()
     assert found.keys() == (set() if defect is None else {"coverage"})
 

@@ -16,9 +16,9 @@ from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers import Findings, Judge, check_routes
 from covey.sim.checkers.changes import Changes
 from covey.sim.experiments.bench.control import ControlPlan, measure_control
-from covey.sim.simulator import Simulation, Watcher, WireOptions
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import make_topology
 from covey.sim.trace.trace import Trace
 
@@ -26,15 +26,15 @@ ROAD = EventType("Road", {"x": "float64"})
 AROUND = parse("x >= $x - 10 and x <= $x + 10", ROAD)
 
 
-class Seen(Watcher):
+class Seen(Observer):
     def __init__(self) -> None:
         self.events: list[int] = []
         self.updates = 0
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         self.events += action.batch.sequences().tolist() if len(action.batch) else []
 
-    def passed(self, source: str, target: str, message: Message) -> None:
+    def received(self, source: str, target: str, message: Message) -> None:
         self.updates += isinstance(message, Update)
 
 
@@ -42,9 +42,11 @@ class Seen(Watcher):
 def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothing_is_said(seed: int) -> None:
     draw = random.Random(seed)
     seen = Seen()
-    simulation = Simulation(seed, engine="naive", watchers=[seen], wire=WireOptions(jitter_ns=20 * NS_PER_MS))
+    simulation = Simulation(
+        seed, engine="naive", observers=[seen], wire=WireOptions(jitter_ns=20 * NS_PER_MS)
+    )
     simulation.build(make_topology("line", 4))
-    feed, car = simulation.come("client/p", "broker/b1"), simulation.come("client/s", "broker/b4")
+    feed, car = simulation.join("client/p", "broker/b1"), simulation.join("client/s", "broker/b4")
     feed.advertise(ROAD)
     simulation.run()
     speed, began_ns = draw.choice((-30.0, 30.0)), simulation.clock.now_ns
@@ -75,14 +77,14 @@ def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_p
     clock, findings = simulation.clock, Findings()
     judge = Judge(findings, lambda: clock.now_ns)
     with Trace(tmp_path / "trace", lambda: clock.now_ns) as trace:
-        simulation.watchers += [trace, judge]
-        judge.watchers.append(trace)
+        simulation.observers += [trace, judge]
+        judge.observers.append(trace)
         simulation.build(make_topology("line", 3))
-        feed, car = simulation.come("client/p", "broker/b1"), simulation.come("client/s", "broker/b3")
+        feed, car = simulation.join("client/p", "broker/b1"), simulation.join("client/s", "broker/b3")
         feed.advertise(ROAD)
         simulation.run()
         subscription = car.subscribe(AROUND, {"x": 0.0})
-        truck = simulation.come("client/t", "broker/b2")
+        truck = simulation.join("client/t", "broker/b2")
         truck.subscribe(AROUND, {"x": Motion(500.0, -20.0)})
         began_ns, speed, start = 0, 0.0, 0.0
         for step in range(3000):
@@ -96,13 +98,13 @@ def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_p
         judge.quiet()
         assert check_routes(simulation, findings) == 2
     assert not findings.counts, findings.first
-    assert judge.owed_events > 1000
+    assert judge.expected_events > 1000
     rows = pq.read_table(tmp_path / "trace").to_pylist()
     updates = [json.loads(row["values"])["x"] for row in rows if row["kind"] == "updated"]
     assert {type(value) for value in updates} == {dict, float}
     assert all(isinstance(x, float) or x.keys() == {"value", "rate", "since_ns"} for x in updates)
     delivered = [row for row in rows if row["kind"] == "delivered"]
-    assert len(delivered) >= judge.owed_events
+    assert len(delivered) >= judge.expected_events
     assert 0 < len([row for row in rows if row["kind"] == "answered"]) <= len(updates)
 
 

@@ -23,7 +23,10 @@ def test_the_scenario_is_one(tmp_path: Path) -> None:
 def test_every_kind_defect_and_property_is_named() -> None:
     assert all(f"`{name}`" in PAGE for name in KINDS)
     assert all(name in PAGE for name in DEFECTS)
-    sources = [*(ROOT / "sim" / "checkers").glob("*.py"), ROOT / "sim" / "fuzz.py"]
+    sources = [
+        *(ROOT / "sim" / "checkers").glob("*.py"),
+        ROOT / "sim" / "experiments" / "fuzz" / "history.py",
+    ]
     said = re.compile(r'(?:findings\.add|_say)\(\s*"([a-z]+)"')
     properties = {name for source in sources for name in said.findall(source.read_text())} - {"livelock"}
     assert len(properties) >= 9

@@ -11,17 +11,17 @@ from covey.matcher import EventBatch, EventType, parse
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, SyncBegin
 from covey.sim.checkers import Findings, Judge, check_quiet, check_routes
-from covey.sim.simulator import Calibrated, Free, Measured, Simulation, Watcher, WireOptions
-from covey.sim.simulator.client import ClientProcess
+from covey.sim.simulator import Calibrated, Free, Measured, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import CalibrationError, Costs, Model, Sample, fit
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import make_topology
 
 QUOTE = EventType("Quote", {"price": "int64"})
 BELOW = parse("price < $limit", QUOTE)
 
 
-class Arrivals(Watcher):
+class Arrivals(Observer):
     """When which prices reached which client, and how often brokers began to tell each other everything."""
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Arrivals(Watcher):
         self.prices: list[tuple[str, float, list[int]]] = []
         self.syncs = 0
 
-    def delivered(self, client: ClientProcess, action: DeliverTo) -> None:
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         prices = [row["price"] for row in action.batch.to_pylist()]
         self.prices.append((client.name, self.clock.now_ns / NS_PER_MS, prices))
 
-    def passed(self, source: str, target: str, message: Message) -> None:
+    def received(self, source: str, target: str, message: Message) -> None:
         self.syncs += isinstance(message, SyncBegin) and source.startswith("broker/")
 
 
@@ -48,10 +48,10 @@ class Line:
         self.simulation = Simulation(1, engine="naive", costs=costs, wire=wire)
         clock = self.arrivals.clock = self.simulation.clock
         self.judge = Judge(self.findings, lambda: clock.now_ns)
-        self.simulation.watchers += [self.arrivals, self.judge]
+        self.simulation.observers += [self.arrivals, self.judge]
         self.simulation.build(make_topology("line", brokers))
-        self.publisher = self.simulation.come("client/p", "broker/b1")
-        self.subscriber = self.simulation.come("client/s", f"broker/b{brokers}")
+        self.publisher = self.simulation.join("client/p", "broker/b1")
+        self.subscriber = self.simulation.join("client/s", f"broker/b{brokers}")
         self.publisher.advertise(QUOTE)
         self.subscription = self.subscriber.subscribe(BELOW, {"limit": 10})
         self.simulation.run()
@@ -84,12 +84,12 @@ def test_what_is_due_at_one_moment_happens_in_the_order_of_asking() -> None:
 
 def test_a_clock_on_which_somebody_only_looks_is_calm() -> None:
     clock, seen = Clock(), []
-    clock.look_at(10, lambda: clock.at(20, seen.append, "found"))
-    assert (clock.calm, clock.idle) == (True, False)
+    clock.poll_at(10, lambda: clock.at(20, seen.append, "found"))
+    assert (clock.only_polls, clock.idle) == (True, False)
     clock.run(10)
-    assert not clock.calm
+    assert not clock.only_polls
     clock.run()
-    assert (seen, clock.calm, clock.idle) == (["found"], True, True)
+    assert (seen, clock.only_polls, clock.idle) == (["found"], True, True)
 
 
 def test_an_event_takes_the_delay_of_every_link() -> None:
@@ -110,7 +110,7 @@ def test_a_lost_frame_comes_later_and_holds_up_what_follows() -> None:
 def test_a_parted_link_resumes_without_loss_or_repetition() -> None:
     line = Line(3)
     syncs = line.arrivals.syncs
-    line.simulation.part("broker/b1", "broker/b2", 500 * NS_PER_MS)
+    line.simulation.partition("broker/b1", "broker/b2", 500 * NS_PER_MS)
     line.publish(1)
     line.simulation.run(line.simulation.clock.now_ns + 100 * NS_PER_MS)
     line.publish(2)
@@ -122,7 +122,7 @@ def test_a_parted_link_resumes_without_loss_or_repetition() -> None:
 
 def test_a_client_that_loses_its_connection_finds_its_events() -> None:
     line = Line(2)
-    line.simulation.cut("client/s", 300 * NS_PER_MS)
+    line.simulation.disconnect("client/s", 300 * NS_PER_MS)
     line.publish(3)
     ((_, at, prices),) = line.rest()
     assert (prices, at > 300) == ([3], True)
@@ -137,7 +137,7 @@ def test_a_broker_that_crashes_is_told_everything_again() -> None:
     line.judge.quiet()
     line.publish(4)
     assert [prices for _, _, prices in line.rest()] == [[4]]
-    assert line.judge.owed_events == 1
+    assert line.judge.expected_events == 1
 
 
 def test_a_client_moves_with_its_subscriptions() -> None:
@@ -223,8 +223,8 @@ def test_a_fit_finds_the_model_that_made_the_samples() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", "no JSON"),
-        ("[]", "no calibration file"),
+        ("{", "not JSON"),
+        ("[]", "not a calibration file"),
         (json.dumps({"format": "covey-calibration-1"}), "models is None"),
         (
             json.dumps({"format": "covey-calibration-1", "models": {"Update": {"base_ns": 1}}}),
@@ -246,5 +246,5 @@ def test_a_wrong_calibration_file_is_refused_by_name(text: str, complaint: str, 
     file.write_text(text)
     with pytest.raises(CalibrationError, match=complaint):
         Calibrated.load(file)
-    with pytest.raises(CalibrationError, match="nothing to calibrate"):
+    with pytest.raises(CalibrationError, match="no samples to calibrate"):
         fit([])

@@ -1,4 +1,4 @@
-"""One scenario in virtual time and over real brokers: given one history, both deliver the same."""
+"""One scenario in virtual time and over real brokers: from one schedule, both deliver the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from commands import run
 
-from covey.sim.experiments.bench.scenario import RealRun, new_of
-from covey.sim.experiments.driver import Run
+from covey.sim.experiments.runs.real import RealRun, received_since
+from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.systems import find_system
 
@@ -63,8 +63,8 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
 @pytest.mark.usefixtures("local_brokers")
 def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, tmp_path: Path) -> None:
     scenario = find_system(system).applied_to(TINY.having(load=load))
-    simulated = Run(scenario).play(tmp_path / "simulated.parquet")
-    real = RealRun(scenario).play(tmp_path / "real.parquet")
+    simulated = SimulatedRun(scenario).run(tmp_path / "simulated.parquet")
+    real = RealRun(scenario).run(tmp_path / "real.parquet")
     assert not simulated.counts, simulated.findings
     assert not real.counts, real.findings
     assert (simulated.published, simulated.updates) == (real.published, real.updates)
@@ -80,26 +80,26 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
 
 
 @pytest.mark.usefixtures("local_brokers")
-def test_in_time_a_real_run_delivers_what_is_owed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text("brokers: 4\npublishers: 1\nsubscribers: 6\ntypes: 2\nduration_s: 1\nupdate_rate: 2\n")
-    assert run("bench", "scenario", str(file), "--system", "covey-parametric", "--json") == 0
+    assert run("sim", "--real", "--scenario", str(file), "--system", "covey-parametric", "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["counts"] == {}
-    assert report["owed"] <= report["delivered"]
+    assert report["expected"] <= report["delivered"]
     assert report["scenario"]["engine"] == "cluster"
 
 
-def test_what_a_broker_has_received_since_is_all_of_it_where_the_session_is_another() -> None:
+def test_counters_of_a_new_session_count_from_zero() -> None:
     was = {"received": {"Publish": 2, "Update": 3}, "events_received": 9}
     more = {"received": {"Publish": 4, "Update": 3, "Subscribe": 1}, "events_received": 15}
     fewer = {"received": {"Subscribe": 1, "Publish": 3}, "events_received": 11}
-    assert new_of(more, was) == ({"Update": 0, "Subscribe": 1}, 6)
-    assert new_of(fewer, was) == ({"Subscribe": 1}, 11)
-    assert new_of(more, None) == ({"Update": 3, "Subscribe": 1}, 15)
+    assert received_since(more, was) == ({"Update": 0, "Subscribe": 1}, 6)
+    assert received_since(fewer, was) == ({"Subscribe": 1}, 11)
+    assert received_since(more, None) == ({"Update": 3, "Subscribe": 1}, 15)
 
 
-def test_what_only_the_simulator_can_do_is_refused() -> None:
+def test_fields_of_the_simulator_alone_are_refused() -> None:
     with pytest.raises(ScenarioError, match="engine is 'poset': a baseline that can only be simulated"):
         RealRun(find_system("siena-parametric").applied_to(TINY))
     with pytest.raises(ScenarioError, match=r"loss is 0\.1: expected 0 over real brokers"):

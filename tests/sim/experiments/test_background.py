@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from covey.sim.experiments.bench.under_way import UnderWay
+from covey.sim.experiments.background import BackgroundTasks
 
 
 def test_what_failed_long_before_the_end_is_raised_there_and_the_rest_is_done() -> None:
@@ -19,11 +19,11 @@ def test_what_failed_long_before_the_end_is_raised_there_and_the_rest_is_done() 
         done.append(seconds)
 
     async def run() -> None:
-        under_way = UnderWay()
+        background = BackgroundTasks()
         for seconds in (0.0, 0.01, 0.05):
-            under_way.begin(last(seconds))
+            background.start(last(seconds))
         await asyncio.sleep(0.03)
-        await under_way.end()
+        await background.join()
 
     with pytest.raises(RuntimeError, match="early"):
         asyncio.run(run())

@@ -1,0 +1,141 @@
+"""`covey sim fuzz`: random histories of whole overlays."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from covey.cli.support.options import Json
+
+if TYPE_CHECKING:
+    from covey.sim.experiments.fuzz import FuzzOptions, HistoryOutcome
+
+_SHOWN = 5
+
+
+def fuzz(
+    seeds: Annotated[int, typer.Option(min=1, help="Number of histories, one per seed.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Run this history alone and show all of its violations."),
+    ] = None,
+    routing: Annotated[str, typer.Option(help="parametric or static.")] = "parametric",
+    resubscribe: Annotated[
+        str, typer.Option(help="static routing: subscribe-first or unsubscribe-first.")
+    ] = "subscribe-first",
+    engine: Annotated[str, typer.Option(help="Matching engine of brokers and clients.")] = "naive",
+    poset: Annotated[str, typer.Option(help="forest, naive or diagram.")] = "forest",
+    steps: Annotated[int, typer.Option(min=1, help="Steps per history.")] = 60,
+    crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
+    gapless: Annotated[bool, typer.Option(help="Make half of the updates gapless.")] = False,
+    damping: Annotated[float, typer.Option(min=0.0, help="Damping of the brokers, in typical steps.")] = 0.0,
+    motion: Annotated[bool, typer.Option(help="Give half of the bounds a rate (Motion).")] = False,
+    content: Annotated[bool, typer.Option(help="Add content filters to advertisements.")] = False,
+    operators: Annotated[bool, typer.Option(help="Add filters with or, !=, prefix and the like.")] = False,
+    dense: Annotated[
+        bool, typer.Option(help="Only intervals on one attribute, so that filters often cover each other.")
+    ] = False,
+    merging: Annotated[str, typer.Option(help="off, perfect or budget.")] = "off",
+    merging_budget: Annotated[int, typer.Option(min=1, help="Slots per link and type.")] = 3,
+    defect: Annotated[
+        str | None,
+        typer.Option(
+            help="Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
+            "early-acknowledge, claim-newest, no-replay, repeat-event."
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
+    json_output: Json = False,
+) -> None:
+    """Run random histories, judged by the checkers.
+
+    Clients join, leave, vanish, move, advertise, subscribe, update and publish over wires that delay, lose
+    and break, through brokers that crash. A failed history is shown with the command that replays it. With
+    --defect the checkers must report violations. Exits with 1 if there is one.
+
+    Example: covey sim fuzz --seeds 1000 --routing static
+    """
+    from covey.cli.support.output import print_json
+    from covey.cli.support.progress import progress
+    from covey.sim.experiments.fuzz import FuzzOptions, play_histories, play_history
+
+    if routing == "static" and damping:
+        raise typer.BadParameter("static routing has no damping", param_hint="--damping")
+    if routing == "static" and merging != "off":
+        raise typer.BadParameter("static routing has no merging", param_hint="--merging")
+    options = FuzzOptions(
+        routing=routing,
+        resubscribe=resubscribe,
+        engine=engine,
+        poset=poset,
+        steps=steps,
+        crashes=crashes,
+        operators=operators,
+        dense=dense,
+        gapless=gapless,
+        content=content,
+        damping=damping,
+        motion=motion,
+        merging=merging,
+        merging_budget=merging_budget,
+        defect=defect,
+    )
+    if seed is not None:
+        outcomes = [play_history(seed, options)]
+    else:
+        outcomes = []
+        with progress() as on_progress:
+            for outcome in play_histories(
+                range(first, first + seeds), options, jobs=jobs or os.cpu_count() or 1
+            ):
+                outcomes.append(outcome)
+                on_progress("running histories", len(outcomes) / seeds)
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    if json_output:
+        print_json(_as_json(outcomes, failed, options))
+    else:
+        _print(outcomes, failed, options, 2 if seed is None else 20)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print(
+    outcomes: list[HistoryOutcome], failed: list[HistoryOutcome], options: FuzzOptions, findings: int
+) -> None:
+    for outcome in failed[:_SHOWN]:
+        print(f"seed {outcome.seed}: replay with {options.command(outcome.seed)}")
+        for finding in outcome.findings[:findings]:
+            print(f"  {finding}")
+        if outcome.error:
+            print(f"  {outcome.error}")
+    if len(failed) > _SHOWN:
+        print(f"and {len(failed) - _SHOWN} more: {', '.join(str(o.seed) for o in failed[_SHOWN:25])}")
+    print(
+        f"{len(outcomes)} histories, {sum(o.steps for o in outcomes):,} steps, "
+        f"{sum(o.expected for o in outcomes):,} events expected, "
+        f"{sum(o.delivered for o in outcomes):,} delivered: "
+        + (f"{len(failed)} failed" if failed else "no violation")
+    )
+
+
+def _as_json(
+    outcomes: list[HistoryOutcome], failed: list[HistoryOutcome], options: FuzzOptions
+) -> dict[str, Any]:
+    return {
+        "histories": len(outcomes),
+        "steps": sum(outcome.steps for outcome in outcomes),
+        "expected": sum(outcome.expected for outcome in outcomes),
+        "delivered": sum(outcome.delivered for outcome in outcomes),
+        "defects": sum(outcome.fired for outcome in outcomes),
+        "failed": [
+            {
+                "seed": outcome.seed,
+                "replay": options.command(outcome.seed),
+                "findings": [str(finding) for finding in outcome.findings],
+                "error": outcome.error,
+            }
+            for outcome in failed
+        ],
+    }

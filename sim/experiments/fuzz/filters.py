@@ -1,0 +1,55 @@
+"""The event types, filters and content filters of random histories."""
+
+from __future__ import annotations
+
+from covey.matcher import EventType, Filter, parse
+from covey.sim.experiments.fuzz.options import FuzzOptions
+
+TYPES = (
+    EventType("T", {"x": "int64", "y": "float64", "s": "string"}),
+    EventType("U", {"x": "int64", "flag": "bool"}),
+)
+CONJUNCTIONS = {
+    "T": (
+        "x < $a",
+        "x < $a",
+        "x >= $a",
+        "x == $a",
+        "x between $a and $b",
+        "x >= $a and x < $b",
+        "x < $a and y > $b",
+        "x < $a + 1 and y > $b and y <= 8",
+        's == "p" and x < $a',
+        "s == $n and x > $a",
+        "x > 2 and x < 5",
+        "",
+    ),
+    "U": ("x < $a", "x > $a and flag == true", "flag == false", "x == 3"),
+}
+OTHER_OPERATORS = {
+    "T": (
+        "x < $a or x > $b",
+        "s prefix $n or x == $a",
+        's contains "p" and x < $a',
+        "x != $a",
+        "x in (1, $a, 5)",
+    ),
+    "U": ("x < $a or flag == true", "not (x == $a)"),
+}
+
+CONTENTS = ("x < 3", "x >= 3", "x between 2 and 5")
+
+DENSE = ("x < $a", "x < $a", "x >= $a", "x between $a and $b", "x >= $a and x < $b")
+
+
+def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
+    """The filters to draw from, by the name of their event type."""
+    if options.dense:
+        return {TYPES[0].name: [parse(text, TYPES[0]) for text in DENSE]}
+    texts = {
+        name: [*CONJUNCTIONS[name], *(OTHER_OPERATORS[name] if options.operators else ())]
+        for name in CONJUNCTIONS
+    }
+    return {
+        event_type.name: [parse(text, event_type) for text in texts[event_type.name]] for event_type in TYPES
+    }

@@ -1,0 +1,248 @@
+"""Runs a scenario over real brokers and clients, with the schedule, judge and trace of the simulator.
+
+Brokers are processes on this machine, with the scenario's delays on their links (`delays.py`). All clients
+run in this process, so that their histories have one order and one clock; the measurement therefore covers
+the overlay and this process together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from covey.overlay.client import Client
+from covey.overlay.core.baselines.options import POSET_ENGINE
+from covey.sim.checkers import Findings, Judge
+from covey.sim.experiments.background import BackgroundTasks
+from covey.sim.experiments.progress import Progress, silent
+from covey.sim.experiments.runs.delays import DelayedOverlay
+from covey.sim.experiments.runs.observed_session import ObservedSession
+from covey.sim.experiments.runs.real_subscriber import RealSubscriber
+from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.sim.scenario.inputs import create_load, create_topology
+from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology
+from covey.sim.trace.trace import Trace
+
+T = TypeVar("T")
+
+_CONCURRENT = 50
+"""How many clients connect, or steps of the schedule are pending, at once."""
+_SETTLE_S = 30.0
+_QUIET_S = 1.0
+_NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
+_SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "partitions")
+
+
+class RealRun:
+    """One run of a scenario over gRPC.
+
+    `ScenarioError` for what only the simulator supports: jitter, loss, crashes, partitions and baselines.
+    """
+
+    def __init__(self, scenario: Scenario, *, topology: Topology | None = None) -> None:
+        for name in _SIMULATED_ONLY:
+            if getattr(scenario, name):
+                raise ScenarioError(f"{name} is {getattr(scenario, name)!r}: expected 0 over real brokers")
+        for name, value, baselines in (
+            ("engine", scenario.engine, (POSET_ENGINE,)),
+            ("poset", scenario.poset, ("naive", "diagram")),
+        ):
+            if value in baselines:
+                raise ScenarioError(f"{name} is {value!r}: a baseline that can only be simulated")
+        self.scenario = scenario
+        self.topology = topology or create_topology(scenario)
+        if len(self.topology.brokers) < 2:
+            raise ScenarioError(
+                f"brokers is {len(self.topology.brokers)}: expected at least 2 over real brokers"
+            )
+        self.load = create_load(scenario, self.topology)
+        self.findings = Findings()
+        self._origin_ns = time.monotonic_ns()
+        self.judge = Judge(self.findings, self._now, lossy=scenario.lossy)
+        self.summary = RunSummary(scenario, len(self.topology.brokers))
+        self._observers: list[Any] = [self.judge]
+        self._trace: Trace | None = None
+        self._counters: dict[str, Any] = {}
+        """The brokers' counters at the end of the last phase."""
+        self._arrived_ns = 0
+        self._pending = asyncio.Semaphore(_CONCURRENT)
+
+    def _now(self) -> int:
+        """Nanoseconds since the start of the run."""
+        return time.monotonic_ns() - self._origin_ns
+
+    def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
+        """Run it in real time; `trace` is a folder for the trace."""
+        if trace is None:
+            return asyncio.run(self._run(progress))
+        with Trace(trace, self._now, asdict(self.scenario)) as self._trace:
+            self._observers.insert(0, self._trace)
+            self.judge.observers.append(self._trace)
+            summary = asyncio.run(self._run(progress))
+        summary.trace_rows = self._trace.rows
+        return summary
+
+    async def _run(self, progress: Progress) -> RunSummary:
+        scenario, links = self.scenario, self.topology.links
+        progress("starting brokers", 0.0)
+        async with (
+            DelayedOverlay(
+                [(link.a, link.b) for link in links],
+                routing=scenario.routing,
+                engine=scenario.engine,
+                delays_ms={(link.a, link.b): link.delay_ms for link in links},
+                client_delay_ms=scenario.delay_ms,
+            ) as overlay,
+            AsyncExitStack() as stack,
+        ):
+            self._overlay, self._stack = overlay, stack
+            started = time.perf_counter()
+            self._start_phase("advertising")
+            publishers = await _in_portions([self._publisher(n) for n in range(scenario.publishers)])
+            progress("subscribing", 0.0)
+            self._start_phase("subscribing")
+            subscribers = [
+                RealSubscriber(f"s{n}", self.load.subscriber(n), self._open, self._on_events)
+                for n in range(scenario.subscribers)
+            ]
+            await _in_portions([subscriber.join() for subscriber in subscribers])
+            self._counters = await overlay.inspect()
+            self._start_phase("running")
+            running_ns, busy_ns = self._now(), self._busy_ns()
+            await self._run_schedule(publishers, subscribers, progress)
+            await self._count_messages()
+            self._start_phase("resting")
+            self.summary.virtual_s = round((self._now() - running_ns) / NS_PER_S, 3)
+            self.summary.busiest_share = busiest_share(busy_ns, self._busy_ns(), self._now() - running_ns)
+            progress("coming to rest", 0.0)
+            await self._rest(subscribers)
+            await self._count_messages()
+            self._start_phase("quiet")
+            self.judge.quiet()
+            self.summary.real_s = round(time.perf_counter() - started, 3)
+            await asyncio.gather(*(subscriber.leave() for subscriber in subscribers))
+        self.summary.add_verdict(self.judge, self.findings)
+        return self.summary
+
+    def _start_phase(self, phase: str) -> None:
+        if self._trace is not None:
+            self._trace.phase(phase, self._busy_ns())
+
+    async def _open(self, name: str, broker: str) -> Client:
+        scenario = self.scenario
+        session = ObservedSession(
+            f"client/{name}", f"broker/{broker}", scenario.routing, scenario.resubscribe, self._observers
+        )
+        client = Client(self._overlay.client_addresses[broker], name, session=session, connect_timeout=30.0)
+        return await self._stack.enter_async_context(client)
+
+    async def _publisher(self, number: int) -> Client:
+        broker, types = self.load.publisher(number)
+        client = await self._open(f"p{number}", broker)
+        await asyncio.gather(*(client.advertise(event_type) for event_type in types))
+        return client
+
+    # --- the schedule ---------------------------------------------------------------------------------------
+
+    async def _run_schedule(
+        self, publishers: list[Client], subscribers: list[RealSubscriber], progress: Progress
+    ) -> None:
+        orderly = self.scenario.pace == "orderly"
+        start_ns, tasks = self._now(), BackgroundTasks()
+        end_ns = start_ns + round(self.scenario.duration_s * NS_PER_S)
+        for step in draw_schedule(self.scenario, self.load, [each.state for each in subscribers]):
+            if not orderly:
+                ahead_ns = start_ns + step.after_ns - self._now()
+                if ahead_ns > NS_PER_MS:
+                    progress("running", step.after_ns / max(end_ns - start_ns, 1))
+                    await asyncio.sleep(ahead_ns / NS_PER_S)
+                elif self._now() > end_ns:
+                    break  # slower than real time: the rest of the schedule is skipped
+            if orderly:
+                await self._do(step, publishers, subscribers)
+                await self._rest(subscribers, 0.0)
+            else:
+                await self._pending.acquire()
+                task = tasks.start(self._do(step, publishers, subscribers))
+                task.add_done_callback(lambda _: self._pending.release())
+        ahead_s = (end_ns - self._now()) / NS_PER_S
+        if ahead_s > 0 and not orderly:
+            await asyncio.sleep(ahead_s)
+        await tasks.join()
+
+    async def _do(
+        self, step: PublishStep | UpdateStep, publishers: list[Client], subscribers: list[RealSubscriber]
+    ) -> None:
+        if isinstance(step, PublishStep):
+            self.summary.published += len(step.batch)
+            await publishers[step.publisher].publish_batch(step.batch.event_type.name, step.batch)
+        else:
+            self.summary.updates += 1
+            await subscribers[step.subscriber].update(step)
+
+    async def _rest(self, subscribers: list[RealSubscriber], quiet_s: float = _QUIET_S) -> None:
+        """Wait until all has settled and every expected event has arrived, or none has for `quiet_s`."""
+        deadline = self._now() + _SETTLE_S * NS_PER_S
+        while self._now() < deadline:
+            if all(subscriber.settled for subscriber in subscribers):
+                if not self.judge.expecting:
+                    break
+                if quiet_s and self._now() - self._arrived_ns > quiet_s * NS_PER_S:
+                    break
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
+
+    def _on_events(self) -> None:
+        self._arrived_ns = self._now()
+
+    # --- brokers' counters ----------------------------------------------------------------------------------
+
+    def _busy_ns(self) -> dict[str, int]:
+        """Processor time of each broker's process, where /proc has it."""
+        busy_ns = {}
+        for broker, process in self._overlay.process_ids().items():
+            try:
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks = int(fields[11]) + int(fields[12])
+            busy_ns[f"broker/{broker}"] = ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
+        return busy_ns
+
+    async def _count_messages(self) -> None:
+        """Trace the messages that reached the brokers since the last call, and add up crossings."""
+        before, self._counters = self._counters, await self._overlay.inspect()
+        for broker, state in self._counters.items():
+            for interface, counters in state["interfaces"].items():
+                control, events = received_since(counters, before[broker]["interfaces"].get(interface))
+                if interface.startswith("broker/"):
+                    self.summary.crossings += events
+                if self._trace is not None:
+                    self._trace.counted(interface, f"broker/{broker}", control, events)
+
+
+def received_since(counters: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[dict[str, int], int]:
+    """Control messages by kind, and events, that a broker received over an interface since its counters were
+    `old`; all of them if counters went down, since the interface then has a new session."""
+    received: dict[str, int] = counters["received"]
+    if old is None or any(received.get(kind, 0) < count for kind, count in old["received"].items()):
+        old = _NOTHING
+    control = {kind: n - old["received"].get(kind, 0) for kind, n in received.items() if kind != "Publish"}
+    return control, counters["events_received"] - old["events_received"]
+
+
+async def _in_portions(work: list[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, `_CONCURRENT` at a time."""
+    results: list[T] = []
+    for first in range(0, len(work), _CONCURRENT):
+        results += await asyncio.gather(*work[first : first + _CONCURRENT])
+    return results

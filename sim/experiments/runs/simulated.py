@@ -1,0 +1,215 @@
+"""Runs a scenario in virtual time, has the checkers judge it, and summarises it."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from covey.matcher import compile_kernels
+from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.experiments.progress import Progress, silent
+from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.sim.scenario.inputs import create_load, create_topology
+from covey.sim.scenario.load import SubscriberState
+from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
+from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology
+from covey.sim.trace.trace import Trace
+
+_LINKS_COMPARED = 20
+_PROGRESS_STEPS = 50
+_CRASH_NS = 200 * NS_PER_MS
+_PARTITION_NS = 500 * NS_PER_MS
+
+
+class SimulatedRun:
+    """One run of a scenario in virtual time."""
+
+    def __init__(
+        self, scenario: Scenario, *, topology: Topology | None = None, costs: Costs | None = None
+    ) -> None:
+        self.scenario = scenario
+        self.findings = Findings()
+        self.topology = topology or create_topology(scenario)
+        self.costs = costs or _costs(scenario.cpu, scenario.cpu_scale)
+        wire = WireOptions(
+            round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
+        )
+        self.simulation = Simulation(
+            scenario.seed,
+            routing=scenario.routing,
+            resubscribe=scenario.resubscribe,
+            engine=scenario.engine,
+            poset=scenario.poset,
+            costs=self.costs,
+            wire=wire,
+        )
+        self._random = random.Random(f"scenario {scenario.seed}")
+        self.load = create_load(scenario, self.topology)
+        clock = self.simulation.clock
+        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=scenario.lossy)
+        self.traffic = Traffic(self.findings, lambda: clock.now_ns)
+        self.summary = RunSummary(scenario, len(self.topology.brokers))
+        self._publishers: list[SimulatedClient] = []
+        self._subscribers: list[tuple[SimulatedClient, int, SubscriberState]] = []
+        self._trace: Trace | None = None
+
+    def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
+        """Run it; `trace` is a folder for the trace.
+
+        Kernels are loaded first, since when a background thread loads them is not reproducible. With measured
+        costs a small run goes before, whose time is not charged.
+        """
+        compile_kernels()
+        if self.costs.measures:
+            progress("warming up", 0.0)
+            small = self.scenario.having(subscribers=10, duration_s=0.1, update_rate=20.0)
+            SimulatedRun(small, topology=self.topology, costs=Free()).run()
+        gc.disable()  # there is hardly any cyclic garbage, and looking for it takes half of the time
+        try:
+            return self._run(trace, progress)
+        finally:
+            gc.enable()
+
+    def _run(self, trace: str | Path | None, progress: Progress) -> RunSummary:
+        started, worked = time.perf_counter(), time.process_time()
+        simulation, clock = self.simulation, self.simulation.clock
+        with ExitStack() as stack:
+            simulation.observers += [self.judge, self.traffic]
+            if trace is not None:
+                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
+                stack.enter_context(self._trace)
+                simulation.observers.insert(0, self._trace)
+                self.judge.observers.append(self._trace)
+            simulation.build(self.topology)
+            self._advertise(progress)
+            self._subscribe(progress)
+            self._start_phase("running")
+            running_ns, busy_ns = clock.now_ns, simulation.busy_ns
+            self._run_schedule(progress)
+            self._start_phase("resting")
+            self.summary.busiest_share = busiest_share(busy_ns, simulation.busy_ns, clock.now_ns - running_ns)
+            progress("coming to rest", 0.0)
+            simulation.run()
+            self._start_phase("quiet")
+            progress("checking", 0.0)
+            self.judge.quiet()
+            self.traffic.quiet()
+            check_quiet(simulation, self.findings)
+            self.summary.links_checked = check_routes(
+                simulation, self.findings, sample=_LINKS_COMPARED, seed=self.scenario.seed
+            )
+        if self._trace is not None:
+            self.summary.trace_rows = self._trace.rows
+        self.summary.cpu_s = round(time.process_time() - worked, 3)
+        self._summarise(time.perf_counter() - started)
+        return self.summary
+
+    def _start_phase(self, phase: str) -> None:
+        if self._trace is not None:
+            self._trace.phase(phase, self.simulation.busy_ns)
+
+    def _advertise(self, progress: Progress) -> None:
+        self._start_phase("advertising")
+        progress("advertising", 0.0)
+        for number in range(self.scenario.publishers):
+            broker, types = self.load.publisher(number)
+            client = self.simulation.join(f"client/p{number}", f"broker/{broker}")
+            for event_type in types:
+                client.advertise(event_type)
+            self._publishers.append(client)
+        self.simulation.run()
+
+    def _subscribe(self, progress: Progress) -> None:
+        self._start_phase("subscribing")
+        count = self.scenario.subscribers
+        for number in range(count):
+            state = self.load.subscriber(number)
+            client = self.simulation.join(f"client/s{number}", f"broker/{state.broker}")
+            subscription_id = client.subscribe(state.filter, state.values)
+            self._subscribers.append((client, subscription_id, state))
+            if number % 500 == 499:  # in portions, so that the queues stay short
+                progress("subscribing", number / count)
+                self.simulation.run(self.simulation.clock.now_ns + NS_PER_MS)
+        self.simulation.run()
+
+    # --- the schedule ---------------------------------------------------------------------------------------
+
+    def _run_schedule(self, progress: Progress) -> None:
+        clock, scenario = self.simulation.clock, self.scenario
+        start_ns = clock.now_ns
+        duration_ns = round(scenario.duration_s * NS_PER_S)
+        steps = draw_schedule(scenario, self.load, [state for _, _, state in self._subscribers])
+        if scenario.pace == "orderly":
+            for step in steps:
+                self._do(step)
+                self.simulation.run()
+            return
+        self._schedule_next(steps, start_ns)
+        for _ in range(scenario.crashes):
+            clock.after(self._random.randrange(duration_ns or 1), self._crash)
+        for _ in range(scenario.partitions):
+            clock.after(self._random.randrange(duration_ns or 1), self._partition)
+        for part in range(_PROGRESS_STEPS):
+            progress("running", part / _PROGRESS_STEPS)
+            self.simulation.run(start_ns + duration_ns * (part + 1) // _PROGRESS_STEPS)
+
+    def _schedule_next(self, steps: Iterator[PublishStep | UpdateStep], start_ns: int) -> None:
+        step = next(steps, None)
+        if step is not None:
+            self.simulation.clock.at(start_ns + step.after_ns, self._do_and_schedule, step, steps, start_ns)
+
+    def _do_and_schedule(
+        self, step: PublishStep | UpdateStep, steps: Iterator[PublishStep | UpdateStep], start_ns: int
+    ) -> None:
+        self._do(step)
+        self._schedule_next(steps, start_ns)
+
+    def _do(self, step: PublishStep | UpdateStep) -> None:
+        if isinstance(step, PublishStep):
+            self._publishers[step.publisher].publish(step.batch)
+            self.summary.published += len(step.batch)
+            return
+        client, subscription_id, state = self._subscribers[step.subscriber]
+        client.update(subscription_id, step.values)
+        self.summary.updates += 1
+        if step.broker != state.broker and not client.moving:
+            state.broker = step.broker
+            self.simulation.move(client.name, f"broker/{step.broker}")
+
+    def _crash(self) -> None:
+        self.simulation.crash(f"broker/{self._random.choice(self.topology.brokers)}", _CRASH_NS)
+
+    def _partition(self) -> None:
+        if self.simulation.links:
+            self.simulation.partition(*self._random.choice(self.simulation.links), _PARTITION_NS)
+
+    # --- the summary ----------------------------------------------------------------------------------------
+
+    def _summarise(self, real_s: float) -> None:
+        summary, clock = self.summary, self.simulation.clock
+        summary.virtual_s = clock.now_ns / NS_PER_S
+        summary.real_s = round(real_s, 3)
+        summary.steps = clock.steps
+        summary.memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
+        summary.crossings = self.traffic.events
+        summary.add_verdict(self.judge, self.findings)
+
+
+def _costs(cpu: str, scale: float) -> Costs:
+    """What messages cost brokers: "free", "measured" (times `scale`), or the name of a calibration file."""
+    if cpu == "free":
+        return Free()
+    return Measured(scale) if cpu == "measured" else Calibrated.load(cpu)

@@ -1,0 +1,75 @@
+"""The summary of a run: its counts, its duration, and the violations that the checkers found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from covey.sim.checkers import Findings, Judge
+from covey.sim.scenario.scenario import Scenario
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """What one run counted and what its checkers found."""
+
+    scenario: Scenario
+    brokers: int = 0
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of this process; 0 for real brokers, which are processes of their own."""
+    steps: int = 0
+    """Simulated happenings: packets that arrived, timers, what users did."""
+    memory_bytes: int = 0
+    """The peak resident memory of this process."""
+    published: int = 0
+    delivered: int = 0
+    expected: int = 0
+    """Deliveries that COVERAGE requires."""
+    lost: int = 0
+    """Expected deliveries that met a change and were missed, where a change may lose events."""
+    excused: int = 0
+    """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
+    updates: int = 0
+    crossings: int = 0
+    """Events that crossed a link between brokers, once for each link."""
+    busiest_share: float = 0.0
+    """The share of the phase `running` that the busiest broker worked."""
+    links_checked: int = 0
+    trace_rows: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """Violations by property."""
+    findings: list[str] = field(default_factory=list)
+
+    def add_verdict(self, judge: Judge, findings: Findings) -> None:
+        """Take over the judge's counts and the findings of all checkers."""
+        self.delivered, self.expected = judge.delivered_events, judge.expected_events
+        self.lost, self.excused = judge.lost_events, judge.excused_events
+        self.counts = dict(findings.counts)
+        self.findings = [str(finding) for finding in findings.first]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the violations, and how much the checkers judged."""
+        violations = ", ".join(f"{count} of {what}" for what, count in self.counts.items()) or "no violation"
+        parts = [f"{self.expected:,} deliveries expected"]
+        if self.lost:
+            parts.append(f"{self.lost:,} of them lost to changes")
+        if self.excused:
+            parts.append(f"{self.excused:,} events published while none was expected")
+        if self.links_checked:
+            parts.append(f"{self.links_checked} of {self.brokers - 1:,} links compared")
+        return f"{violations} ({'; '.join(parts)})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"steps_per_real_s": round(self.steps / self.real_s, 1) if self.real_s else 0.0}
+
+
+def busiest_share(before_ns: Mapping[str, int], after_ns: Mapping[str, int], duration_ns: int) -> float:
+    """The share of a duration that the busiest broker worked, from the brokers' working times before and
+    after it."""
+    longest_ns = max((after_ns[b] - before_ns.get(b, 0) for b in after_ns), default=0)
+    return round(longest_ns / max(duration_ns, 1), 4)

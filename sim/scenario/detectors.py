@@ -1,0 +1,117 @@
+"""Loop detectors of highways as a load, from two CSV files: speeds, and the places of the detectors.
+
+The file of speeds has a column per detector and a row per moment. The overlay is the shortest tree over the
+detectors, with a broker at each; vehicles drive along its edges.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.sim.scenario.load import Load, LoadError, SubscriberState
+from covey.sim.topology import Topology, read_graph, spanning_tree
+from covey.sim.topology.graphs import planar
+
+_AROUND_M = 1500.0
+_STEP_M = 400.0
+_SLOW_MPH = (25.0, 45.0, 65.0)
+
+
+def detector_topology(sensors: str | Path, *, delay_ms: float) -> Topology:
+    """The shortest tree over the detectors of a file, with a broker at each."""
+    return spanning_tree(read_graph(sensors), "detectors", delay_ms=delay_ms)
+
+
+class DetectorLoad(Load):
+    """Vehicles ask for slow traffic around them. Places are in metres, speeds in the unit of the file."""
+
+    SPEED = EventType("Speed", {"detector": "string", "x": "float64", "y": "float64", "speed": "float64"})
+    SLOW = parse(
+        f"x >= $x - {_AROUND_M} and x <= $x + {_AROUND_M} "
+        f"and y >= $y - {_AROUND_M} and y <= $y + {_AROUND_M} and speed < $slow",
+        SPEED,
+    )
+
+    def __init__(self, topology: Topology, publishers: int, rng: random.Random, speeds: str | Path) -> None:
+        if set(topology.positions) != set(topology.brokers):
+            raise LoadError(
+                f"detectors: topology {topology.name} has no positions; expected that of the detectors"
+            )
+        if publishers > len(topology.brokers):
+            raise LoadError(f"detectors: {publishers} publishers; expected at most {len(topology.brokers)}")
+        self._random = rng
+        self._detectors = topology.brokers
+        self._places = planar(topology.positions)
+        self._roads: dict[str, list[str]] = {broker: [] for broker in topology.brokers}
+        for link in topology.links:
+            self._roads[link.a].append(link.b)
+            self._roads[link.b].append(link.a)
+        self._speeds = _read_speeds(speeds, topology.brokers)
+        self._next = [0] * publishers
+        self._positions: dict[int, tuple[str, str, float]] = {}
+        """By vehicle: the ends of its road, and the part of the road behind it, 0 to 1."""
+
+    def publisher(self, number: int) -> tuple[str, list[EventType]]:
+        return self._detectors[number], [self.SPEED]
+
+    def events(self, number: int, count: int) -> EventBatch:
+        detector = self._detectors[number]
+        x, y = self._places[detector]
+        column = self._speeds[detector]
+        start = self._next[number] % len(column)
+        speeds = list(islice(column, start, start + count))
+        self._next[number] = start + len(speeds)
+        rows = [{"detector": detector, "x": x, "y": y, "speed": speed} for speed in speeds]
+        return EventBatch.from_pylist(self.SPEED, rows)
+
+    def _at(self, number: int) -> tuple[float, float, str]:
+        """A vehicle's place, and the nearer end of its road."""
+        here, there, share = self._positions[number]
+        (x, y), (u, v) = self._places[here], self._places[there]
+        return x + share * (u - x), y + share * (v - y), here if share < 0.5 else there
+
+    def subscriber(self, number: int) -> SubscriberState:
+        here = self._random.choice(self._detectors)
+        self._positions[number] = (here, self._random.choice(self._roads[here] or [here]), 0.0)
+        x, y, broker = self._at(number)
+        return SubscriberState(self.SLOW, {"x": x, "y": y, "slow": self._random.choice(_SLOW_MPH)}, broker)
+
+    def next_values(self, number: int, subscriber: SubscriberState) -> tuple[dict[str, Any], str]:
+        """Drives along the road; at its end takes another, or the same one back if there is no other."""
+        here, there, share = self._positions[number]
+        (x, y), (u, v) = self._places[here], self._places[there]
+        length = ((u - x) ** 2 + (v - y) ** 2) ** 0.5
+        share += self._random.uniform(0.0, _STEP_M) / length if length else 1.0
+        if share >= 1.0:
+            ends = [end for end in self._roads[there] if end != here] or [here]
+            here, there, share = there, self._random.choice(ends), 0.0
+        self._positions[number] = (here, there, share)
+        at_x, at_y, broker = self._at(number)
+        return {"x": at_x, "y": at_y}, broker
+
+
+def _read_speeds(path: str | Path, detectors: tuple[str, ...]) -> dict[str, list[float | None]]:
+    """The speeds of each detector in order; None is a gap."""
+    try:
+        table = pcsv.read_csv(str(path))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise LoadError(f"{path}: not a CSV file of speeds: {' '.join(str(error).split())}") from None
+    missing = [detector for detector in detectors if detector not in table.column_names]
+    if missing:
+        raise LoadError(f"{path}: no column for detector {missing[0]}; {len(missing)} have none")
+    speeds: dict[str, list[float | None]] = {}
+    for detector in detectors:
+        try:
+            speeds[detector] = table.column(detector).cast(pa.float64()).to_pylist()
+        except pa.ArrowInvalid as error:
+            raise LoadError(f"{path}: column {detector}: {error}") from None
+        if not speeds[detector]:
+            raise LoadError(f"{path}: no rows; expected one for each moment")
+    return speeds

@@ -1,0 +1,68 @@
+"""The schedule of a scenario: which publisher and which subscriber acts when, drawn before the run starts.
+
+It depends on the scenario's seed and load alone, so the simulator, real brokers and every compared system
+run the same schedule.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from covey.sim.scenario.load import Load, SubscriberState
+from covey.sim.simulator.clock import NS_PER_S
+
+if TYPE_CHECKING:
+    from covey.matcher import EventBatch
+    from covey.sim.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStep:
+    """A publisher publishes a batch, `after_ns` after the start."""
+
+    after_ns: int
+    publisher: int
+    batch: EventBatch
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStep:
+    """A subscriber's subscription takes new values; from then on it belongs at `broker`."""
+
+    after_ns: int
+    subscriber: int
+    values: dict[str, Any]
+    broker: str
+
+
+def draw_schedule(
+    scenario: Scenario, load: Load, subscribers: list[SubscriberState]
+) -> Iterator[PublishStep | UpdateStep]:
+    """All steps in order of time, from two Poisson processes; updates the values of `subscribers`."""
+    draw = random.Random(f"history {scenario.seed}")
+    end_ns = round(scenario.duration_s * NS_PER_S)
+    rates = (
+        scenario.event_rate / scenario.batch * scenario.publishers,
+        scenario.update_rate * len(subscribers),
+    )
+
+    def next_ns(now_ns: int, rate: float) -> int:
+        return now_ns + round(draw.expovariate(rate) * NS_PER_S)
+
+    due = [(next_ns(0, rate), process) for process, rate in enumerate(rates) if rate > 0]
+    heapq.heapify(due)
+    while due and due[0][0] < end_ns:
+        now_ns, process = due[0]
+        heapq.heapreplace(due, (next_ns(now_ns, rates[process]), process))
+        if process == 0:
+            publisher = draw.randrange(scenario.publishers)
+            yield PublishStep(now_ns, publisher, load.events(publisher, scenario.batch))
+        else:
+            number = draw.randrange(len(subscribers))
+            values, broker = load.next_values(number, subscribers[number])
+            subscribers[number].values |= values
+            yield UpdateStep(now_ns, number, values, broker)

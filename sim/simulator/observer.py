@@ -1,0 +1,103 @@
+"""What happens in a run, as calls to its observers: the checkers and the trace.
+
+Each call comes at the (virtual) moment of the happening, in the order of the happenings. Observers change
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from covey.matcher import EventBatch, EventType, Filter
+    from covey.matcher.expressions.expression import Scalar
+    from covey.overlay.core.client.actions import DeliverTo, Refused
+    from covey.overlay.core.client.session import ClientSession
+    from covey.overlay.core.messages import Drop, Message
+
+
+class ObservedClient(Protocol):
+    """A simulated client, or the session of a real one (`sim/experiments/runs/observed_session.py`).
+
+    `name` and `broker` are interfaces (`client/c1`, `broker/b1`); `present` turns false when it leaves.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def broker(self) -> str: ...
+
+    @property
+    def present(self) -> bool: ...
+
+    @property
+    def session(self) -> ClientSession: ...
+
+    @property
+    def subscriptions(self) -> Mapping[int, Filter]:
+        """Filters by subscription id; `session.values` has the values."""
+        ...
+
+
+class Observer:
+    """Ignores everything; subclasses override what they need."""
+
+    def joined(self, client: ObservedClient) -> None:
+        """A client connects for the first time."""
+
+    def moved(self, client: ObservedClient, broker: str) -> None:
+        """A client has left its broker and dials this one, where it sends its whole state again."""
+
+    def left(self, client: ObservedClient, vanished: bool) -> None:
+        """A client leaves; if it vanishes, what it sent and nobody has received is lost."""
+
+    def advertised(self, client: ObservedClient, event_type: EventType) -> None:
+        """A client advertises a type that it did not advertise before."""
+
+    def unadvertised(self, client: ObservedClient, type_name: str) -> None:
+        """A client withdraws an advertisement."""
+
+    def subscribed(self, client: ObservedClient, subscription_id: int) -> None:
+        """A client subscribes."""
+
+    def updated(self, client: ObservedClient, subscription_id: int, old: Mapping[str, Scalar]) -> None:
+        """A client changes values of a subscription; `old` are all its values before."""
+
+    def updated_gapless(self, client: ObservedClient, subscription_id: int) -> None:
+        """The last update is gapless: it includes all events published from its call on."""
+
+    def unsubscribed(self, client: ObservedClient, subscription_id: int) -> None:
+        """A client unsubscribes."""
+
+    def published(self, client: ObservedClient, batch: EventBatch) -> None:
+        """A client publishes events."""
+
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
+        """Events reach the user of a subscription, or are removed as spurious."""
+
+    def settled(self, client: ObservedClient, epoch: int) -> None:
+        """A client's control messages up to this epoch have taken effect."""
+
+    def refused(self, client: ObservedClient, action: Refused) -> None:
+        """A broker refuses a message of a client."""
+
+    def received(self, source: str, target: str, message: Message) -> None:
+        """A message arrives at the interface `target` from the interface `source`."""
+
+    def dropped(self, broker: str, action: Drop) -> None:
+        """A broker drops events."""
+
+    def expected(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        """The judge expects this event, published now, to be delivered to this subscription."""
+
+    def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        """The judge no longer expects the event: the subscription changed or ended, or a broker crashed."""
+
+    def crashed(self, broker: str) -> None:
+        """A broker loses its state."""
+
+    def restarted(self, broker: str) -> None:
+        """A broker starts again."""
