@@ -11,6 +11,7 @@ import pytest
 from draws import ALL, ONE_IN, SEED, examples, report
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from covey.matcher import compile_kernels
 from covey.matcher.jit.kernel import check_types
 from covey.overlay.core.messages import Action, Message
 
@@ -36,6 +37,12 @@ def set_once(message: object, name: str, value: object) -> None:
 
 for kind in (*get_args(Message), *get_args(Action)):
     kind.__setattr__ = set_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels() -> None:
+    """Each worker loads the kernels once, so that no test depends on when a background thread has done so."""
+    compile_kernels()
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             fixture.baseid
             for fixtures in item._fixtureinfo.name2fixturedefs.values()
             for fixture in fixtures
-            if fixture.baseid and fixture.scope in ("module", "session")
+            if fixture.baseid and fixture.scope == "module"
         ]
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
