@@ -12,11 +12,14 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("cli", "matcher", "overlay", "proto", "sim")
@@ -30,10 +33,16 @@ def sources(*rooms: str) -> Iterator[Path]:
         yield from sorted((ROOT / room).rglob("*.py"))
 
 
+@cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """The full names of all modules that a file imports, wherever in it the import stands."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(syntax(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,6 +84,7 @@ def room_of(module: str) -> str:
     return next(str(place) for place in (path, *path.parents) if str(place) in PICTURE)
 
 
+@cache
 def imports_of(module: str) -> set[str]:
     """The modules of Covey that a module imports, wherever in it the import stands."""
     found = set()
@@ -138,7 +148,7 @@ def test_pure_rooms_know_times_as_values_but_never_ask_what_time_it_is(room: str
     asking = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
         for path in sources(room)
-        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        for node in ast.walk(syntax(path))
         if isinstance(node, ast.Attribute) and node.attr in ("now", "today", "utcnow")
     ]
     assert not asking
