@@ -77,7 +77,7 @@ def _print(step: dict[str, Any]) -> None:
             print(f"  no slot at {way['neighbour']}, which promises {way['promised']}")
         else:
             state = "in effect" if way["acknowledged"] else "not yet acknowledged"
-            slot = f"slot {way['slot']} at {way['neighbour']}: {way['asks']}"
+            slot = f"slot {way['slot']} at {way['neighbour']}: {way['filter']}"
             print(f"  {slot} (epoch {way['epoch']}, {state})")
     for publisher in step["publishers"]:
         print(f"  {publisher} publishes here")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering.covering import Region, covers_region
+from covey.overlay.core.covering.change import Change
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
 
@@ -218,7 +219,7 @@ class Diagram(Poset):
         stayed = [
             node for node in moved if self._is_root(node) and self._was_root.get(node.uid, (node, False))[1]
         ]
-        return RootChange(entered, stayed, left, handovers_among(left, entered, moved))
+        return Change(entered, stayed, left, handovers_among(left, entered, moved))
 
     # --- reading --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from covey.matcher.covering.covering import covers_region
+from covey.overlay.core.covering.change import Change
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Poset, RootChange, handovers_among
 
@@ -42,9 +43,7 @@ class NaivePoset(Poset):
         left_roots = [node for uid, node in before.items() if uid not in after]
         entered_roots = [node for uid, node in after.items() if uid not in before]
         stayed = [node for node in moved if node.uid in before and node.uid in after]
-        return RootChange(
-            entered_roots, stayed, left_roots, handovers_among(left_roots, entered_roots, moved)
-        )
+        return Change(entered_roots, stayed, left_roots, handovers_among(left_roots, entered_roots, moved))
 
     def _place(self, node: Interest) -> None:
         self._above[node.uid] = mine = set()

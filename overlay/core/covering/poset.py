@@ -17,38 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from covey.matcher.covering.covering import covers_region
+from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.roots import IndexedRoots, Roots, ScannedRoots
 
-
-class RootHandover(NamedTuple):
-    """A root that entered and may take over the slot of one that left: it covers that one (`wider`) or was
-    covered by it.
-    """
-
-    left: Interest
-    entered: Interest
-    wider: bool
-
-
-@dataclass(slots=True)
-class RootChange:
-    """A change of the roots. A root that only took new values has `moved`."""
-
-    entered: Sequence[Interest] = ()
-    moved: Sequence[Interest] = ()
-    left: Sequence[Interest] = ()
-    handovers: Sequence[RootHandover] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.entered or self.moved or self.left)
-
-
-NO_CHANGE = RootChange()
+RootChange = Change[Interest]
+NO_CHANGE: RootChange = Change()
 
 
 class Poset(ABC):
@@ -89,18 +65,18 @@ class Poset(ABC):
 
 def handovers_among(
     left: Iterable[Interest], entered: Sequence[Interest], moved: Sequence[Interest]
-) -> list[RootHandover]:
+) -> list[Handover[Interest]]:
     """The handovers found by comparing every root that left with every one that entered. A root that moved
     before it left has none: its slot has its old region, which a new root need not cover.
     """
-    handovers: list[RootHandover] = []
+    handovers: list[Handover[Interest]] = []
     moved_uids = {node.uid for node in moved}
     for old in left:
         for new in entered if old.uid not in moved_uids else ():
             if covers_region(new.region, old.region):
-                handovers.append(RootHandover(old, new, wider=True))
+                handovers.append(Handover(old, new, wider=True))
             elif covers_region(old.region, new.region):
-                handovers.append(RootHandover(old, new, wider=False))
+                handovers.append(Handover(old, new, wider=False))
     return handovers
 
 
@@ -138,7 +114,7 @@ class Forest(Poset):
             if self._former:
                 self._former.clear()
             stayed = [node for node in moved if node.uid not in self._witness]
-            return RootChange((), stayed) if stayed else NO_CHANGE
+            return Change((), stayed) if stayed else NO_CHANGE
         change = self._summary(moved)
         self._was_root.clear()
         self._former.clear()
@@ -252,14 +228,14 @@ class Forest(Poset):
             if node.uid in self._roots and self._was_root.get(node.uid, (node, True))[1]
         ]
         handovers = self._handovers(entered, left, {node.uid for node in moved}) if entered and left else []
-        return RootChange(entered, stayed, left, handovers)
+        return Change(entered, stayed, left, handovers)
 
     def _handovers(
         self, all_entered: Sequence[Interest], all_left: Sequence[Interest], moved: set[int]
-    ) -> Sequence[RootHandover]:
+    ) -> Sequence[Handover[Interest]]:
         left = {node.uid: node for node in all_left}
         entered = {node.uid: node for node in all_entered}
-        handovers: list[RootHandover] = []
+        handovers: list[Handover[Interest]] = []
         for node in all_left:
             if node.uid in moved:
                 continue  # its slot has its old region, which the new root need not cover
@@ -267,13 +243,13 @@ class Forest(Poset):
             if start is not None and start in self._nodes:
                 root = self.root_of(self._nodes[start])
                 if root.uid in entered:
-                    handovers.append(RootHandover(node, root, wider=True))
+                    handovers.append(Handover(node, root, wider=True))
         for node in all_entered:
             if node.uid in moved:
                 continue  # its former witness covered its old region
             above = self._first_goal(node.uid, self._former, left)
             if above is not None:
-                handovers.append(RootHandover(left[above], node, wider=False))
+                handovers.append(Handover(left[above], node, wider=False))
         return handovers
 
     # --- reading --------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def explain(
                 "neighbour": neighbour.removeprefix("broker/"),
                 "promised": None if promise is None else str(promise.filter),
                 "slot": None if slot is None else slot.slot_id,
-                "asks": None if slot is None else slot_text(slot),
+                "filter": None if slot is None else slot_text(slot),
                 "epoch": 0 if slot is None else slot.epoch,
                 "acknowledged": slot is not None
                 and not broker.tables.acks.outstanding(neighbour, slot.epoch),

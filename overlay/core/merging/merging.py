@@ -14,10 +14,10 @@ event is missed that is wanted before and after.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from covey.matcher.covering.region import Region
+from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import RootChange
 from covey.overlay.core.merging.hull import Hull, Shape, covers_hull
@@ -51,24 +51,6 @@ class Bundle:
         return f"<bundle {self.uid} of {self.size}: {self.structure.substitute(self.announced)}>"
 
 
-class BundleHandover(NamedTuple):
-    """As `RootHandover`, for bundles."""
-
-    left: Bundle
-    entered: Bundle
-    wider: bool
-
-
-@dataclass(slots=True)
-class BundleChange:
-    """As `RootChange`, for bundles; `moved` is in the order in which it is sent."""
-
-    entered: list[Bundle] = field(default_factory=list)
-    moved: list[Bundle] = field(default_factory=list)
-    left: list[Bundle] = field(default_factory=list)
-    handovers: list[BundleHandover] = field(default_factory=list)
-
-
 class _Before(NamedTuple):
     bundle: Bundle
     existed: bool
@@ -88,7 +70,7 @@ class Merger(ABC):
         self._before: dict[int, _Before] = {}  # the bundles that the current change has touched
         self._next = 0
 
-    def change(self, roots: RootChange) -> BundleChange:
+    def change(self, roots: RootChange) -> Change[Bundle]:
         """Apply a change of the roots. Roots leave before others enter, so that no root covers another."""
         for root in (*roots.entered, *roots.moved)[:1]:
             self._event_type = root.filter.event_type
@@ -144,8 +126,10 @@ class Merger(ABC):
 
     # --- the change of the bundles --------------------------------------------------------------------------
 
-    def _summary(self) -> BundleChange:
-        change = BundleChange()
+    def _summary(self) -> Change[Bundle]:
+        """`moved` is in the order in which it is sent: bundles that grow come first."""
+        entered: list[Bundle] = []
+        left: list[Bundle] = []
         grown: list[Bundle] = []
         shifted: list[Bundle] = []
         shrunk: list[Bundle] = []
@@ -153,17 +137,17 @@ class Merger(ABC):
             bundle, old, new = before.bundle, before.hull, before.bundle.hull
             if not bundle.size:
                 if before.existed:
-                    change.left.append(bundle)
+                    left.append(bundle)
                 continue
             if not before.existed:
-                change.entered.append(bundle)
+                entered.append(bundle)
             elif old is None or new is None:
                 if old is new is None:
                     shifted.append(bundle)
                 else:
-                    self._renew(bundle, change)
+                    self._renew(bundle, entered, left)
             elif old.keys() != new.keys():
-                self._renew(bundle, change)
+                self._renew(bundle, entered, left)
             elif old == new:
                 continue
             elif covers_hull(new, old):
@@ -173,32 +157,33 @@ class Merger(ABC):
             elif before.size == bundle.size == 1:
                 shifted.append(bundle)
             else:
-                self._renew(bundle, change)
+                self._renew(bundle, entered, left)
             self._set_content(bundle)
-        change.moved = grown + shifted + shrunk
-        if len(change.left) * len(change.entered) <= _FEW_PAIRS:
-            self._find_handovers(change)
-        return change
+        few = len(left) * len(entered) <= _FEW_PAIRS
+        handovers = self._handovers(left, entered) if few else []
+        return Change(entered, grown + shifted + shrunk, left, handovers)
 
-    def _renew(self, bundle: Bundle, change: BundleChange) -> None:
-        """The bundle takes a new uid, and with it a new slot."""
+    def _renew(self, bundle: Bundle, entered: list[Bundle], left: list[Bundle]) -> None:
+        """Give the bundle a new uid, and with it a new slot."""
         old = Bundle(bundle.uid)
         old.hull = self._before[bundle.uid].hull
-        change.left.append(old)
+        left.append(old)
         bundle.uid = self._uid()
-        change.entered.append(bundle)
+        entered.append(bundle)
 
-    def _find_handovers(self, change: BundleChange) -> None:
-        for left in change.left:
-            old = self._before[left.uid].hull
-            for entered in change.entered if old is not None else ():
-                new = entered.hull
+    def _handovers(self, left: list[Bundle], entered: list[Bundle]) -> list[Handover[Bundle]]:
+        handovers: list[Handover[Bundle]] = []
+        for leaver in left:
+            old = self._before[leaver.uid].hull
+            for bundle in entered if old is not None else ():
+                new = bundle.hull
                 if old is None or new is None or old.keys() != new.keys():
                     continue
                 if covers_hull(new, old):
-                    change.handovers.append(BundleHandover(left, entered, True))
+                    handovers.append(Handover(leaver, bundle, True))
                 elif covers_hull(old, new):
-                    change.handovers.append(BundleHandover(left, entered, False))
+                    handovers.append(Handover(leaver, bundle, False))
+        return handovers
 
     def _set_content(self, bundle: Bundle) -> None:
         """Set structure and values from the hull, or from the single root."""

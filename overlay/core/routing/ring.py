@@ -171,7 +171,12 @@ class Ring:
 
     def inspect(self) -> dict[str, int]:
         """Its size and its counters."""
-        return {"held": self.events, "bound": self.max_events, "replayed": self.replayed, "short": self.short}
+        return {
+            "stored": self.events,
+            "bound": self.max_events,
+            "replayed": self.replayed,
+            "short": self.short,
+        }
 
 
 def _bytes_of(share: Share) -> int:

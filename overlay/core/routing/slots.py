@@ -19,7 +19,7 @@ can collide with one that the neighbour still has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from covey.matcher import Filter
     from covey.matcher.covering.covering import Region
     from covey.matcher.expressions.expression import Scalar
+    from covey.overlay.core.covering.change import Change, Handover
 
 SlotMessage = Subscribe | Update | Unsubscribe
 
@@ -47,34 +48,6 @@ class SlotContent(Protocol):
 
     @property
     def region(self) -> Region: ...
-
-
-class SlotHandover(Protocol):
-    """Content that entered and may take over the slot of content that left (`RootHandover`,
-    `BundleHandover`); `wider` if it covers that, else it is covered.
-    """
-
-    @property
-    def left(self) -> SlotContent: ...
-
-    @property
-    def entered(self) -> SlotContent: ...
-
-    @property
-    def wider(self) -> bool: ...
-
-
-class ContentChange(Protocol):
-    """A change of all content of a neighbour (`RootChange`, `BundleChange`)."""
-
-    @property
-    def entered(self) -> Sequence[SlotContent]: ...
-
-    @property
-    def moved(self) -> Sequence[SlotContent]: ...
-
-    @property
-    def left(self) -> Sequence[SlotContent]: ...
 
 
 @dataclass(slots=True)
@@ -103,7 +76,9 @@ class Slots:
         self._by_content: dict[int, Slot] = {}
         self._by_id: dict[int, Slot] = {}
 
-    def change(self, change: ContentChange, handovers: Iterable[SlotHandover]) -> list[SlotMessage]:
+    def change(
+        self, change: Change[SlotContent], handovers: Iterable[Handover[SlotContent]]
+    ) -> list[SlotMessage]:
         """Apply a change of the content; the messages for the neighbour, in order."""
         messages: list[SlotMessage] = []
         if not change.entered and not change.left:

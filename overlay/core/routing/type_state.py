@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
+from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.joint_roots import JointRoots
-from covey.overlay.core.covering.poset import Forest, Poset, RootChange, RootHandover
+from covey.overlay.core.covering.poset import Forest, Poset, RootChange
 from covey.overlay.core.matching.interest_matching import MatchingFactory
 from covey.overlay.core.merging.merging import Merger
 from covey.overlay.core.messages import Interface
@@ -38,7 +39,7 @@ class Outgoing:
     slots: Slots
     merger: Merger | None
 
-    def change(self, roots: RootChange, handovers: Iterable[RootHandover]) -> list[SlotMessage]:
+    def change(self, roots: RootChange, handovers: Iterable[Handover[Interest]]) -> list[SlotMessage]:
         """Apply a change of the roots to the slots; the messages for the neighbour, in order."""
         if self.merger is None:
             return self.slots.change(roots, handovers)
@@ -130,7 +131,7 @@ class TypeState:
         """A neighbour publishes from now on: send it the existing interest."""
         outgoing = self.outgoing[neighbour] = Outgoing(self._joint(neighbour), slots, self._new_merger())
         change = outgoing.poset.change(entered=self.joint_roots(neighbour))
-        return outgoing.change(RootChange(entered=change.entered), ())
+        return outgoing.change(Change(entered=change.entered), ())
 
     def _joint(self, neighbour: Interface) -> Poset:
         """A poset for the roots of all groups but the neighbour's own. A forest searches their roots."""

@@ -36,7 +36,7 @@ async def test_explain_walks_to_the_publishers_and_names_the_broker_that_stops_a
         assert [step["broker"] for step in steps] == ["b1", "b2", "b3"]
         assert all(step["matches"] for step in steps)
         assert verdicts == ["from feed at b3: it is delivered"]
-        assert steps[0]["upstream"][0]["asks"] == 'firm == "IBM" and price < 10.0'
+        assert steps[0]["upstream"][0]["filter"] == 'firm == "IBM" and price < 10.0'
         assert steps[0]["upstream"][0]["acknowledged"]
         assert steps[0]["epoch"] == 3
         _, verdicts = await explain(here, "buyer", cheap.id, {"firm": "IBM", "price": 12.0})

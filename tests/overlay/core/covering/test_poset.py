@@ -12,8 +12,9 @@ from core_posets import Interests, fresh, same, values
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.baselines.naive_poset import NaivePoset
+from covey.overlay.core.covering.change import Handover
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import Forest, Poset, RootHandover
+from covey.overlay.core.covering.poset import Forest, Poset
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.covering.roots import IndexedRoots, ScannedRoots
 from covey.overlay.core.introspection.invariants import check_poset
@@ -81,7 +82,7 @@ def test_update_can_widen_a_node_above_its_witness(poset: Poset) -> None:
     node.move({"a": 12})
     change = poset.change(moved=[node])
     assert (change.entered, change.left, change.moved) == ([node], [wide], [])
-    assert change.handovers == [RootHandover(wide, node, wider=True)]
+    assert change.handovers == [Handover(wide, node, wider=True)]
 
 
 def test_narrowing_a_root_uncovers_its_children_and_keeps_the_root(poset: Poset) -> None:
@@ -101,7 +102,7 @@ def test_a_root_that_narrows_below_another_leaves(poset: Poset) -> None:
     root.move({"a": 6})
     change = poset.change(moved=[root])
     assert (change.entered, change.left, change.moved) == ([child], [root], [])
-    assert change.handovers == [RootHandover(root, child, wider=False)] or not isinstance(poset, Forest)
+    assert change.handovers == [Handover(root, child, wider=False)] or not isinstance(poset, Forest)
     assert poset.root_of(other) is child
 
 
@@ -131,7 +132,7 @@ def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> N
     assert (change.entered, change.left, change.handovers) == (
         [last],
         [chain[0]],
-        [RootHandover(chain[0], last, wider=False)],
+        [Handover(chain[0], last, wider=False)],
     )
 
 

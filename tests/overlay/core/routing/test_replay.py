@@ -95,7 +95,7 @@ def test_events_over_the_bound_are_evicted_and_short_replays_counted() -> None:
         bench.events("client/p", Publish(batch(2 * moment, 8, 8, at_s=moment + 1)))
     assert bench.events("client/s", Update(2, 7, {"limit": 9}, 10 * SECOND)) == [("client/s", True, [18, 19])]
     ring = inspect(bench.broker)["types"]["Tick"]["replay"]
-    assert ring == {"held": 4, "bound": 4, "replayed": 2, "short": 0}
+    assert ring == {"stored": 4, "bound": 4, "replayed": 2, "short": 0}
     assert bench.events("client/s", Update(3, 7, {"limit": 10}, SECOND)) == [("client/s", True, [16, 17])]
     assert inspect(bench.broker)["types"]["Tick"]["replay"]["short"] == 1
 

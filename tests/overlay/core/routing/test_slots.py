@@ -12,8 +12,8 @@ from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.filters.filter import parse
+from covey.overlay.core.covering.change import Change
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.covering.poset import RootChange
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 
@@ -210,4 +210,4 @@ def wants(node: Interest) -> frozenset[int]:
 
 
 def test_a_change_without_roots_sends_nothing() -> None:
-    assert Link().slots.change(RootChange(), ()) == []
+    assert Link().slots.change(Change(), ()) == []
