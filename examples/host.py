@@ -2,9 +2,9 @@
 
     python examples/host.py [host]
 
-The exchange sends a price that falls and rises into broker b5. A trader at b4 buys whenever IBM is cheaper
-than at its last purchase, and every purchase moves its threshold, through all five brokers, before the next
-price is sent. So the new lows arrive and nothing else; the program ends with 0 if they did and with 1 if not.
+The exchange publishes falling and rising prices at broker b5. A trader at b4 buys whenever IBM is cheaper
+than at its last purchase, and every purchase updates its threshold at all five brokers before the next price
+is published. So exactly the new lows are delivered; the program exits with 0 in this case, else with 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def buy(quotes: Subscription, bought: list[float]) -> None:
     async for event in quotes:
         bought.append(event["price"])
         await quotes.update(limit=event["price"])
-        print(f"bought at {event['price']}; wants less from now on")
+        print(f"bought at {event['price']}; threshold updated")
 
 
 async def main(host: str) -> int:
@@ -38,7 +38,7 @@ async def main(host: str) -> int:
             await asyncio.sleep(0.2)
         await asyncio.sleep(0.5)
         buyer.cancel()
-    print("as it should be" if bought == LOWS else f"expected {LOWS}, got {bought}")
+    print("all new lows delivered" if bought == LOWS else f"expected {LOWS}, got {bought}")
     return 0 if bought == LOWS else 1
 
 

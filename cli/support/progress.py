@@ -31,8 +31,8 @@ def compile_once() -> None:
     if kernels_cached():
         return
     print("compiling the matching kernels, once; this takes about a minute", file=sys.stderr, flush=True)
-    with progress() as say, cache_lock(lambda: sleep(0.1)):
-        compile_kernels(lambda done, total: say("kernels", done / total))
+    with progress() as on_progress, cache_lock(lambda: sleep(0.1)):
+        compile_kernels(lambda done, total: on_progress("kernels", done / total))
 
 
 def load_kernels() -> None:

@@ -1,4 +1,4 @@
-"""The commands as users run them: processes, signals, statuses, and one clear line for each mistake."""
+"""Commands as users run them: processes, signals, exit statuses, and one line per mistake."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.05)
 
 
-def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
+def test_up_starts_an_overlay_and_ctrl_c_stops_it(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
     quotes = tmp_path / "quotes.csv"
     quotes.write_text("firm,price,volume\nIBM,95,1\nIBM,85,2\nAAPL,3,3\nIBM,,4\n")
     with started("up", path) as up:
         line_with(up, "ready: b1 at ")
-        told = ["--schema", SCHEMA, "--broker", addresses["b1"]]
+        options = ["--schema", SCHEMA, "--broker", addresses["b1"]]
         feed = ["publish", "--broker", addresses["b2"], "Quote"]
         with started(
             "subscribe",
@@ -141,7 +141,7 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
             'firm == "IBM" and price < $limit',
             "--set",
             "limit=100",
-            *told,
+            *options,
             "--count",
             "4",
         ) as reader:
@@ -164,7 +164,7 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
             assert lines.returncode == 1
             complaints = sorted(lines.stderr.splitlines())
             assert [complaint[:7] for complaint in complaints] == ["line 2:", "line 4:", "line 5:"]
-            assert "no JSON" in complaints[0]
+            assert "not JSON" in complaints[0]
             assert "expected an object" in complaints[1]
             assert "unknown attribute 'cost'" in complaints[2]
             assert "published 3 events of Quote" in lines.stdout
@@ -185,8 +185,8 @@ def test_an_overlay_of_processes_from_up_to_ctrl_c(tmp_path: Path) -> None:
         assert up.wait(20) == 0
 
 
-def test_values_typed_with_gapless_reach_the_publishers_edge_whatever_covers_them(overlay: Running) -> None:
-    """A plain update that another filter covers says nothing to other brokers; one without gaps does."""
+def test_gapless_updates_reach_the_publishers_broker_even_if_covered(overlay: Running) -> None:
+    """A plain update that another filter covers sends nothing to other brokers; a gapless one does."""
     until(overlay.is_empty)
 
     def updates() -> int:
@@ -208,7 +208,7 @@ def test_values_typed_with_gapless_reach_the_publishers_edge_whatever_covers_the
                 assert updates() - before == count
 
 
-def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path) -> None:
+def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [])
     with started("broker", "--config", path, "--name", "b1") as broker:
         line_with(broker, f"serving at {addresses['b1']}")
@@ -229,7 +229,7 @@ def test_a_broker_drains_on_sigterm_and_a_taken_port_is_one_line(tmp_path: Path)
         assert broker.wait(10) == 0
 
 
-def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path, overlay: Running) -> None:
+def test_refused_rows_of_a_file_are_named_and_counted(tmp_path: Path, overlay: Running) -> None:
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"
     notes.write_text("\n".join(["text", *texts]) + "\n")
@@ -249,16 +249,19 @@ def test_rows_of_a_file_that_are_refused_are_named_and_counted(tmp_path: Path, o
 
 
 def until_published(address: str) -> None:
-    """Wait until a broker has heard of a publisher of Quote."""
+    """Wait until a broker has an advertisement of Quote."""
     until(lambda: inspect(address)["core"]["types"].get("Quote", {}).get("publishers"))
 
 
-def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Path) -> None:
+def test_waiting_for_an_unreachable_broker_is_reported_and_ends_at_a_signal(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
-    told = ["Quote", "--schema", SCHEMA, "--broker", addresses["b1"]]
+    options = ["Quote", "--schema", SCHEMA, "--broker", addresses["b1"]]
     with started("broker", "--config", path, "--name", "b1") as broker:
         line_with(broker, "serving at")
-        with started("publish", *told) as feed, started("subscribe", *told, "--name", "reader") as reader:
+        with (
+            started("publish", *options) as feed,
+            started("subscribe", *options, "--name", "reader") as reader,
+        ):
             line_with(feed, "b2, next to b1, is out of reach; still waiting")
             line_with(
                 reader, "what client reader has sent has not taken effect everywhere within 3 s: broker b2"
@@ -272,17 +275,19 @@ def test_waiting_for_a_broker_that_is_away_is_said_and_ends_at_once(tmp_path: Pa
             assert (feed.wait(4), reader.wait(4)) == (130, 143)
 
 
-def test_new_values_are_sent_while_those_before_wait(tmp_path: Path) -> None:
+def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None:
     path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
 
     with started("broker", "--config", path, "--name", "b1") as near:
         line_with(near, "serving at")
         with started("broker", "--config", path, "--name", "b2") as far:
             line_with(far, "broker/b1 is here")
-            told = ["Quote", "--schema", SCHEMA, "--broker"]
+            options = ["Quote", "--schema", SCHEMA, "--broker"]
             with (
-                started("publish", *told, addresses["b2"]),
-                started("subscribe", *told, addresses["b1"], "price < $limit", "--set", "limit=1") as reader,
+                started("publish", *options, addresses["b2"]),
+                started(
+                    "subscribe", *options, addresses["b1"], "price < $limit", "--set", "limit=1"
+                ) as reader,
             ):
                 line_with(reader, "subscribed")
                 until_published(addresses["b1"])
@@ -310,14 +315,16 @@ async def be_refused_at_length(address: str, times: int) -> None:
                 await second.advertise(EventType("Quote", {"b" * 70_000: "int64"}))
 
 
-def test_a_broker_that_logs_very_long_lines_goes_on_under_up(overlay: Running) -> None:
+def test_up_survives_a_broker_that_logs_very_long_lines(overlay: Running) -> None:
     # more than a pipe holds
     asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 30))
     assert len(line_with(overlay.process, " more bytes)")) < 20_000
     until(overlay.is_empty)
 
 
-def test_up_ends_if_it_cannot_watch_a_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(output: asyncio.StreamReader) -> AsyncIterator[str]:
         await output.read(1)
         raise RuntimeError("no more")
@@ -331,7 +338,7 @@ def test_up_ends_if_it_cannot_watch_a_broker(tmp_path: Path, monkeypatch: pytest
     assert all(process.returncode is not None for process in running._processes.values())
 
 
-def test_a_killed_client_leaves_nothing_behind_once_its_lease_is_over(overlay: Running) -> None:
+def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Running) -> None:
     until(overlay.is_empty)
     feed = ["publish", "--broker", overlay.addresses["b1"], "Quote", "--schema", SCHEMA]
     reader = ["subscribe", "Quote", "price < 5", "--schema", SCHEMA, "--broker", overlay.addresses["b2"]]
@@ -393,7 +400,7 @@ def test_a_mistake_is_one_line(
     assert output.err.count("\n") == 1
 
 
-def test_a_process_ends_with_the_status_of_its_mistake() -> None:
+def test_a_process_exits_with_the_status_of_its_mistake() -> None:
     done = run("publish", "Quote", "nowhere.csv")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "covey: nowhere.csv: no such file\n")
 

@@ -1,7 +1,7 @@
-"""The metrics of a trace once more, by pandas and plain Python, from the definitions in docs/metrics.md.
+"""The metrics of a trace by pandas and plain Python, from the definitions in docs/metrics.md.
 
-Nothing is shared with `covey.sim.metrics`. Which event answers which change is worked out from what was
-published, from the text of the filters and from the values in the trace, not from its rows `answered`.
+It shares nothing with `covey.sim.metrics`. Which event answers which change is derived from published events,
+filters and values in the trace, not from its rows `answered`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from covey.matcher import EventType, parse
 
 
 def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
-    """All that `summarise` says of a complete run, but for its name."""
+    """The summary of a complete run, without its name."""
     trace = pd.read_parquet(path).sort_values("row")
     trace["time_ns"] = trace["time_ns"].cummax()
     kinds = dict(iter(trace.groupby("kind", observed=True)))
@@ -33,7 +33,7 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
     duration_s = duration_ns / 1e9
     delivered, changes = rows("delivered"), len(rows("updated"))
     key = ["node", "subscription", "publisher", "sequence"]
-    got, owed = _keys(delivered, key), _keys(rows("expected"), key) - _keys(rows("excused"), key)
+    received, expected = _keys(delivered, key), _keys(rows("expected"), key) - _keys(rows("excused"), key)
     published = rows("published").set_index(["publisher", "sequence"])["time_ns"].to_dict()
     once = delivered.drop_duplicates(key)
     latencies = [
@@ -66,8 +66,8 @@ def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
         "latency_ms": _distribution(latencies),
         "spurious": int(rows("spurious")["count"].sum()),
         "spurious_per_s": int(in_phase[in_phase["kind"] == "spurious"]["count"].sum()) / duration_s,
-        "expected": len(owed),
-        "missed": len(owed - got),
+        "expected": len(expected),
+        "missed": len(expected - received),
         "duplicate": len(delivered) - len(once),
         "control_messages": len(control),
         "control_between_brokers": int(brokers.sum()),
@@ -84,12 +84,12 @@ def _keys(rows: pd.DataFrame, key: list[str]) -> set[tuple[Any, ...]]:
 
 
 def _delays(trace: pd.DataFrame, types: Mapping[str, EventType]) -> list[int]:
-    """Of every change, the time to the first delivery that its values want and those before it do not."""
+    """Per change: the time to the first delivery that matches its values and not the previous ones."""
     events: dict[tuple[str, int], dict[str, Any]] = {}
     filters: dict[tuple[str, int], Any] = {}
     values: dict[tuple[str, int], list[dict[str, Any]]] = {}
     waiting: dict[tuple[str, int], dict[int, int]] = {}
-    found = []
+    delays_ns = []
     for row in trace.itertuples():
         if row.kind == "published":
             events[row.publisher, row.sequence] = json.loads(row.values)
@@ -106,9 +106,9 @@ def _delays(trace: pd.DataFrame, types: Mapping[str, EventType]) -> list[int]:
             for number, time_ns in list(waiting[key].items()):
                 old, new = values[key][number - 1], values[key][number]
                 if filters[key].matches(event, new) and not filters[key].matches(event, old):
-                    found.append(row.time_ns - time_ns)
+                    delays_ns.append(row.time_ns - time_ns)
                     del waiting[key][number]
-    return found
+    return delays_ns
 
 
 def _distribution(durations_ns: list[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`covey bench chain`, small: all events arrive, through brokers and through bare relays."""
+"""`covey bench chain` at a small size: all events arrive through brokers and through bare relays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from covey.sim.experiments.bench.chain import ChainPlan, measure_chain
 
 
 @pytest.mark.usefixtures("local_brokers")
-def test_both_chains_pass_all_events_on() -> None:
+def test_both_chains_deliver_all_events() -> None:
     shares: list[float] = []
     plan = ChainPlan(
         runs=1, events=2000, batch=250, subscriptions=200, rate=200, low_rate=50, latency_s=0.5, bare=True
@@ -23,8 +23,8 @@ def test_both_chains_pass_all_events_on() -> None:
         assert figures.events_per_s == figures.runs[0] > 0
         for latency in (figures.latency, figures.low_latency):
             assert 0 < latency.p50_ms <= latency.p99_ms
-    answer = result.as_json()
-    assert answer["latency_ms"] == result.covey.latency.as_json()
-    assert set(answer["bare"]) == set(result.covey.as_json())
+    document = result.as_json()
+    assert document["latency_ms"] == result.covey.latency.as_json()
+    assert set(document["bare"]) == set(result.covey.as_json())
     assert shares == sorted(shares)
     assert shares[-1] < 1

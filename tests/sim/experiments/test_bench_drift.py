@@ -9,14 +9,14 @@ from covey.sim.experiments.bench.drift import DRIFTS, DriftPlan, measure_drift
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_every_strategy_is_measured_at_every_step(drift: str) -> None:
-    said: list[float] = []
+def test_every_configuration_is_measured_at_every_step(drift: str) -> None:
+    shares: list[float] = []
     plan = DriftPlan(drift, subscriptions=2_000, steps=2, events=3_000, repetitions=1)
-    result = measure_drift(plan, lambda words, done: said.append(done))
+    result = measure_drift(plan, lambda step, share: shares.append(share))
     assert {name: len(rates) for name, rates in result.rates.items()} == {"dynamic": 4, "no change": 3}
-    assert said == sorted(said)
-    told = result.as_json()
-    assert told["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
+    assert shares == sorted(shares)
+    document = result.as_json()
+    assert document["dynamic_of_optimum"] == round(result.rates["dynamic"][-1] / result.optimum, 3)
 
 
 def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

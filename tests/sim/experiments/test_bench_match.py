@@ -1,4 +1,5 @@
-"""`covey bench match`: every engine measured, answers compared, mistakes told. Never a number of seconds."""
+"""`covey bench match`: measurements of every engine, comparison of answers, mistakes; no test of a
+duration."""
 
 from __future__ import annotations
 
@@ -35,25 +36,25 @@ KEYS = [
 ]
 
 
-def quietly(words: str, done: float) -> None:
-    assert words
-    assert 0.0 <= done <= 1.0
+def check_progress(step: str, share: float) -> None:
+    assert step
+    assert 0.0 <= share <= 1.0
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_all_engines_agree_over_every_workload(name: str) -> None:
     plan = MatchPlan(engine_names(), events=60, batch=20, repetitions=1, repetition_s=0.005, sample=30)
-    results = compare_engines(WORKLOADS[name], 300, plan, quietly)
+    results = compare_engines(WORKLOADS[name], 300, plan, check_progress)
     assert [result.engine for result in results] == list(engine_names())
     for result in results:
-        found = result.as_json()
-        assert list(found) == KEYS
-        assert found["events_per_s"] > 0
-        assert found["bytes_per_subscription"] > 0
+        document = result.as_json()
+        assert list(document) == KEYS
+        assert document["events_per_s"] > 0
+        assert document["bytes_per_subscription"] > 0
 
 
 class Forgetful(NaiveEngine):
-    """Answers wrongly, as it is told to."""
+    """Returns wrong answers on request."""
 
     lost = 1
 
@@ -62,7 +63,7 @@ class Forgetful(NaiveEngine):
         return np.maximum(offsets - self.lost * (np.arange(len(offsets)) == len(offsets) - 1), 0), ids
 
 
-def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = make_engine
 
     def sometimes(text: str, *others: object) -> object:
@@ -73,28 +74,28 @@ def test_engines_that_disagree_are_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(bench, "make_engine", sometimes)
     plan = MatchPlan(("scan", "forgetful"), events=30, repetitions=1, repetition_s=0.005, sample=30)
     with pytest.raises(DisagreementError, match="of SYMBOLS at 2,000: forgetful returns other ids than scan"):
-        compare_engines(WORKLOADS["SYMBOLS"], 2000, plan, quietly)
+        compare_engines(WORKLOADS["SYMBOLS"], 2000, plan, check_progress)
 
 
 class Recording(NaiveEngine):
-    """Notes how many subscriptions it was given between two matches, and how many events at once."""
+    """Records the number of subscriptions added between two matches, and the sizes of batches."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.given: list[int] = [0]
+        self.added: list[int] = [0]
         self.matched: list[int] = []
 
     def add_many(self, ids: npt.ArrayLike, *others: Any) -> None:
-        self.given[-1] += np.size(ids)
+        self.added[-1] += np.size(ids)
         super().add_many(ids, *others)
 
     def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        self.given.append(0)
+        self.added.append(0)
         self.matched.append(len(batch))
         return super().match(batch)
 
 
-def test_subscriptions_and_events_come_in_the_batches_of_the_generator(
+def test_the_generators_batches_of_subscriptions_and_events_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workload = find_workload("fabret", {"fabret": Fabret()}, ["subscription_batch=40", "event_batch=7"])
@@ -102,23 +103,23 @@ def test_subscriptions_and_events_come_in_the_batches_of_the_generator(
     monkeypatch.setattr(bench, "make_engine", lambda *arguments: engine)
     monkeypatch.setattr(bench, "_events_for", lambda contender, events, seconds: len(events))
     plan = replace(QUICK, events=20, sample=0, updates=False)
-    assert compare_engines(workload, 100, plan, quietly)[0].complete
-    assert (engine.given[:4], sum(engine.given[4:])) == ([40, 40, 20, 0], 0)
+    assert compare_engines(workload, 100, plan, check_progress)[0].complete
+    assert (engine.added[:4], sum(engine.added[4:])) == ([40, 40, 20, 0], 0)
     assert (engine.matched[:3], engine.matched[-3:]) == ([1, 1, 1], [7, 7, 6])
 
 
-def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_is_abandoned_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_CHUNK", 100)
     plan = MatchPlan(("scan",), events=10, repetitions=1, repetition_s=0.005, load_limit_s=0.0)
-    result = compare_engines(WORKLOADS["VEHICLES"], 1000, plan, quietly)[0]
+    result = compare_engines(WORKLOADS["VEHICLES"], 1000, plan, check_progress)[0]
     assert (result.loaded, result.complete) == (100, False)
-    found: Mapping[str, object] = result.as_json()
-    assert list(found) == KEYS
-    assert set(list(found.values())[3:]) == {None}
+    document: Mapping[str, object] = result.as_json()
+    assert list(document) == KEYS
+    assert set(list(document.values())[3:]) == {None}
 
 
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "complaint"),
     [
         ("siena", "engine 'siena': expected one of"),
         ("scan:depth=3", "engine 'scan:depth=3': .*unexpected keyword"),
@@ -126,8 +127,8 @@ def test_an_engine_that_loads_too_long_is_given_up(monkeypatch: pytest.MonkeyPat
         ("search_tree:factoring=9", "engine 'search_tree:factoring=9': factoring 9: expected 0 to 4"),
     ],
 )
-def test_engines_that_there_are_not(engine: str, told: str) -> None:
-    with pytest.raises(CoveyError, match=told):
+def test_unknown_engines_and_options_are_refused(engine: str, complaint: str) -> None:
+    with pytest.raises(CoveyError, match=complaint):
         make_engine(engine, WORKLOADS["SYMBOLS"], 1)
 
 
@@ -138,7 +139,7 @@ def bench_match(*words: str) -> int | str | None:
 QUICKLY = ("--events", "40", "--repetitions", "1", "--seconds", "0.01")
 
 
-def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "--workload",
         "SYMBOLS,VEHICLES",
@@ -149,11 +150,11 @@ def test_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
         "--json",
     )
     assert bench_match(*words, *QUICKLY) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(r["workload"], r["subscriptions"], r["engine"]) for r in found] == [
+    document = json.loads(capsys.readouterr().out)
+    assert [(r["workload"], r["subscriptions"], r["engine"]) for r in document] == [
         (w, n, e) for w in ("SYMBOLS", "VEHICLES") for n in (200, 300) for e in ("scan", "counting")
     ]
-    assert all(list(result) == KEYS for result in found)
+    assert all(list(result) == KEYS for result in document)
 
 
 def test_results_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +168,7 @@ def test_results_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> N
     assert [row[0] for row in table[2:]] == engines.split(";")
 
 
-def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_markdown_tables_and_a_drawing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "curves.svg"
     words = ("--workload", "SYMBOLS,VEHICLES", "--subscriptions", "100,200", "--engines", "scan,rete")
     assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
@@ -181,7 +182,7 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "complaint"),
     [
         (("--workload", "W9"), "covey: workload 'W9': expected one of W0, W2"),
         (("--subscriptions", "many"), "covey: subscriptions 'many': expected positive integers"),
@@ -189,8 +190,10 @@ def test_tables_and_curves_for_a_document(capsys: pytest.CaptureFixture[str], tm
         (("--workload", "SYMBOLS", "--set", "domain=1..2"), "covey: workload SYMBOLS: it has no parameters"),
     ],
 )
-def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bench_match(*words) != 0
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
-    assert errors[0].startswith(told)
+    assert errors[0].startswith(complaint)

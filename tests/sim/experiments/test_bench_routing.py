@@ -1,4 +1,4 @@
-"""`covey bench routing`: what it measures is what the broker did, and both posets send the same."""
+"""`covey bench routing`: figures match the broker's work, and all posets send the same."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from covey.sim.workload import WORKLOADS
 
 
 @pytest.mark.parametrize("name", ["SYMBOLS", "VEHICLES"])
-def test_posets_ask_the_same_of_the_neighbour_and_large_scans_are_left_out(name: str) -> None:
+def test_posets_send_the_same_and_large_scans_are_skipped(name: str) -> None:
     plan = RoutingPlan(("forest", "naive", "diagram"), (60, 120), updates=200, cancels=40, scan_limit=60)
-    found = {(result.poset, result.filters): result for result in measure_routing(WORKLOADS[name], plan)}
-    assert len(found) == 6
-    forest = found["forest", 60]
+    results = {(result.poset, result.filters): result for result in measure_routing(WORKLOADS[name], plan)}
+    assert len(results) == 6
+    forest = results["forest", 60]
     assert 0 < (forest.slots or 0) <= 60
     assert min(forest.sub_us or 0, forest.upd_us or 0, forest.usub_us or 0) > 0
     for poset in ("naive", "diagram"):
-        assert found[poset, 60].slots == forest.slots
-        assert found[poset, 120].upd_us is None
-    assert (found["forest", 120].slots or 0) >= (forest.slots or 0)
-    assert all(result.excess in (0.0, None) for result in found.values())
+        assert results[poset, 60].slots == forest.slots
+        assert results[poset, 120].upd_us is None
+    assert (results["forest", 120].slots or 0) >= (forest.slots or 0)
+    assert all(result.excess in (0.0, None) for result in results.values())
 
 
-def test_merging_asks_for_more_in_fewer_slots() -> None:
+def test_merging_uses_fewer_slots_with_some_excess() -> None:
     plan = RoutingPlan(("forest",), (200,), 100, 20, 2_000, ("off", "perfect", "budget"), 4)
     off, perfect, budget = measure_routing(WORKLOADS["SYMBOLS"], plan)
     assert (off.slots or 0) >= (perfect.slots or 0) > (budget.slots or 0)
@@ -37,7 +37,7 @@ def test_merging_asks_for_more_in_fewer_slots() -> None:
 
 
 @pytest.mark.usefixtures("local_brokers")
-def test_updates_over_grpc_are_counted_when_they_have_settled() -> None:
+def test_settled_updates_over_grpc_are_counted() -> None:
     result = asyncio.run(measure_grpc(GrpcPlan(updates=40, concurrent=8, repetitions=2)))
     assert len(result.runs) == 2
     assert result.updates_per_s > 0

@@ -1,4 +1,4 @@
-"""Worker processes are none the worse for what the process that starts them has done."""
+"""Worker processes share no state with the process that starts them."""
 
 from __future__ import annotations
 

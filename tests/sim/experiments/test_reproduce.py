@@ -1,4 +1,4 @@
-"""`covey reproduce`: every paper at its smallest, reports with rows behind their verdicts, mistakes told.
+"""`covey reproduce`: every paper at the smallest size, findings with rows, mistakes.
 
 Never a number of seconds, and never that a claim about speed holds: at this size none would mean anything.
 """
@@ -26,14 +26,14 @@ from covey.sim.workload.boolean import branching, pairs
 PNG = b"\x89PNG"
 
 
-def quietly(words: str, done: float) -> None:
-    assert words
-    assert 0.0 <= done <= 1.0 + 1e-9
+def check_progress(step: str, share: float) -> None:
+    assert step
+    assert 0.0 <= share <= 1.0
 
 
 @pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret"])
 def report(request: pytest.FixtureRequest) -> PaperReport:
-    return reproduce(request.param, PaperPlan("tiny"), quietly)
+    return reproduce(request.param, PaperPlan("tiny"), check_progress)
 
 
 def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperReport) -> None:
@@ -51,7 +51,7 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperR
             assert "lacks" in finding.verdict
 
 
-def test_a_report_is_json_and_pictures(report: PaperReport) -> None:
+def test_a_report_is_json_and_plots(report: PaperReport) -> None:
     read = json.loads(json.dumps(report.as_json()))
     assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
     assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
@@ -67,18 +67,18 @@ def test_the_command_prints_json_and_writes_a_report(
 ) -> None:
     curves = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
     finding = PaperFinding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
-    made = PaperReport("fabret", "Fabret et al.", "quick", [finding], ["a note"])
+    stub = PaperReport("fabret", "Fabret et al.", "quick", [finding], ["a note"])
     plans: list[PaperPlan] = []
 
     def stand_in(paper: str, plan: PaperPlan, say: object) -> PaperReport:
         plans.append(plan)
-        return made
+        return stub
 
     monkeypatch.setattr("covey.sim.experiments.papers.reproduce", stand_in)
     assert run("reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")) == 0
     assert plans == [PaperPlan("quick", 7)]
-    assert json.loads(capsys.readouterr().out) == made.as_json()
-    assert json.loads((tmp_path / "new" / "report.json").read_text()) == made.as_json()
+    assert json.loads(capsys.readouterr().out) == stub.as_json()
+    assert json.loads((tmp_path / "new" / "report.json").read_text()) == stub.as_json()
     assert "It grew." in (tmp_path / "new" / "report.html").read_text()
     assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
     assert run("reproduce", "fabret") == 0
@@ -101,7 +101,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
         write_files(PaperReport("fabret", "", "quick", []), tmp_path / "file")
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(
+def test_an_unwritable_folder_is_refused_before_the_measurement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
@@ -112,17 +112,17 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(
     assert not started
 
 
-def test_engines_that_are_missing_are_left_out() -> None:
-    wanted = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
-    assert find_engines(wanted, Boolean()) == {"a": "scan", "c": "counting"}
+def test_missing_engines_are_omitted() -> None:
+    candidates = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
+    assert find_engines(candidates, Boolean()) == {"a": "scan", "c": "counting"}
 
 
 def test_growth_is_the_exponent_of_a_power() -> None:
     assert growth([(x, 3 * x**0.5) for x in (1, 10, 50, 1000)]) == pytest.approx(0.5)
 
 
-def test_shapes_fall_into_the_conjunctions_they_say() -> None:
-    """Numbers of Boolean filters against the normal form that the matcher makes of them."""
+def test_shapes_have_the_stated_numbers_of_conjunctions() -> None:
+    """The properties of shapes against the matcher's normal form."""
     shapes = Shape(5), branching(12, 4, 0.3), branching(12, 4, 0.7), pairs(10, 3), Shape(0, ((2, 1), (1, 1)))
     for shape in shapes:
         (group,) = Boolean(shape=shape).subscriptions(3)
@@ -132,8 +132,8 @@ def test_shapes_fall_into_the_conjunctions_they_say() -> None:
         assert sum(len(box) for box in boxes) == pytest.approx(shape.shared * shape.predicates)
 
 
-def test_bittners_turning_points() -> None:
-    """Section 5.1: the canonical engines take more than the tree from the S_s of inequality 12 on."""
+def test_bittners_break_even_points() -> None:
+    """Section 5.1: canonical engines need more memory than the tree from the S_s of inequality 12 on."""
     for p in (10, 30, 50):
         for s in (1, 2, 3, 4, 5, 8):
             shape = branching(p, s, 0.7)
@@ -143,15 +143,15 @@ def test_bittners_turning_points() -> None:
             assert (expected["counting"] > expected["noncanonical"]) == (shape.conjunctions > turning)
 
 
-def test_crossings_lie_between_points() -> None:
+def test_crossings_are_interpolated() -> None:
     level = [(1.0, 10.0), (2.0, 10.0), (4.0, 10.0)]
     assert crossing([(1.0, 5.0), (2.0, 8.0), (4.0, 16.0)], level) == pytest.approx(2.5)
     assert crossing([(1.0, 11.0), (2.0, 12.0), (4.0, 13.0)], level) == 1.0
     assert crossing([(1.0, 5.0), (2.0, 6.0), (4.0, 7.0)], level) is None
 
 
-def test_the_model_of_the_search_tree_counts_its_nodes() -> None:
-    """Against trees of random subscriptions, built and walked here."""
+def test_the_model_of_the_search_tree_matches_random_trees() -> None:
+    """Against trees of random subscriptions."""
     attributes, tests, values, count = 5, 2, 3, 20
     rng = Random(5)
     held, reached = [], []

@@ -33,9 +33,9 @@ def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
     assert "Update" not in {w.kind for w in static.costs}
     assert "Unsubscribe" in {w.kind for w in static.costs}
     assert "Update" in {w.kind for w in moving.costs}
-    found = [table_1([result]), *figures(result), costs(result), best([result])]
-    assert [finding.figure for finding in found] == ["Table 1", "Fig. 9", "FIG9, costs", "Covey"]
-    for finding in found:
+    findings = [table_1([result]), *figures(result), costs(result), best([result])]
+    assert [finding.figure for finding in findings] == ["Table 1", "Fig. 9", "FIG9, costs", "Covey"]
+    for finding in findings:
         assert finding.rows
         assert len({tuple(row) for row in finding.rows}) == 1
         assert finding.verdict.endswith(".")
@@ -85,7 +85,7 @@ def test_a_factor_is_the_largest_over_the_rates_with_enough_events() -> None:
             ("parametric", fast, (120.0, 30.0, 9, 10)),
         )
     }
-    found = {(r.system, r.metric): (r.factor, r.rate) for r in compare(planned, summaries)}
-    assert found["siena", "throughput"] == (3.0, planned.per * fast)
-    assert found["siena", "delay"] == (2.0, planned.per * slow), "two answers are too few"
-    assert found["rete", "spurious"] == (4.0, planned.per * fast), "three spurious events are too few"
+    factors = {(r.system, r.metric): (r.factor, r.rate) for r in compare(planned, summaries)}
+    assert factors["siena", "throughput"] == (3.0, planned.per * fast)
+    assert factors["siena", "delay"] == (2.0, planned.per * slow), "two answers are too few"
+    assert factors["rete", "spurious"] == (4.0, planned.per * fast), "three spurious events are too few"

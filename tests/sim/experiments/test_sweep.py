@@ -1,4 +1,4 @@
-"""What a sweep file runs, and what is wrong with one; running it is in `test_metrics.py`, where Spark is."""
+"""Sweep files: grids and mistakes. `test_metrics.py` runs a sweep, in its Spark session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sweep_of(folder: Path, text: str) -> dict[str, Scenario]:
     return load_sweep(file).runs
 
 
-def test_the_grid_is_every_combination_in_order(tmp_path: Path) -> None:
+def test_the_grid_has_every_combination_in_order(tmp_path: Path) -> None:
     runs = sweep_of(
         tmp_path,
         "scenario: {brokers: 3, seed: 5}\n"
@@ -54,7 +54,7 @@ def test_fields_may_vary_together_under_a_name(tmp_path: Path) -> None:
     }
 
 
-def test_a_scenario_file_is_found_beside_the_sweep(tmp_path: Path) -> None:
+def test_a_scenario_file_is_relative_to_the_sweep(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("brokers: 7\n")
     assert sweep_of(tmp_path, "scenario: mine.yaml\nvary: {seed: [3, 4]}\n") == {
         "seed-3": Scenario(brokers=7, seed=3),
@@ -62,13 +62,13 @@ def test_a_scenario_file_is_found_beside_the_sweep(tmp_path: Path) -> None:
     }
 
 
-def test_the_page_shows_a_sweep(tmp_path: Path) -> None:
+def test_the_documented_sweep_is_valid(tmp_path: Path) -> None:
     page = (EXAMPLE.parent.parent / "docs" / "metrics.md").read_text()
     (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert len(sweep_of(tmp_path, shown)) == 12
 
 
-def test_the_example_is_a_sweep() -> None:
+def test_the_example_is_a_valid_sweep() -> None:
     runs = load_sweep(EXAMPLE).runs
     assert len(runs) == 12
     assert {scenario.routing for scenario in runs.values()} == {"static", "parametric"}

@@ -1,6 +1,5 @@
-"""Metrics: Spark agrees exactly with a computation that shares nothing with it; traces that are empty, broken
-off, or whose clock was put back; the command.
-"""
+"""Metrics: exact agreement with an independent computation; empty and incomplete traces; clock steps; the
+command."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ MS = 1_000_000
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A trace by hand: a row is what it says, in the order given."""
+    """A handwritten trace."""
     full = [dict.fromkeys(SCHEMA.names) | {"row": number} | row for number, row in enumerate(rows)]
     columns = {name: [row[name] for row in full] for name in SCHEMA.names}
     arrays = [
@@ -133,61 +132,61 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
+def summaries(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
     return {each["run"]: each for each in summarise([traces])}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_spark_and_pandas_agree_exactly(name: str, found: dict[str, Any], traces: Path) -> None:
-    assert found[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
+def test_spark_and_pandas_agree_exactly(name: str, summaries: dict[str, Any], traces: Path) -> None:
+    assert summaries[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
     if name != "nobody":
-        assert found[name]["delay_ms"]["count"] > 2
-        assert found[name]["expected"] > 20
-        assert found[name]["changes"] > 20
-    assert found[name]["latency_ms"]["count"] == found[name]["delivered"]
+        assert summaries[name]["delay_ms"]["count"] > 2
+        assert summaries[name]["expected"] > 20
+        assert summaries[name]["changes"] > 20
+    assert summaries[name]["latency_ms"]["count"] == summaries[name]["delivered"]
 
 
-def test_a_change_under_the_static_baseline_costs_more_messages(found: dict[str, Any]) -> None:
-    assert found["static"]["control_per_change"] > found["at"]["control_per_change"] > 0
-    assert set(found["static"]["control_by_kind"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
-    assert "Update" in found["at"]["control_by_kind"]
+def test_a_change_under_the_static_baseline_costs_more_messages(summaries: dict[str, Any]) -> None:
+    assert summaries["static"]["control_per_change"] > summaries["at"]["control_per_change"] > 0
+    assert set(summaries["static"]["control_by_kind"]) == {"Acknowledge", "Subscribe", "Unsubscribe"}
+    assert "Update" in summaries["at"]["control_by_kind"]
 
 
 def test_expected_deliveries_that_did_not_happen_and_were_not_excused_are_missed(
-    found: dict[str, Any],
+    summaries: dict[str, Any],
 ) -> None:
-    run = found["missed"]
+    run = summaries["missed"]
     assert (run["expected"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
 
 
-def test_what_comes_after_the_time_that_is_measured_is_not_counted_per_second(found: dict[str, Any]) -> None:
-    run = found["late"]
+def test_rates_exclude_events_after_the_measured_phase(summaries: dict[str, Any]) -> None:
+    run = summaries["late"]
     assert (run["duration_s"], run["spurious"], run["spurious_per_s"]) == (2.0, 8, 1.5)
 
 
-def test_the_busiest_link_is_one_between_brokers(found: dict[str, Any]) -> None:
-    run = found["control"]
+def test_the_busiest_link_is_one_between_brokers(summaries: dict[str, Any]) -> None:
+    run = summaries["control"]
     assert (run["control_messages"], run["control_between_brokers"]) == (10, 3)
     assert run["control_busiest_link"] == 2
-    assert found["late"]["control_busiest_link"] == 0
+    assert summaries["late"]["control_busiest_link"] == 0
 
 
-def test_a_run_that_broke_off_is_marked_and_nothing_of_it_counts_as_missed(found: dict[str, Any]) -> None:
-    run = found["broken off"]
+def test_an_incomplete_run_is_marked_and_has_unknown_missed(summaries: dict[str, Any]) -> None:
+    run = summaries["broken off"]
     assert (run["complete"], run["missed"], run["expected"]) == (False, None, 1)
     assert run["duration_s"] == 0.4
     assert run["brokers"] == {"b": {"events": 1, "control_messages": 0, "busy_share": None}}
 
 
-def test_an_empty_trace_has_counts_of_nought_and_no_rates(found: dict[str, Any]) -> None:
-    run = found["empty"]
+def test_an_empty_trace_has_zero_counts_and_no_rates(summaries: dict[str, Any]) -> None:
+    run = summaries["empty"]
     assert (run["complete"], run["delivered"], run["duration_s"]) == (False, 0, None)
     assert run["throughput_events_per_s"] is None
     assert run["delay_ms"] == {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
 
 
-def test_where_the_clock_was_put_back_time_stands_still_until_it_has_caught_up(found: dict[str, Any]) -> None:
-    run = found["steps"]
+def test_time_stands_still_after_the_clock_was_set_back(summaries: dict[str, Any]) -> None:
+    run = summaries["steps"]
     assert run["clock_steps"] == 2
     assert run["duration_s"] == 1.0
     assert (run["delay_ms"]["p50"], run["delay_ms"]["max"]) == (100.0, 140.0)
@@ -195,7 +194,7 @@ def test_where_the_clock_was_put_back_time_stands_still_until_it_has_caught_up(f
     assert run["duplicate"] == 1
 
 
-def test_files_that_are_no_traces_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+def test_invalid_traces_are_named_and_the_others_are_read(tmp_path: Path) -> None:
     write(tmp_path / "good.parquet", MISSED)
     whole = (tmp_path / "good.parquet").read_bytes()
     (tmp_path / "killed.parquet").write_bytes(whole[: len(whole) // 2])
@@ -215,7 +214,7 @@ def test_runs_are_named_by_their_folders_and_equal_names_get_a_suffix(tmp_path: 
     assert list(find_runs([tmp_path / "other" / "run=7" / "trace.parquet"]).files) == ["7"]
 
 
-def test_a_trace_that_lacks_a_part_is_named(tmp_path: Path) -> None:
+def test_a_trace_with_a_missing_part_is_named(tmp_path: Path) -> None:
     SimulatedRun(SMALL.having(duration_s=0.2)).run(tmp_path / "run.parquet")
     parts = parts_of(tmp_path / "run.parquet")
     assert [Path(file).name for file in find_runs([tmp_path]).files["run"]] == [part.name for part in parts]
@@ -237,7 +236,7 @@ main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 -
 
 
 def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
-    tmp_path: Path, found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, summaries: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "run.parquet"
     process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
@@ -259,7 +258,7 @@ def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
     assert summary["duration_s"] > 1
 
 
-def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
+def test_a_path_without_traces_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunsError, match="no such file or folder: expected a trace"):
         find_runs([tmp_path / "absent"])
     with pytest.raises(RunsError, match="no traces: expected"):
@@ -269,25 +268,25 @@ def test_where_there_is_nothing_one_sentence_says_so(tmp_path: Path) -> None:
         find_runs([tmp_path])
 
 
-def test_runs_that_differ_in_their_seed_alone_are_one_setting(found: dict[str, Any]) -> None:
+def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str, Any]) -> None:
     runs = []
     for seed, routing, missed in ((1, "static", 3), (2, "static", 5), (1, "parametric", 0)):
-        scenario = found["at"]["scenario"] | {"seed": seed, "routing": routing}
-        runs.append(found["at"] | {"run": f"{routing}{seed}", "scenario": scenario, "missed": missed})
+        scenario = summaries["at"]["scenario"] | {"seed": seed, "routing": routing}
+        runs.append(summaries["at"] | {"run": f"{routing}{seed}", "scenario": scenario, "missed": missed})
     static, parametric = compare(runs)
     assert (static.parameters, static.runs) == ({"routing": "static"}, 2)
     assert (static.metrics["missed"], static.least["missed"], static.most["missed"]) == (4.0, 3.0, 5.0)
     assert (parametric.parameters, parametric.metrics["missed"]) == ({"routing": "parametric"}, 0.0)
-    assert parametric.metrics["delay_ms_p50"] == found["at"]["delay_ms"]["p50"]
+    assert parametric.metrics["delay_ms_p50"] == summaries["at"]["delay_ms"]["p50"]
 
 
-def test_a_second_session_at_another_master_is_refused(found: dict[str, Any]) -> None:
+def test_a_second_session_at_another_master_is_refused(summaries: dict[str, Any]) -> None:
     with pytest.raises(SparkError, match="master is 'local': this process already has a Spark session"):
         spark_session("local")
 
 
 def test_without_java_the_error_names_the_package(
-    monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, summaries: dict[str, Any]
 ) -> None:
     from pyspark.sql import SparkSession
 
@@ -298,9 +297,9 @@ def test_without_java_the_error_names_the_package(
         spark_session()
 
 
-def test_every_metric_is_documented(found: dict[str, Any]) -> None:
+def test_every_metric_is_documented(summaries: dict[str, Any]) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
-    assert [name for name in found["at"] if f"`{name}`" not in page] == []
+    assert [name for name in summaries["at"] if f"`{name}`" not in page] == []
 
 
 def test_a_failure_to_start_spark_is_one_sentence() -> None:
@@ -311,7 +310,7 @@ def test_a_failure_to_start_spark_is_one_sentence() -> None:
 
 
 def test_the_command_prints_tables_and_writes_reports(
-    traces: Path, found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    traces: Path, summaries: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     html, table, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "plots"
     killed = tmp_path / "killed.parquet"
@@ -326,14 +325,14 @@ def test_the_command_prints_tables_and_writes_reports(
     assert "control per change" in printed.out
     rows = {row["run"]: row for row in csv.DictReader(table.open())}
     assert rows["at"]["scenario.routing"] == "parametric"
-    assert float(rows["static"]["delay_ms_p50"]) == found["static"]["delay_ms"]["p50"]
+    assert float(rows["static"]["delay_ms_p50"]) == summaries["static"]["delay_ms"]["p50"]
     assert rows["broken off"]["missed"] == ""
     assert {path.name for path in plots.iterdir()} >= {"throughput_events_per_s.png", "delay_ms_p50.png"}
     text = html.read_text()
     for word in ("Curves", "Incomplete: broken off", "Skipped: ", "data:image/png"):
         assert word in text
     assert run("metrics", paths[0], "--json") == 0
-    assert json.loads(capsys.readouterr().out) == [found["at"]]
+    assert json.loads(capsys.readouterr().out) == [summaries["at"]]
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,7 +348,7 @@ vary:
 
 
 def test_a_sweep_runs_as_spark_tasks_and_resumes(
-    found: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    summaries: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     file.write_text(SWEEP)

@@ -1,4 +1,4 @@
-"""Reports: one file that needs nothing else, with everything escaped; numbers and plots."""
+"""Reports: one self-contained file with escaped text; numbers and plots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Reader(HTMLParser):
-    """The tags that are open at the end, all attributes that name something elsewhere, and the text."""
+    """Unclosed tags, attributes that refer to other files, and the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_a_report_is_one_file_that_needs_nothing_else(tmp_path: Path) -> None:
+def test_a_report_is_one_self_contained_file(tmp_path: Path) -> None:
     png = lines({"a": [(1, 2.0), (3, None), (2, 1.0)], "b": [(1, 1.0)]}, x="x", y="y")
     section = Section(
         "A <b> & more",
@@ -96,10 +96,10 @@ def test_the_same_data_gives_the_same_plot() -> None:
         (float("inf"), "inf"),
     ],
 )
-def test_numbers_as_people_read_them(value: object, shown: str) -> None:
+def test_numbers_are_rounded_and_separated(value: object, shown: str) -> None:
     assert number(value) == shown
 
 
-def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot be written: No such file"):
         write_report(tmp_path / "no" / "where.html", Report("t", []))

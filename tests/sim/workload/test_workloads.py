@@ -1,4 +1,4 @@
-"""The workloads: what the papers and the comparison table say of them, and that a seed says all."""
+"""Workloads: the properties stated in the papers, and determinism by seed."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def test_w2_has_an_inequality_on_the_third_and_two_random_operators() -> None:
     assert operators == {"==", "<", "<=", ">", ">="}
 
 
-def test_trading_has_the_papers_shares() -> None:
+def test_symbols_have_the_papers_shares() -> None:
     shares = {"<=": 0, ">=": 0, "==": 0, "volume": 0}
     for group in WORKLOADS["SYMBOLS"].subscriptions(50_000):
         text = str(group.filter)
         operator = text.split("price ")[1].split()[0]
         shares[operator] += len(group)
         shares["volume"] += len(group) * ("volume" in text)
-    found = [shares[key] / 50_000 for key in ("<=", ">=", "==", "volume")]
-    assert found == pytest.approx([0.35, 0.33, 0.32, 0.30], abs=0.01)
+    actual = [shares[key] / 50_000 for key in ("<=", ">=", "==", "volume")]
+    assert actual == pytest.approx([0.35, 0.33, 0.32, 0.30], abs=0.01)
 
 
 def test_selective_thresholds_match_about_one_in_a_hundred_of_a_symbol() -> None:
@@ -98,7 +98,7 @@ def test_selective_thresholds_match_about_one_in_a_hundred_of_a_symbol() -> None
     assert matches_per_event(WORKLOADS["SYMBOLS"], 20_000) / of_a_symbol == pytest.approx(0.29, abs=0.05)
 
 
-def test_a_highway_box_is_a_ten_thousandth_of_the_city() -> None:
+def test_a_vehicles_box_is_a_ten_thousandth_of_the_city() -> None:
     assert matches_per_event(WORKLOADS["VEHICLES"], 20_000) == pytest.approx(
         1.0, abs=0.2
     )  # half of it by density
@@ -155,7 +155,7 @@ class TestFabret:
             assert all(400 * at <= i < 400 * (at + 1) for group in batch for i in group.ids)
 
     @pytest.mark.parametrize(
-        ("parameters", "told"),
+        ("parameters", "complaint"),
         [
             ({"fixed": {"~": 1}}, "operator '~': expected one of == !="),
             ({"fixed": {"==": 6}}, "6 fixed predicates: expected at most 5"),
@@ -168,8 +168,10 @@ class TestFabret:
             ({"event_batch": 0}, "event batch 0: expected at least 1"),
         ],
     )
-    def test_parameters_that_contradict(self, parameters: dict[str, object], told: str) -> None:
-        with pytest.raises(ValueError, match=told):
+    def test_contradictory_parameters_are_refused(
+        self, parameters: dict[str, object], complaint: str
+    ) -> None:
+        with pytest.raises(ValueError, match=complaint):
             Fabret(**parameters)  # type: ignore[arg-type]
 
     def test_domains_that_contradict(self) -> None:
@@ -189,16 +191,16 @@ class TestByName:
             "domain.a0=2..3",
             "skew=0.5",
         ]
-        found = find_workload("w0", WORKLOADS, [*settings, "event_skew=1", "event_attributes=10"])
-        assert isinstance(found, Fabret)
-        assert found.fixed == {"==": 2, "<": 1}
-        assert (found.predicates, found.operators, found.event_attributes) == (4, ("==", ">"), 10)
-        assert (found.domain, found.domains) == (Domain(1, 9, 0.5), {0: Domain(2, 3)})
-        assert found.event_domain == Domain(1, 9, 1.0)
+        workload = find_workload("w0", WORKLOADS, [*settings, "event_skew=1", "event_attributes=10"])
+        assert isinstance(workload, Fabret)
+        assert workload.fixed == {"==": 2, "<": 1}
+        assert (workload.predicates, workload.operators, workload.event_attributes) == (4, ("==", ">"), 10)
+        assert (workload.domain, workload.domains) == (Domain(1, 9, 0.5), {0: Domain(2, 3)})
+        assert workload.event_domain == Domain(1, 9, 1.0)
         assert find_workload("SYMBOLS", WORKLOADS) is WORKLOADS["SYMBOLS"]
 
     @pytest.mark.parametrize(
-        ("name", "setting", "told"),
+        ("name", "setting", "complaint"),
         [
             ("W9", "", "workload 'W9': expected one of W0, W2, SYMBOLS"),
             ("SYMBOLS", "predicates=3", "workload SYMBOLS: it has no parameters"),
@@ -213,6 +215,6 @@ class TestByName:
             ("W0", "pet=cat", "parameter 'pet': expected one of attributes"),
         ],
     )
-    def test_mistakes(self, name: str, setting: str, told: str) -> None:
-        with pytest.raises(CoveyError, match=told):
+    def test_mistakes_are_named(self, name: str, setting: str, complaint: str) -> None:
+        with pytest.raises(CoveyError, match=complaint):
             find_workload(name, WORKLOADS, [setting] if setting else [])
