@@ -1,4 +1,8 @@
-"""What events, filters and matches are: event types, the filter language, event batches, matching engines."""
+"""Event types, the filter language, event batches, and matching engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from covey.matcher.covering.boxes import Box
 from covey.matcher.covering.parts import Absent, Bound, Test, Text
@@ -46,3 +50,14 @@ __all__ = [
     "kernels_cached",
     "parse",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("covey")
+    raise AttributeError(f"module 'covey.matcher' has no attribute {name!r}")

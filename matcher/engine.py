@@ -1,4 +1,4 @@
-"""What a matching engine is: subscriptions in, batches of events through, matching subscription ids out.
+"""The interface of a matching engine: subscriptions and batches of events in, matching subscription ids out.
 
 Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one
 subscription; a call that raises has changed nothing; each event is answered as `Filter.matches` answers
@@ -32,7 +32,7 @@ MAX_INTERFACE = 65_535
 
 
 class Engine(ABC):
-    """Matches events of one type against subscriptions; see the module for what holds of all engines."""
+    """Matches events of one type against subscriptions; the module states the invariants."""
 
     name: ClassVar[str]
 
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def memory_bytes(self) -> dict[str, int]:
-        """What the engine's structures take, in bytes, by part."""
+        """The memory of the engine's structures in bytes, by part."""
 
     @abstractmethod
     def render(self) -> str:
@@ -142,7 +142,7 @@ _ENGINES = {
 
 
 def engine_names() -> tuple[str, ...]:
-    """The names that `create_engine` knows."""
+    """The names that `create_engine` accepts."""
     return tuple(_ENGINES)
 
 
@@ -170,18 +170,18 @@ def one_id(subscription_id: int) -> IdArray:
 
 def id_array(ids: npt.ArrayLike) -> IdArray:
     """Ids as a one-dimensional contiguous int64 array; `SubscriptionError` where they are none."""
-    found = np.asarray(ids)
-    if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
+    array = np.asarray(ids)
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
         raise SubscriptionError(
-            f"subscription ids of type {found.dtype} and shape {found.shape}: expected a row of int64"
+            f"subscription ids of type {array.dtype} and shape {array.shape}: expected a row of int64"
         )
-    if found.dtype == np.uint64 and found.size and int(found.max()) > 2**63 - 1:
-        raise SubscriptionError(f"subscription id {int(found.max())}: expected an integer of 64 bits")
-    return np.ascontiguousarray(found, dtype=np.int64)
+    if array.dtype == np.uint64 and array.size and int(array.max()) > 2**63 - 1:
+        raise SubscriptionError(f"subscription id {int(array.max())}: expected an integer of 64 bits")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def check_distinct(ids: IdArray) -> None:
-    """`SubscriptionError` for an id that is there more than once."""
+    """`SubscriptionError` for a repeated id."""
     if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
         ordered = np.sort(ids)
         repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
@@ -197,12 +197,12 @@ def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt
     """
     if isinstance(interface, int) and 0 <= interface <= MAX_INTERFACE:
         return np.full(count, interface, dtype=np.int64)
-    found = np.asarray(interface)
-    if found.dtype.kind not in "iu" or found.ndim > 1 or (found.ndim == 1 and found.shape != (count,)):
+    array = np.asarray(interface)
+    if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim == 1 and array.shape != (count,)):
         raise SubscriptionError(
-            f"interface of type {found.dtype} and shape {found.shape}: expected one number or {count}"
+            f"interface of type {array.dtype} and shape {array.shape}: expected one number or {count}"
         )
-    if found.size and (int(found.min()) < 0 or int(found.max()) > MAX_INTERFACE):
-        wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
+    if array.size and (int(array.min()) < 0 or int(array.max()) > MAX_INTERFACE):
+        wrong = int(array.min()) if int(array.min()) < 0 else int(array.max())
         raise SubscriptionError(f"interface {wrong}: expected a number from 0 to {MAX_INTERFACE}")
-    return found.astype(np.int64) if found.ndim else np.full(count, found, dtype=np.int64)
+    return array.astype(np.int64) if array.ndim else np.full(count, array, dtype=np.int64)

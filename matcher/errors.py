@@ -1,4 +1,4 @@
-"""What can be wrong with an event type, a filter, a value or a batch.
+"""The errors of event types, filters, values and batches.
 
 Every error names the field, the value and what was expected. `CoveyError` is the root of all errors that
 users of the library see; the overlay maps each class to one gRPC status.

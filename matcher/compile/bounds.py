@@ -1,7 +1,7 @@
 """The keys that operands give the tests of a plan: low ends and high ends.
 
 Columns of int64, float64 and what is compared as plain integers become bounds in one kernel call per box;
-anything else (Python's integers mixed with floats, int64 against a float64 attribute) goes test by test.
+others (Python integers mixed with floats, int64 against a float64 attribute) are converted test by test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.events.times import microseconds
 
 Operands = dict[int, Values]
-"""Values of operands by number, the codes of strings by ~number; one for all subscriptions or one for
+"""Values of operands by number, the ids of strings by ~number; one for all subscriptions or one for
 each.
 """
 

@@ -1,12 +1,12 @@
-"""Values of variables for many subscriptions at once: checked like single ones, then evaluated columnwise.
+"""Values of variables for many subscriptions: checked like single ones, then evaluated columnwise.
 
 A value here is either one Scalar for all subscriptions, in its inner form (`values.py`), or a column with
 one for each:
 
-    numbers     int64, float64, or object (Python ints and floats mixed, or beyond what the two hold)
+    numbers     int64, float64, or object (Python ints and floats mixed, or outside both types)
     times       int64 microseconds        bools  int64 0 and 1        strings  an Arrow string array
 
-Invariant: a column gives every subscription what its element would have given as a Scalar.
+Invariant: a column has the same effect on every subscription as its element as a Scalar.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def check_columns(
     columns: dict[str, Column] = {}
     floats: dict[str, Numbers] = {}
     checked: dict[str, Values] = {}
-    for name, given in values.items():
-        if not is_column(given):
+    for name, value in values.items():
+        if not is_column(value):
             continue
-        if len(given) != count:
-            raise VariableError(f"variable ${name}: {len(given)} values, expected one or {count}")
-        numbers = _numbers(given) if filter.family(name) is Family.NUMBER else None
+        if len(value) != count:
+            raise VariableError(f"variable ${name}: {len(value)} values, expected one or {count}")
+        numbers = _numbers(value) if filter.family(name) is Family.NUMBER else None
         if numbers is None:
-            columns[name] = given
+            columns[name] = value
         elif numbers.dtype.kind == "f":
             floats[name] = numbers
         else:
@@ -67,30 +67,30 @@ def check_columns(
         else:
             checked.update(zip(floats, plain.reshape(len(floats), count), strict=True))
     samples = {
-        name: columns[name][0] if name in columns else given
-        for name, given in values.items()
+        name: columns[name][0] if name in columns else value
+        for name, value in values.items()
         if name not in checked
     }
     checked.update(filter.check_values(samples, partial=True))
     if not partial and len(checked) < len(filter.variables):
         raise filter.no_value_for(checked)
-    for name, given in columns.items():
-        column = None if count == 1 else _column(given, checked[name])
+    for name, value in columns.items():
+        column = None if count == 1 else _column(value, checked[name])
         if column is None:
-            each = [filter.check_values({name: value}, partial=True)[name] for value in given]
+            each = [filter.check_values({name: element}, partial=True)[name] for element in value]
             column = _from_checked(each) if count > 1 else each[0]
         checked[name] = column
     return checked
 
 
-def _numbers(given: Column) -> Numbers | None:
-    """An array of int64, or of floats, that its type proves all right but for NaN; else None."""
-    if not isinstance(given, np.ndarray):
+def _numbers(column: Column) -> Numbers | None:
+    """An array of int64 or of floats whose type proves it valid, NaN excepted; else None."""
+    if not isinstance(column, np.ndarray):
         return None
-    dtype = given.dtype
+    dtype = column.dtype
     if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
-        return given.astype(np.int64, copy=False)
-    return given if dtype.kind == "f" and dtype.itemsize <= 8 else None
+        return column.astype(np.int64, copy=False)
+    return column if dtype.kind == "f" and dtype.itemsize <= 8 else None
 
 
 def _plain(numbers: Numbers) -> Numbers | None:
@@ -100,40 +100,40 @@ def _plain(numbers: Numbers) -> Numbers | None:
     return None if np.count_nonzero(numbers != numbers) else numbers.astype(np.float64, copy=False) + 0.0
 
 
-def _column(given: Column, sample: Values) -> Values | None:
+def _column(column: Column, sample: Values) -> Values | None:
     """The column, where a look at its type and range proves all of it right; else None."""
-    if isinstance(given, list):
+    if isinstance(column, list):
         if isinstance(sample, str):
-            return _strings(given)
-        if isinstance(sample, datetime | bool) or len(set(map(type, given))) > 1:
+            return _strings(column)
+        if isinstance(sample, datetime | bool) or len(set(map(type, column))) > 1:
             return None
         try:
-            given = np.array(given)
+            column = np.array(column)
         except (ValueError, OverflowError):
             return None
-    dtype = given.dtype
+    dtype = column.dtype
     if isinstance(sample, bool):
-        return given.astype(np.int64) if dtype == np.bool_ else None
+        return column.astype(np.int64) if dtype == np.bool_ else None
     if isinstance(sample, str):
-        return _strings(given)
+        return _strings(column)
     if isinstance(sample, datetime):
         if dtype.kind != "M":
             return None
-        times = given.astype("datetime64[us]")
+        times = column.astype("datetime64[us]")
         exact = times.astype(np.int64)
-        right = (times == given).all() and exact.min() >= FIRST_US and exact.max() <= LAST_US
+        right = (times == column).all() and exact.min() >= FIRST_US and exact.max() <= LAST_US
         return exact if right else None
-    numbers = _numbers(given)
+    numbers = _numbers(column)
     return None if numbers is None else _plain(numbers)
 
 
-def _strings(given: Column) -> StringColumn | None:
+def _strings(column: Column) -> StringColumn | None:
     try:
-        strings = _text_array(given)
+        strings = _text_array(column)
     except (pa.ArrowException, ValueError, TypeError):
         return None
-    plain = isinstance(given, np.ndarray) and given.dtype.kind in "UT"
-    plain = plain or set(map(type, given)) <= {str, np.str_}
+    plain = isinstance(column, np.ndarray) and column.dtype.kind in "UT"
+    plain = plain or set(map(type, column)) <= {str, np.str_}
     return strings if plain and strings.null_count == 0 else None
 
 
@@ -189,21 +189,21 @@ def bound_key(kind: Kind, value: Values, strict: bool, *, lower: bool) -> int | 
 
 def element_of(values: Mapping[str, Scalar | Column], position: int) -> dict[str, Scalar]:
     """The values of one of many subscriptions."""
-    return {name: given[position] if is_column(given) else given for name, given in values.items()}  # type: ignore
+    return {name: value[position] if is_column(value) else value for name, value in values.items()}  # type: ignore
 
 
 def part_of(values: Mapping[str, Scalar | Column], positions: Numbers) -> dict[str, Scalar | Column]:
     """The values of some of many subscriptions."""
     chosen: dict[str, Scalar | Column] = {}
-    for name, given in values.items():
-        if isinstance(given, list):
-            chosen[name] = [given[position] for position in positions.tolist()]
-        elif isinstance(given, np.ndarray) and given.ndim == 1:
-            chosen[name] = given[positions]
+    for name, value in values.items():
+        if isinstance(value, list):
+            chosen[name] = [value[position] for position in positions.tolist()]
+        elif isinstance(value, np.ndarray) and value.ndim == 1:
+            chosen[name] = value[positions]
         else:
-            chosen[name] = given
+            chosen[name] = value
     return chosen
 
 
-def is_column(given: object) -> TypeGuard[Column]:
-    return given.ndim == 1 if isinstance(given, np.ndarray) else isinstance(given, list)
+def is_column(value: object) -> TypeGuard[Column]:
+    return value.ndim == 1 if isinstance(value, np.ndarray) else isinstance(value, list)

@@ -7,7 +7,7 @@ new value of `$a` is one word to write.
 
 Structures that differ in the names of attributes alone, as `low < $x` and `high < $x` do, share a *skeleton*,
 in which an attribute is its place among those that the structure names, in the order of the event type. What
-takes work is made once for a skeleton; a plan says which columns stand at its places.
+is costly is computed once for a skeleton; a plan says which columns stand at its places.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Shape(IntEnum):
     BOTH = 4
 
 
-# what fails soonest first
+# the most selective first
 _ORDER = {Shape.EQUAL: 0, Shape.FIXED: 1, Shape.BOTH: 2, Shape.LOW: 3, Shape.HIGH: 3}
 
 
 @dataclass(frozen=True, slots=True)
 class TextPlan:
-    """A derived column, found by the value of its operand, that must be true (or false, if not
+    """A derived column of the operand's value that must be true (or false, if not
     `expected`).
     """
 
@@ -118,9 +118,9 @@ class BoxPlan:
     @classmethod
     def of(cls, skeleton: BoxSkeleton, columns: Sequence[int]) -> BoxPlan:
         """A box whose places these columns are."""
-        found = tuple([columns[place] for place in skeleton.places])
+        placed = tuple([columns[place] for place in skeleton.places])
         tests = len(skeleton.tests)
-        return cls(skeleton, found[:tests], found[tests:])
+        return cls(skeleton, placed[:tests], placed[tests:])
 
     @property
     def tests(self) -> tuple[TestPlan, ...]:
@@ -142,7 +142,7 @@ class BoxPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows of all filters of one structure. `variables[o]` is what operand o is made of; None for a
+    """The rows of all filters of one structure. `variables[o]` is the variable of operand o, None for a
     constant.
     """
 
@@ -150,7 +150,8 @@ class Plan:
     boxes: tuple[BoxPlan, ...]
     kinds: tuple[Kind | None, ...]  # None where no box needs the operand
     variables: tuple[Variable | None, ...]
-    coded: frozenset[int]  # operands that are strings to compare by code
+    string_operands: frozenset[int]
+    """Operands that are strings compared by their ids."""
 
     def operands_of(self, names: set[str]) -> frozenset[int]:
         """The operands that any of these variables is part of."""
@@ -166,15 +167,13 @@ that of `a < $x or b in ($y, $z)`.
 """
 
 PlanKey = tuple[Skeleton | Filter, tuple[int, ...], tuple[Variable | None, ...]]
-"""What tells plans apart: a skeleton, the columns at its places, and the operands that are variables; or a
-filter as it is, and nothing else.
+"""The key of a plan: a skeleton, the columns at its places, and the operands that are variables; or a filter
+as it is, and nothing else.
 """
 
 
 def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Operand, ...]]:
-    """What tells structures apart, a skeleton and its columns; and the operands, in the order of
-    `Filter.lift`.
-    """
+    """A structure as a skeleton and its columns; and the operands, in the order of `Filter.lift`."""
     tree: list[Node] = []
     tested: list[int] = []
     operands: list[Operand] = []
@@ -202,11 +201,11 @@ def variables_of(operands: Iterable[Operand]) -> tuple[Variable | None, ...]:
 
 
 def plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
-    """What tells plans apart, and the operands of the filter: its structure; or the filter as it is, and
-    none, where constants make for fewer boxes.
+    """The key of a filter's plan and the filter's operands: its structure; or the filter as it is, and
+    none, where constants make fewer boxes.
 
-    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables. Computed
-    once per filter.
+    `volume not in (1, 2, 3)` is four gaps between constants, but eight boxes around three variables. Cached
+    by the filter.
     """
     if filter.plan_key is None:
         filter.plan_key = _plan_key(filter)
@@ -231,26 +230,26 @@ def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[Operand, ...]] 
     columns: Sequence[int]
     structure, columns, variables = key
     if isinstance(structure, Filter):
-        made = _made(structure, filter.event_type, filter.boxes(), [])
+        shared = _columnless_plan(structure, filter.event_type, filter.boxes(), [])
         columns = range(len(filter.event_type.names))
-        variables = () if made is None else variables_of(made.operands)
+        variables = () if shared is None else variables_of(shared.operands)
     else:
-        made = _skeleton_plan(structure)
-    if made is None:
+        shared = _skeleton_plan(structure)
+    if shared is None:
         return None
-    boxes = tuple([BoxPlan.of(box, columns) for box in made.boxes])
-    return Plan(filter, boxes, made.kinds, variables, made.coded), made.operands
+    boxes = tuple([BoxPlan.of(box, columns) for box in shared.boxes])
+    return Plan(filter, boxes, shared.kinds, variables, shared.string_operands), shared.operands
 
 
 @lru_cache(SKELETONS)
-def _skeleton_plan(skeleton: Skeleton) -> _Made | None:
-    """What the plans of a skeleton's structures share, made of one over an event type of its places alone."""
+def _skeleton_plan(skeleton: Skeleton) -> _ColumnlessPlan | None:
+    """What the plans of a skeleton's structures share, computed over an event type of its places."""
     tree, places, kinds = skeleton
     names = [f"a{place}" for place in range(len(kinds))]
     event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
     operands: list[Operand] = []
     expression = _expression(iter(tree), iter([names[place] for place in places]), operands)
-    return _made(skeleton, event_type, boxes_of(event_type, expression), operands)
+    return _columnless_plan(skeleton, event_type, boxes_of(event_type, expression), operands)
 
 
 def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
@@ -262,35 +261,40 @@ def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Opera
         operands += mine
         return Predicate(next(names), node, tuple(mine))
     assert not isinstance(node, int)
-    made: list[Expression] = []
+    children: list[Expression] = []
     for _ in range(parts):
-        made.append(_expression(tree, names, operands))  # noqa: PERF401 (saves stack)
-    return node(tuple(made))
+        children.append(_expression(tree, names, operands))  # noqa: PERF401 (saves stack)
+    return node(tuple(children))
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _ColumnlessPlan:
     """The plan of a structure but for its columns."""
 
     structure: Skeleton | Filter
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
-    coded: frozenset[int]
+    string_operands: frozenset[int]
     operands: tuple[Operand, ...]
 
 
-def _made(
-    structure: Skeleton | Filter, event_type: EventType, boxes: tuple[Box, ...] | None, known: list[Operand]
-) -> _Made | None:
+def _columnless_plan(
+    structure: Skeleton | Filter, event_type: EventType, boxes: tuple[Box, ...] | None, initial: list[Operand]
+) -> _ColumnlessPlan | None:
     """The operands are those `known`, by number, and after them those that are met."""
     if boxes is None:
         return None
-    operands = _Operands(known)
-    made = tuple([_box(event_type, box, operands) for box in boxes])
+    operands = _Operands(initial)
+    rows = tuple([_box(event_type, box, operands) for box in boxes])
     kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
-    tests = [test for box in made for test in box.tests if test.kind is Kind.STRING]
-    coded = frozenset(side.operand for test in tests for side in (test.lower, test.upper) if side is not None)
-    return _Made(structure, made, kinds, coded, tuple(operands.numbers))
+    strings = string_operands(test for box in rows for test in box.tests)
+    return _ColumnlessPlan(structure, rows, kinds, strings, tuple(operands.numbers))
+
+
+def string_operands(tests: Iterable[TestPlan]) -> frozenset[int]:
+    """The operands of tests of strings."""
+    sides = [side for test in tests if test.kind is Kind.STRING for side in (test.lower, test.upper)]
+    return frozenset(side.operand for side in sides if side is not None)
 
 
 class _Operands:
@@ -301,9 +305,9 @@ class _Operands:
         self.kinds: dict[int, Kind] = {}
 
     def number(self, operand: Operand, kind: Kind) -> int:
-        found = self.numbers.setdefault(operand, len(self.numbers))
-        self.kinds[found] = kind
-        return found
+        number = self.numbers.setdefault(operand, len(self.numbers))
+        self.kinds[number] = kind
+        return number
 
 
 def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:

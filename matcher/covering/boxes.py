@@ -4,10 +4,10 @@ This is what engines compile. A box is a tuple of `Test` (an interval of the att
 constants or variables), `Absent` and `Text` (what is no interval: a boolean to be derived from a string). A
 filter matches an event exactly when all parts of one of its boxes hold.
 
-Boxes that no event can enter whatever the variables' values are left out; `()` says the filter matches
-nothing, `((),)` that it matches everything. A box whose bounds are variables may still be empty for some
-values. The form is capped, for it can be exponentially longer than the filter: over the cap there are no
-boxes and the tree itself is to be matched (Bittner and Hinze 2005).
+Boxes that are empty whatever the variables' values are omitted; `()` matches nothing, `((),)` everything. A
+box whose bounds are variables may still be empty for some values. The form is capped, because it can be
+exponentially longer than the filter: over the cap there are no boxes, and engines match the tree itself
+(Bittner and Hinze 2005).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ CONJUNCTION_CAP = 64
 """The most conjunctions a normal form may have."""
 
 PREDICATE_CAP = 4096
-"""The most predicates of a normal form, counted with their operands; beyond, the tree is the better form."""
+"""The most predicates of a normal form, counted with their operands."""
 
 
 Box = tuple[Part, ...]
 Forms = tuple[tuple[Predicate, ...], ...]
 
 
-def conjunctions(expression: Expression, known: dict[int, Forms | None] | None = None) -> Forms | None:
+def conjunctions(expression: Expression, cache: dict[int, Forms | None] | None = None) -> Forms | None:
     """The disjunctive normal form over the predicates as they are; None when it is over a cap.
 
-    `known` remembers the forms of sub-expressions by their identity, for callers that ask for several.
+    `cache` holds the forms of sub-expressions by identity, for callers that need several.
     """
     if isinstance(expression, Predicate):
         return ((expression,),)
-    known = {} if known is None else known
-    if id(expression) in known:
-        return known[id(expression)]
-    known[id(expression)] = None
+    cache = {} if cache is None else cache
+    if id(expression) in cache:
+        return cache[id(expression)]
+    cache[id(expression)] = None
     product = isinstance(expression, And)
     forms: list[tuple[Predicate, ...]] = [()] if product else []
     single: list[Predicate] = []
@@ -51,15 +51,15 @@ def conjunctions(expression: Expression, known: dict[int, Forms | None] | None =
         if product and isinstance(part, Predicate):
             single.append(part)
             continue
-        inner = conjunctions(part, known)
+        inner = conjunctions(part, cache)
         if inner is None or _too_long(inner):
             return None
         forms = [before + after for before in forms for after in inner] if product else [*forms, *inner]
         if len(forms) > CONJUNCTION_CAP or _too_long(forms):
             return None
-    found = tuple([tuple(single) + others for others in forms])
-    known[id(expression)] = found
-    return found
+    joined = tuple([tuple(single) + others for others in forms])
+    cache[id(expression)] = joined
+    return joined
 
 
 def _too_long(forms: Iterable[tuple[Predicate, ...]]) -> bool:
@@ -68,14 +68,14 @@ def _too_long(forms: Iterable[tuple[Predicate, ...]]) -> bool:
 
 
 def _size(expression: Expression) -> int:
-    pending, found = [expression], 0
+    pending, size = [expression], 0
     while pending:
         part = pending.pop()
         if isinstance(part, Predicate):
-            found += 1 + len(part.operands)
+            size += 1 + len(part.operands)
         else:
             pending.extend(part.parts)
-    return found
+    return size
 
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
@@ -87,29 +87,29 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
         return None
     boxes: dict[Box, None] = {}
     for form in forms:
-        found = _boxes(event_type, form)
-        if found is None:
+        form_boxes = _boxes(event_type, form)
+        if form_boxes is None:
             return None
-        if len(forms) == 1 and len(found) == 1:
-            return (found[0],)
-        boxes.update(dict.fromkeys(found))
+        if len(forms) == 1 and len(form_boxes) == 1:
+            return (form_boxes[0],)
+        boxes.update(dict.fromkeys(form_boxes))
         if len(boxes) > CONJUNCTION_CAP:
             return None
     return tuple(boxes)
 
 
 def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:
-    open_boxes: list[_Making] = [_Making(event_type)]
-    # What cannot split a box first, so that contradictions show before boxes multiply.
+    open_boxes: list[_BoxBuilder] = [_BoxBuilder(event_type)]
+    # Predicates with one alternative first: they show contradictions before boxes multiply.
     choices = [_alternatives(predicate, event_type.attributes[predicate.attribute]) for predicate in form]
     for choice in sorted(choices, key=len):
-        grown: list[_Making] = []
+        grown: list[_BoxBuilder] = []
         for i, alternative in enumerate(choice):
             last = i == len(choice) - 1
             for box in open_boxes:
-                made = box if last else box.copy()
-                if made.add(alternative):
-                    grown.append(made)
+                extended = box if last else box.copy()
+                if extended.add(alternative):
+                    grown.append(extended)
             if len(grown) > CONJUNCTION_CAP:
                 return None
         open_boxes = grown
@@ -159,8 +159,8 @@ def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tup
     return [(gap,) for gap in gaps]
 
 
-class _Making:
-    """A box in the making: what each attribute is tested for so far."""
+class _BoxBuilder:
+    """The tests of a box so far, by attribute."""
 
     __slots__ = ("absent", "event_type", "tests", "texts")
 
@@ -170,12 +170,12 @@ class _Making:
         self.texts: dict[str, dict[Text, None]] = {}
         self.absent: dict[str, None] = {}
 
-    def copy(self) -> _Making:
-        made = _Making(self.event_type)
-        made.tests = dict(self.tests)
-        made.texts = {attribute: dict(texts) for attribute, texts in self.texts.items()}
-        made.absent = dict(self.absent)
-        return made
+    def copy(self) -> _BoxBuilder:
+        builder = _BoxBuilder(self.event_type)
+        builder.tests = dict(self.tests)
+        builder.texts = {attribute: dict(texts) for attribute, texts in self.texts.items()}
+        builder.absent = dict(self.absent)
+        return builder
 
     def add(self, parts: tuple[Part, ...]) -> bool:
         """Add a conjunction; False when the box is now known to be empty."""
@@ -204,12 +204,12 @@ class _Making:
         return self._settle_texts(attribute)
 
     def _settle_texts(self, attribute: str) -> bool:
-        """Where the string is known, its texts are known too."""
+        """Decide the texts of an attribute whose string a constant gives."""
         test, texts = self.tests.get(attribute), self.texts.get(attribute)
         if test is None or texts is None:
             return True
         if not test.lower:
-            del self.tests[attribute]  # a text asks for presence itself
+            del self.tests[attribute]  # a text requires presence itself
             return True
         known = next((bound.operand for bound in test.lower if isinstance(bound.operand, Constant)), None)
         if known is None:
@@ -235,7 +235,7 @@ class _Making:
 
 
 def _is_open(test: Test) -> bool:
-    """Whether nothing can be said of a test before its variables have values."""
+    """Whether a test has variables as its only bounds, at most one on a side."""
     if test.nan or len(test.lower) > 1 or len(test.upper) > 1:
         return False
     return not any(isinstance(bound.operand, Constant) for bound in (*test.lower, *test.upper))

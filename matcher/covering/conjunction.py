@@ -1,8 +1,8 @@
-"""Conjunctions: intervals per attribute, and atoms for what is no interval; the building stones of regions.
+"""Conjunctions: intervals per attribute, and atoms for everything else. Regions consist of them.
 
 An *atom* is a predicate that has no cut points: `suffix` and `contains`, or any predicate with a variable
-that has no value. An atom is implied by what is plain to see alone: itself, a longer text, a single string
-that satisfies it. Invariant of conjunctions that come out of `settled`: every attribute of an atom has cuts,
+that has no value. An atom is implied by itself, a longer text, or a single string that satisfies it; nothing
+else is tried. Invariant of conjunctions that come out of `settled`: every attribute of an atom has cuts,
 which leave out absence; atoms that cuts of single strings decide are gone.
 """
 
@@ -17,11 +17,11 @@ from covey.matcher.expressions.operators import OPAQUE, SPECS, Operator
 _NO_ATOMS: frozenset[Predicate] = frozenset()
 
 FEW_ATOMS = 64
-"""Of more atoms than this, each is compared with its equals only: pairs would cost more than they tell."""
+"""Over this number of atoms, each is compared with its equals only: pairs would cost too much."""
 
 
 class Conjunction:
-    """`cuts[attribute]` holds the attribute's value, for each one there; every atom is true. Immutable."""
+    """`cuts[attribute]` contains the attribute's value, and every atom is true. Immutable."""
 
     __slots__ = ("atoms", "cuts")
 
@@ -45,27 +45,27 @@ def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction |
         if text is None:
             kept.append(atom)
             continue
-        found = passing(cuts[atom.attribute], atom, text)
-        if found == ():
+        strings = passing(cuts[atom.attribute], atom, text)
+        if strings == ():
             return None
-        if found is not None:
-            cuts[atom.attribute] = found
+        if strings is not None:
+            cuts[atom.attribute] = strings
         elif text:
             kept.append(atom)
         elif SPECS[atom.operator].outside:
             return None  # every string ends with the empty one, and contains it
-    found_atoms = frozenset(kept)
+    kept_atoms = frozenset(kept)
     for atom in kept:
         negated = atom.negated()
-        if negated in found_atoms or (
+        if negated in kept_atoms or (
             len(kept) <= FEW_ATOMS and any(implies(other, negated) for other in kept)
         ):
             return None
-    return Conjunction(cuts, found_atoms)
+    return Conjunction(cuts, kept_atoms)
 
 
 def text_of(atom: Predicate) -> str | None:
-    """The text an atom asks for, if it is a suffix or contains with a constant."""
+    """The constant of a suffix or contains atom; None for other atoms."""
     if atom.operator in OPAQUE:
         operand = atom.operands[0]
         if isinstance(operand, Constant) and isinstance(operand.value, str):
@@ -74,19 +74,19 @@ def text_of(atom: Predicate) -> str | None:
 
 
 def passing(cuts: Cuts, atom: Predicate, text: str) -> Cuts | None:
-    """Those strings of the cuts that pass the atom, when the cuts hold single strings only; else None."""
-    found: list[Cut] = []
+    """The strings in the cuts that pass the atom; None where the cuts contain more than single strings."""
+    passed: list[Cut] = []
     for i in range(0, len(cuts), 2):
         string = only_string(cuts, i)
         if string is None:
             return None
         if passes(atom.operator, string, [text]):
-            found += (cuts[i], cuts[i + 1])
-    return tuple(found)
+            passed += (cuts[i], cuts[i + 1])
+    return tuple(passed)
 
 
 def implies(a: Predicate, b: Predicate) -> bool:
-    """Is atom b true wherever atom a is? False when that is not plain to see."""
+    """Is atom b true wherever atom a is? False where a simple comparison does not show it."""
     if a == b:
         return True
     if a.attribute != b.attribute:

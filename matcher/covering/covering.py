@@ -1,18 +1,17 @@
-"""Covering: does one filter accept whatever another accepts, and do two filters meet?
+"""Covering: does one filter accept whatever another accepts, and do two filters intersect?
 
 `covers(wider, narrower)` is sound always: a yes means that every event of the narrower one matches the wider.
 It is complete, a no being right too, for regions whose conjunctions restrict attributes to intervals
 (conjunctions of interval predicates and, up to a budget, disjunctions of such: the wider conjunctions are
-subtracted from the narrower one until nothing is left). Atoms and trees (see `region.py`) are decided by what
-is plain to see. `intersects` is sound the other way: a no means that no event matches both. (Jayaram et al.
+subtracted from the narrower one until nothing is left). Atoms and trees (`region.py`) are decided by simple
+comparisons. `intersects` is sound the other way: a no means that no event matches both. (Jayaram et al.
 section 3.1; Carzaniga et al.'s covering relations.)
 
-For routing, which asks tens of thousands of times a second: hold (filter, values, region) per subscription,
-where `region = filter.region(filter.check_values(values))`; on an UPD make the region anew from the checked
-values, and use `covers_region` and `intersects_region`. Both regions must belong to one event type: that is
-the caller's to see to. Measured on a core of a busy development machine, for two to five predicates: 1.2 to
-5 µs for a region from values, 0.3 to 0.7 µs for covers, 1 to 1.5 µs for intersects; atoms and `in` cost up to
-8 µs.
+Routing calls this tens of thousands of times a second. It stores (filter, values, region) per subscription,
+where `region = filter.region(filter.check_values(values))`, and computes the region anew on an UPD. The
+caller ensures that both regions belong to one event type. Measured on a core of a busy development machine,
+for two to five predicates: 1.2 to 5 µs for a region from values, 0.3 to 0.7 µs for covers, 1 to 1.5 µs for
+intersects; atoms and `in` cost up to 8 µs.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from covey.matcher.expressions.expression import Predicate
 from covey.matcher.expressions.operators import SPECS
 
 PIECE_BUDGET = 512
-"""The most pieces into which a conjunction is cut to see whether several cover it together."""
+"""The most pieces into which a conjunction is split to test whether several cover it together."""
 
 TREE_BUDGET = 4096
 """The most pairs of parts that are compared for filters over the cap of the normal form."""
@@ -100,35 +99,35 @@ def _implied(inner: Conjunction, atom: Predicate) -> bool:
     cuts = inner.cuts.get(atom.attribute)
     if text is not None and cuts is not None and passing(cuts, atom, text) == cuts:
         return True
-    return len(inner.atoms) <= FEW_ATOMS and any(implies(given, atom) for given in inner.atoms)
+    return len(inner.atoms) <= FEW_ATOMS and any(implies(other, atom) for other in inner.atoms)
 
 
 def _covered_together(wide: tuple[Conjunction, ...], inner: Conjunction, narrower: Region) -> bool:
-    """Subtract each of the wider conjunctions from the inner one; what is left is covered by none."""
+    """Subtract each of the wider conjunctions from the inner one, until nothing remains."""
     kinds = narrower.event_type.attributes
     pieces: list[dict[str, Cuts]] = [inner.cuts]
     for outer in wide:
         if outer.atoms and not _holds_atoms(outer, inner):
             continue
-        left: list[dict[str, Cuts]] = []
+        remaining: list[dict[str, Cuts]] = []
         for piece in pieces:
             rest = piece
             cut_off: list[dict[str, Cuts]] = []
             for attribute, cuts in outer.cuts.items():
                 line = LINES[kinds[attribute]]
-                held = rest.get(attribute, line.everything)
-                inside = intersection(held, cuts)
+                current = rest.get(attribute, line.everything)
+                inside = intersection(current, cuts)
                 if not inside:
                     cut_off = [piece]  # they do not meet at all
                     break
-                outside = difference(held, cuts, line)
+                outside = difference(current, cuts, line)
                 if outside:
                     cut_off.append({**rest, attribute: outside})
                     rest = {**rest, attribute: inside}
-            left += cut_off
-        if len(left) > PIECE_BUDGET:
+            remaining += cut_off
+        if len(remaining) > PIECE_BUDGET:
             return False
-        pieces = left
+        pieces = remaining
     return not pieces
 
 

@@ -1,9 +1,9 @@
-"""From values to cuts: what is known beforehand of operands and predicates, as functions of the values alone.
+"""From values to cuts: operands and predicates as functions of the variables' values.
 
-Routing evaluates the same few predicates with new values tens of thousands of times a second. So whatever an
-operand or a predicate says that does not depend on values (kind, operator, scale, which end of an interval)
-is decided once, and what is left is a function with as few steps as can be. All of them raise `KeyError` when
-a variable has no value. Invariant: they come to what `values.evaluate` and `intervals.py` say.
+Routing evaluates the same predicates with new values tens of thousands of times a second. Kind, operator,
+scale and the end of an interval do not depend on values: they are evaluated once, and a function with few
+steps remains. It raises `KeyError` when a variable has no value. Invariant: it returns what
+`values.evaluate` and `cuts.py` imply.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def getter(operand: Operand, kind: Kind) -> Getter:
         return lambda values: normal(kind, affine(operand, values[name]))
     if operand.scale == 1 and operand.offset == 0:
 
-        def given(values: Values) -> Scalar:
+        def plain(values: Values) -> Scalar:
             value = values[name]
             return value if value.__class__ is usual else normal(kind, value)
 
-        return given
+        return plain
     if usual is float:
         scale, offset = float(operand.scale), float(operand.offset)
 

@@ -22,29 +22,29 @@ def intersection(a: Cuts, b: Cuts) -> Cuts:
         low = a[0] if a[0] >= b[0] else b[0]
         high = a[1] if a[1] <= b[1] else b[1]
         return (low, high) if low < high else ()
-    found: list[Cut] = []
+    shared: list[Cut] = []
     i = j = 0
     while i < len(a) and j < len(b):
         low, high = max(a[i], b[j]), min(a[i + 1], b[j + 1])
         if low < high:
-            found += (low, high)
+            shared += (low, high)
         if a[i + 1] <= b[j + 1]:
             i += 2
         else:
             j += 2
-    return tuple(found)
+    return tuple(shared)
 
 
 def union(sets: list[Cuts]) -> Cuts:
     """The union of any number of sets; those that touch become one interval."""
     pairs = sorted([(cuts[i], cuts[i + 1]) for cuts in sets for i in range(0, len(cuts), 2)])
-    found: list[Cut] = []
+    merged: list[Cut] = []
     for low, high in pairs:
-        if found and low <= found[-1]:
-            found[-1] = max(found[-1], high)
+        if merged and low <= merged[-1]:
+            merged[-1] = max(merged[-1], high)
         else:
-            found += (low, high)
-    return tuple(found)
+            merged += (low, high)
+    return tuple(merged)
 
 
 def difference(a: Cuts, b: Cuts, line: Line) -> Cuts:

@@ -2,16 +2,16 @@
 
 A region is a union of *conjunctions*; a conjunction restricts some attributes, each to a set of intervals
 (see `intervals.py`), and holds *atoms*: predicates that are no intervals (suffix, contains), or whose
-variables have no value and which therefore say nothing but themselves. Invariants: no conjunction is empty,
-as far as its cuts and atoms tell (`x > 5 and x < 6` leaves none over int64); no set of cuts is empty or
+variables have no value. Invariants: no conjunction is empty,
+as far as its cuts and atoms show (`x > 5 and x < 6` is none over int64); no set of cuts is empty or
 everything; conjunctions that restrict one and the same attribute alone are one. An attribute that a
 conjunction does not name may have any value, or none.
 
 Over the cap of the normal form a region is a tree: the conjunction or disjunction of the regions of its
 parts.
 
-`plan_region` works once per filter what does not depend on values; `RegionPlan.region(values)` does the rest
-in a few microseconds, without making a filter. Figures: see the docstring of `covering.py`.
+`plan_region` computes once per filter what does not depend on values; `RegionPlan.region(values)` computes
+the rest in a few microseconds.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ class RegionPlan:
     __slots__ = ("_event_type", "_every", "_forms", "_only", "_parts")
 
     def __init__(
-        self, event_type: EventType, expression: Expression, known: dict[int, Forms | None] | None = None
+        self, event_type: EventType, expression: Expression, cache: dict[int, Forms | None] | None = None
     ) -> None:
-        known = {} if known is None else known
+        cache = {} if cache is None else cache
         self._event_type = event_type
         self._every = isinstance(expression, And)
         self._parts: tuple[RegionPlan, ...] = ()
         self._forms: tuple[_FormPlan, ...] | None = None
         self._only: _FormPlan | None = None
-        forms = conjunctions(expression, known)
+        forms = conjunctions(expression, cache)
         if forms is not None:
             self._take(forms)
         elif not isinstance(expression, Predicate):  # which always has a form
@@ -112,7 +112,7 @@ class RegionPlan:
                 if isinstance(part, Predicate) and (self._every or _fixed(part)):
                     near.append(part)
                 else:
-                    parts.append(RegionPlan(event_type, part, known))
+                    parts.append(RegionPlan(event_type, part, cache))
             if near:
                 together = RegionPlan(event_type, And())
                 forms = (tuple(near),) if self._every else tuple([(part,) for part in near])
@@ -135,9 +135,9 @@ class RegionPlan:
             for part in self._parts:
                 parts.append(part.region(values))  # noqa: PERF401 (saves stack)
             return Region(self._event_type, None, tuple(parts), self._every)
-        found = [form.conjunction(values) for form in forms]
+        conjunctions = [form.conjunction(values) for form in forms]
         return Region(
-            self._event_type, _joined(self._event_type, [form for form in found if form is not None])
+            self._event_type, _joined(self._event_type, [form for form in conjunctions if form is not None])
         )
 
 
@@ -151,11 +151,11 @@ def plan_region(event_type: EventType, expression: Expression) -> RegionPlan:
     return RegionPlan(event_type, expression)
 
 
-def _joined(event_type: EventType, found: list[Conjunction]) -> tuple[Conjunction, ...]:
+def _joined(event_type: EventType, conjunctions: list[Conjunction]) -> tuple[Conjunction, ...]:
     """Without repetition, and with those that restrict one same attribute alone joined into one."""
     kept: dict[Conjunction, None] = {}
     alone: dict[str, list[Cuts]] = {}
-    for conjunction in found:
+    for conjunction in conjunctions:
         if len(conjunction.cuts) == 1 and not conjunction.atoms:
             ((attribute, cuts),) = conjunction.cuts.items()
             alone.setdefault(attribute, []).append(cuts)
@@ -192,7 +192,7 @@ class _FormPlan:
             else:
                 self._steps.append((attribute, compute, predicate))
         self._spans: list[tuple[str, Span]] = []
-        """Attributes that are left one interval."""
+        """Attributes with one interval."""
         self._others: list[_Step] = []
         """The steps for the other attributes."""
         by_attribute: dict[str, list[_Step]] = {}
@@ -207,8 +207,8 @@ class _FormPlan:
 
     def _restrict(self, attribute: str, cuts: Cuts) -> None:
         if self._cuts is not None:
-            held = self._cuts.get(attribute)
-            cuts = cuts if held is None else intersection(held, cuts)
+            previous = self._cuts.get(attribute)
+            cuts = cuts if previous is None else intersection(previous, cuts)
             self._cuts[attribute] = cuts
             if not cuts:
                 self._cuts = None  # a contradiction, whatever the values
@@ -234,16 +234,16 @@ class _FormPlan:
         symbolic: list[Predicate] = []
         for attribute, compute, predicate in steps:
             try:
-                found = compute(values)
+                allowed = compute(values)
             except KeyError:
                 symbolic.append(predicate)
-                found = LINES[self._event_type.attributes[attribute]].present
-            held = cuts.get(attribute)
-            if held is not None:
-                found = intersection(held, found)
-            if not found:
+                allowed = LINES[self._event_type.attributes[attribute]].present
+            previous = cuts.get(attribute)
+            if previous is not None:
+                allowed = intersection(previous, allowed)
+            if not allowed:
                 return None
-            cuts[attribute] = found
+            cuts[attribute] = allowed
         if not symbolic and not self._texts:
             return Conjunction(cuts)
         atoms = frozenset([self._given(predicate, values) for predicate in (*self._texts, *symbolic)])

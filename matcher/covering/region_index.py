@@ -1,12 +1,13 @@
-"""An index of regions by covering: which of many regions may cover a given one, and which may it cover?
+"""An index of regions by covering: the regions that may cover a given one, and those that it may cover.
 
 A region that restricts an attribute has a *hull* there, the smallest interval of cuts that holds the
 attribute of all its events; a region covers another only if each of its hulls holds the other's. So each
-region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`, which
-falls as the cut grows), or the least number twice where it does not restrict the attribute. *To cover is then
-to be nowhere greater*, which a tree answers (`vector_tree.py`). A string has two further columns: a checksum
-and its complement where the region names a single string. Cuts that are no int64 are rounded, always in the
-same direction for all; so the answers are candidates, and the caller asks `covers_region`.
+region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`,
+which falls as the cut grows), or the least number twice where it does not restrict the attribute. A region
+covers another only if its vector is nowhere greater, which a tree answers (`vector_tree.py`). A string has
+two further columns: a checksum and its complement where the region names a single string. Cuts that are no
+int64 are rounded, always in the same direction for all; so the answers are candidates, which the caller
+tests with `covers_region`.
 
 Invariant: every id that was put and not taken is in the tree, under the vector of its region, or is *plain*,
 a candidate always: one that accepts nothing, is a tree over the cap of the normal form, or came when no
@@ -91,7 +92,7 @@ class RegionIndex:
             self._reset()
 
     def _extend(self, region: Region) -> None:
-        """Have columns for all that a region restricts."""
+        """Add columns for the attributes that a region restricts."""
         kinds, width = region.event_type.attributes, self._tree.width
         for attribute in _hulls(region):
             if attribute not in self._layout:
@@ -107,32 +108,32 @@ class RegionIndex:
 
     # --- questions ------------------------------------------------------------------------------------------
 
-    def may_cover(self, region: Region, but: int = _NOBODY) -> Iterable[int]:
+    def may_cover(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
         """The ids, without `but`, of regions that may cover this one, in an order that the history alone
         decides.
         """
-        return self._ask(region, True, False, but)[0]
+        return self._ask(region, True, False, exclude)[0]
 
-    def may_be_covered(self, region: Region, but: int = _NOBODY) -> Iterable[int]:
+    def may_be_covered(self, region: Region, exclude: int = _NOBODY) -> Iterable[int]:
         """The ids, without `but`, of regions that this one may cover."""
-        return self._ask(region, False, True, but)[1]
+        return self._ask(region, False, True, exclude)[1]
 
-    def around(self, region: Region, but: int = _NOBODY) -> tuple[Iterable[int], Iterable[int]]:
-        """Both answers, for little more than the price of one."""
-        return self._ask(region, True, True, but)
+    def around(self, region: Region, exclude: int = _NOBODY) -> tuple[Iterable[int], Iterable[int]]:
+        """Both answers, at little more than the cost of one."""
+        return self._ask(region, True, True, exclude)
 
     def _ask(
-        self, region: Region, covering: bool, covered: bool, but: int
+        self, region: Region, covering: bool, covered: bool, exclude: int
     ) -> tuple[Iterable[int], Iterable[int]]:
         if not region.conjunctions:
-            plain = [identity for identity in self._plain if identity != but]
-            every = [*(identity for identity in self._tree if identity != but), *plain]
+            plain = [identity for identity in self._plain if identity != exclude]
+            every = [*(identity for identity in self._tree if identity != exclude), *plain]
             return every, every if region.conjunctions is None else plain
-        # What has no column is restricted by nobody: this region covers nobody then.
+        # No region restricts an attribute without a column: this one then covers none.
         whole = self._encode(region)
-        above, below = self._tree.ask(covering, covered and whole, but)
+        above, below = self._tree.ask(covering, covered and whole, exclude)
         if self._plain:
-            plain = [identity for identity in self._plain if identity != but]
+            plain = [identity for identity in self._plain if identity != exclude]
             return [*above, *plain], [*below, *plain]
         return above, below
 
@@ -155,7 +156,7 @@ class RegionIndex:
                 numbers += (hull[0], ~hull[-1])
         try:
             self._pack(self._buffer, 0, *numbers)
-        except struct.error:  # cuts beyond int64
+        except struct.error:  # cuts outside int64
             numbers = [max(INT64_MIN, min(number, INT64_MAX)) for number in numbers]
             self._pack(self._buffer, 0, *numbers)
         self._of = region
@@ -181,12 +182,12 @@ def _hulls(region: Region) -> Mapping[str, Cuts]:
     """For each attribute that every conjunction restricts, cuts of which the first is lowest, the last
     highest.
     """
-    found = region.conjunctions
-    assert found
-    if len(found) == 1:
-        return found[0].cuts
+    conjunctions = region.conjunctions
+    assert conjunctions
+    if len(conjunctions) == 1:
+        return conjunctions[0].cuts
     hulls: dict[str, Cuts] = {}
-    for attribute in found[0].cuts:
+    for attribute in conjunctions[0].cuts:
         box = region.box_of(attribute)
         if box is not None:
             hulls[attribute] = box

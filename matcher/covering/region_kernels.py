@@ -138,7 +138,7 @@ def refit(nodes, rows, leaf):  # type: ignore[no-untyped-def]
 
 
 @kernel(_NODES, _IDS, _ROWS, int64, int64, array(int64), boolean, boolean, array(int64, 2))
-def ask(nodes, ids, rows, root, but, vector, covering, covered, out):  # type: ignore[no-untyped-def]
+def ask(nodes, ids, rows, root, exclude, vector, covering, covered, out):  # type: ignore[no-untyped-def]
     """Which vectors are nowhere greater than this one, if `covering`, and which nowhere less, if `covered`?
 
     `out[0]` and `out[1]` become the number of the ids that answer and these ids, without the id `but`;
@@ -166,7 +166,7 @@ def ask(nodes, ids, rows, root, but, vector, covering, covered, out):  # type: i
                 if greater and less:
                     continue
                 identity = ids[block, place]
-                if identity == but:
+                if identity == exclude:
                     continue
                 if over and not greater:
                     above += 1

@@ -1,13 +1,13 @@
-"""A k-d tree of int64 vectors under ids: which of them are nowhere greater than a given one, or nowhere less?
+"""A k-d tree of int64 vectors under ids: those nowhere greater than a given one, and those nowhere less.
 
 The vectors lie in blocks of at most `BLOCK`, near ones together. A block that overflows is cut in two at the
-median of the column in which it spreads most. Each node of the tree knows the least and the greatest value
-per column of all that lies under it, so a question goes down only where an answer may be. Changes and
-questions are one kernel call each; only what changes the tree itself is done here.
+median of the column in which it spreads most. Each node stores the least and the greatest value per
+column of its subtree, so a search descends only where an answer may be. Changes and searches are one kernel
+call each; only splits and merges of nodes happen here.
 
 Invariants: every id that was put and not taken is in one leaf, the one to which the thresholds lead its
-vector; a leaf without vectors is kept during a change only. What answers say, and in which
-order, depends on the history of changes alone.
+vector; a leaf without vectors is kept during a change only. Answers and their order depend
+on the history of changes alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Vector = npt.NDArray[np.int64]
 
 
 class VectorTree:
-    """Vectors of `width` columns; `vector` is the buffer from which all that is said of one is read."""
+    """Vectors of `width` columns; `vector` is the buffer that all calls read."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -36,8 +36,8 @@ class VectorTree:
         self._ids = np.zeros((4, BLOCK), np.int64)
         self._rows = np.zeros((4, BLOCK, width), np.int64)
         self._root = NONE
-        self._made = [0, 0]
-        """How many nodes and blocks there have been at a time."""
+        self._allocated = [0, 0]
+        """The numbers of nodes and of blocks allocated."""
         self._free: tuple[list[int], list[int]] = ([], [])
         self._leaves: dict[int, int] = {}
         self._out = np.zeros((2, BLOCK), np.int64)
@@ -60,8 +60,8 @@ class VectorTree:
             self._out = np.zeros((2, 2 * len(self._leaves)), np.int64)
 
     def _put(self, identity: int, leaf: int) -> int:
-        found: int = kernels.put(self._nodes, self._ids, self._rows, self._root, leaf, identity, self.vector)
-        return found
+        result: int = kernels.put(self._nodes, self._ids, self._rows, self._root, leaf, identity, self.vector)
+        return result
 
     def take(self, identity: int) -> None:
         """Remove an id that is there."""
@@ -71,28 +71,28 @@ class VectorTree:
 
     def widen(self, columns: int) -> None:
         """So many columns more; the vectors that are there have the least number in them."""
-        nodes, rows, held = self._nodes, self._rows, self.width
-        width = self.width = held + columns
+        nodes, rows, old_width = self._nodes, self._rows, self.width
+        width = self.width = old_width + columns
         self.vector = np.zeros(width, np.int64)
         self._rows = np.full((*rows.shape[:2], width), INT64_MIN)
-        self._rows[:, :, :held] = rows
+        self._rows[:, :, :old_width] = rows
         self._nodes = np.full((len(nodes), ZONE + 2 * width), INT64_MIN)
-        self._nodes[:, : ZONE + held] = nodes[:, : ZONE + held]
-        self._nodes[:, ZONE + width : ZONE + width + held] = nodes[:, ZONE + held :]
+        self._nodes[:, : ZONE + old_width] = nodes[:, : ZONE + old_width]
+        self._nodes[:, ZONE + width : ZONE + width + old_width] = nodes[:, ZONE + old_width :]
 
     # --- the tree -------------------------------------------------------------------------------------------
 
-    def _new(self, sort: int) -> int:
+    def _new(self, pool: int) -> int:
         """The number of a new node (0) or block (1)."""
-        if self._free[sort]:
-            return self._free[sort].pop()
-        self._made[sort] += 1
-        if self._made[0] > len(self._nodes):
+        if self._free[pool]:
+            return self._free[pool].pop()
+        self._allocated[pool] += 1
+        if self._allocated[0] > len(self._nodes):
             self._nodes = np.concatenate([self._nodes, np.zeros_like(self._nodes)])
-        if self._made[1] > len(self._ids):
+        if self._allocated[1] > len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        return self._made[sort] - 1
+        return self._allocated[pool] - 1
 
     def _new_leaf(self, parent: int) -> int:
         node, block = self._new(0), self._new(1)
@@ -128,20 +128,20 @@ class VectorTree:
         """All vectors of a full leaf are the same: the one in the buffer gets another leaf."""
         row = self._rows[self._nodes[leaf, BELOW], 0]
         column = int(np.argmax(row != self.vector))
-        held, new = int(row[column]), int(self.vector[column])
-        self._fork(leaf, column, max(held, new), above=held <= new)
+        present, new = int(row[column]), int(self.vector[column])
+        self._fork(leaf, column, max(present, new), above=present <= new)
 
     def _fork(self, leaf: int, column: int, threshold: int, *, above: bool = True) -> int:
         """Put a fork in a leaf's place, over the leaf and a new one, which it returns."""
         fork = self._new(0)
-        made = self._new_leaf(fork)
+        new_leaf = self._new_leaf(fork)
         nodes = self._nodes
         self._replace(leaf, fork)
-        sides = (leaf, made) if above else (made, leaf)
+        sides = (leaf, new_leaf) if above else (new_leaf, leaf)
         nodes[fork, BELOW:ZONE] = (*sides, column, threshold, 0)
         nodes[fork, ZONE:] = nodes[leaf, ZONE:]
         nodes[leaf, PARENT] = fork
-        return made
+        return new_leaf
 
     def _widest(self, leaf: int, varied: npt.NDArray[np.bool_]) -> int:
         """The column, of those in which it varies, in which a leaf spreads most, measured by all.
@@ -176,15 +176,15 @@ class VectorTree:
         self._replace(fork, int(nodes[fork, ABOVE if nodes[fork, BELOW] == leaf else BELOW]))
         free_nodes.append(fork)
 
-    # --- questions ------------------------------------------------------------------------------------------
+    # --- searches ------------------------------------------------------------------------------------------
 
-    def ask(self, covering: bool, covered: bool, but: int = NONE) -> tuple[Iterable[int], Iterable[int]]:
+    def ask(self, covering: bool, covered: bool, exclude: int = NONE) -> tuple[Iterable[int], Iterable[int]]:
         """The ids of the vectors that are nowhere greater than the one in the buffer, if `covering`, and of
         those that are nowhere less, if `covered`; without the id `but`.
         """
         out = self._out
         if not kernels.ask(
-            self._nodes, self._ids, self._rows, self._root, but, self.vector, covering, covered, out
+            self._nodes, self._ids, self._rows, self._root, exclude, self.vector, covering, covered, out
         ):
             return (), ()
         return out[0, 1 : out[0, 0] + 1].tolist(), out[1, 1 : out[1, 0] + 1].tolist()
@@ -192,7 +192,7 @@ class VectorTree:
     @property
     def blocks(self) -> int:
         """How many blocks there are."""
-        return self._made[1] - len(self._free[1])
+        return self._allocated[1] - len(self._free[1])
 
     def __contains__(self, identity: int) -> bool:
         return identity in self._leaves

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.encoding.strings import StringCodes, as_bytes
+from covey.matcher.encoding.strings import StringIds, as_bytes
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import MISSING
@@ -34,7 +34,7 @@ class Columns:
     def __init__(self, event_type: EventType) -> None:
         compile_kernels()  # a kernel called before would compile itself for the arrays at hand
         self.event_type = event_type
-        self.strings = StringCodes()
+        self.strings = StringIds()
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
         self._numbers: dict[Derived, int] = {}
@@ -49,21 +49,21 @@ class Columns:
         return len(self._numbers)
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
-        """So many more users test these attributes, which are encoded while anybody does; that of a derived
-        column need not be.
+        """Add users of these attributes, which are encoded while they have any; the attribute of a derived
+        column need not have one.
         """
         for number in columns:
             self._tested[number] = self._tested.get(number, 0) + users
 
-    def forget(self, columns: Iterable[int], users: int = 1) -> None:
-        """So many users that tested these attributes are gone."""
+    def untest(self, columns: Iterable[int], users: int = 1) -> None:
+        """Remove users of these attributes."""
         for number in columns:
             self._tested[number] -= users
             if self._tested[number] == 0:
                 del self._tested[number]
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
-        """The number of a derived column, for so many more users of it."""
+        """The number of a derived column; adds users to it."""
         number = self._numbers.get(derived)
         if number is None:
             place = self._derived.index(None) if None in self._derived else len(self._derived)
@@ -76,7 +76,7 @@ class Columns:
         return number
 
     def release(self, number: int, users: int = 1) -> None:
-        """So many users of a derived column are gone."""
+        """Remove users of a derived column."""
         place = number - len(self.event_type.names)
         self._users[place] -= users
         derived = self._derived[place]

@@ -69,23 +69,21 @@ def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
     return h ^ (h >> 32)
 
 
-# The dictionary of constants: an open-addressing table of codes, and where the bytes of each code lie.
+# The dictionary of constants: an open-addressing table of string ids, and where the bytes of each lie.
 #
 #     table  [ 0 | 3 | 0 | 1 | ... ]     0 is free; its size is a power of two
-#     spans  [ -, (0,3), (9,4), (3,6) ]  start and length in the heap, by code
+#     spans  [ -, (0,3), (9,4), (3,6) ]  start and length in the heap, by id
 #     heap   "IBMgoogleAAPL"
 
 
 @kernel(frozen(uint8), int64, int64, int64, array(int32), array(int64, 2), array(uint8))
-def enter_string(data, start, end, code, table, spans, heap):  # type: ignore[no-untyped-def]
-    """Enter the string data[start:end], which the caller has put into the heap, under a code. Returns its
-    place.
-    """
+def enter_string(data, start, end, string_id, table, spans, heap):  # type: ignore[no-untyped-def]
+    """Enter the string data[start:end], which is in the heap already, under an id; returns its place."""
     mask = table.size - 1
     place = hash_bytes(data, start, end) & mask
     while table[place] != 0:
         place = (place + 1) & mask
-    table[place] = code
+    table[place] = string_id
     return place
 
 
@@ -94,7 +92,7 @@ def enter_string(data, start, end, code, table, spans, heap):  # type: ignore[no
     array(int32), array(int64, 2), array(uint8), array(int64, 2),
 )  # fmt: skip
 def encode_strings(offsets, data, valid, first, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
-    """Keys of strings: the code of an equal constant, or 0."""
+    """Keys of strings: the id of the equal constant, or 0."""
     mask = table.size - 1
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
@@ -102,17 +100,17 @@ def encode_strings(offsets, data, valid, first, column, table, spans, heap, keys
             continue
         start, end = offsets[first + e], offsets[first + e + 1]
         place = hash_bytes(data, start, end) & mask
-        found = 0
+        key = 0
         while table[place] != 0:
-            code = table[place]
-            if spans[code, 1] == end - start:
-                at = spans[code, 0]
+            string_id = table[place]
+            if spans[string_id, 1] == end - start:
+                at = spans[string_id, 0]
                 i = 0
                 while i < end - start and heap[at + i] == data[start + i]:
                     i += 1
                 if i == end - start:
-                    found = code
+                    key = string_id
                     break
             place = (place + 1) & mask
-        keys[e, column] = found
+        keys[e, column] = key
     return 0

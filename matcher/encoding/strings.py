@@ -1,9 +1,8 @@
-"""The dictionary of string constants: a code for every string that some filter names.
+"""The dictionary of string constants: a string id for every string that some filter names.
 
-Invariant: equal strings have one code, from 1 up; an event's string has the code of the constant it
-equals, else 0, so events never grow the dictionary. Codes of constants that no filter names any more are
-harmless (an event that has one matches nothing by it); `collect` takes them back, given the codes still
-in use.
+Invariant: equal strings have one id, from 1 up; a string of an event has the id of the constant it equals,
+else 0, so events never grow the dictionary. An id whose constant no filter names any more is harmless: an
+event that has it matches nothing by it. `collect` frees such ids.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from covey.matcher.encoding.keys import Keys
 _SMALLEST = 64
 
 
-class StringCodes:
-    """Codes of constants, for people in a dict, for kernels in a table (drawn in `encode_kernels`)."""
+class StringIds:
+    """Ids of constants, in a dict and, for kernels, in a table (drawn in `encode_kernels.py`)."""
 
     def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
+        self._ids: dict[str, int] = {}
         self._names: list[str | None] = [None]
         self._free: list[int] = []
         self._table = np.zeros(_SMALLEST, dtype=np.int32)
@@ -31,35 +30,35 @@ class StringCodes:
         self._heap_end = 0
 
     def __len__(self) -> int:
-        return len(self._codes)
+        return len(self._ids)
 
     @property
     def limit(self) -> int:
-        """One more than the highest code given out."""
+        """One more than the highest id."""
         return len(self._names)
 
-    def code(self, text: str) -> int:
-        """The code of a constant, a new one if it is new."""
-        found = self._codes.get(text)
-        if found is None:
-            found = self._free.pop() if self._free else len(self._names)
-            if found == len(self._names):
+    def id_of(self, text: str) -> int:
+        """The id of a constant; a new constant gets a new id."""
+        string_id = self._ids.get(text)
+        if string_id is None:
+            string_id = self._free.pop() if self._free else len(self._names)
+            if string_id == len(self._names):
                 self._names.append(text)
             else:
-                self._names[found] = text
-            self._codes[text] = found
-            self._enter(text, found)
-        return found
+                self._names[string_id] = text
+            self._ids[text] = string_id
+            self._enter(text, string_id)
+        return string_id
 
-    def codes(self, texts: pa.StringArray) -> Keys:
-        """The codes of many constants, none of them null; costs one step of Python per distinct one."""
+    def ids_of(self, texts: pa.StringArray) -> Keys:
+        """The ids of many constants, none of them null; costs one step of Python per distinct one."""
         encoded = texts.dictionary_encode()
-        codes = np.array([self.code(text) for text in encoded.dictionary.to_pylist()], dtype=np.int64)
-        return codes[encoded.indices.to_numpy()] if len(texts) else np.zeros(0, dtype=np.int64)
+        ids = np.array([self.id_of(text) for text in encoded.dictionary.to_pylist()], dtype=np.int64)
+        return ids[encoded.indices.to_numpy()] if len(texts) else np.zeros(0, dtype=np.int64)
 
-    def name(self, code: int) -> str | None:
-        """The constant of a code; None for that of all other strings."""
-        return self._names[code] if 0 < code < len(self._names) else None
+    def name(self, string_id: int) -> str | None:
+        """The constant of an id; None for 0."""
+        return self._names[string_id] if 0 < string_id < len(self._names) else None
 
     def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
         """Write the keys of a batch's string column into column `number` of the key matrix."""
@@ -79,43 +78,41 @@ class StringCodes:
         )
 
     def collect(self, live: npt.NDArray[np.bool_]) -> None:
-        """Take back all codes that are not `live` (bool[limit]) and rebuild the table: linear in the
-        codes given out.
-        """
-        for code in (np.flatnonzero(~live[1:]) + 1).tolist():
-            text = self._names[code]
+        """Free all ids that are not `live` (bool[limit]) and rebuild the table; linear in the ids."""
+        for string_id in (np.flatnonzero(~live[1:]) + 1).tolist():
+            text = self._names[string_id]
             if text is not None:
-                del self._codes[text]
-                self._names[code] = None
-                self._free.append(code)
-        self._table = np.zeros(_size_for(len(self._codes)), dtype=np.int32)
+                del self._ids[text]
+                self._names[string_id] = None
+                self._free.append(string_id)
+        self._table = np.zeros(_size_for(len(self._ids)), dtype=np.int32)
         self._heap_end = 0
-        for text, code in self._codes.items():
-            self._place(text.encode(), code)
+        for text, string_id in self._ids.items():
+            self._place(text.encode(), string_id)
 
     def memory_bytes(self) -> int:
-        """What the kernel's side takes; Python's own strings come on top."""
+        """The bytes of the table; Python's strings come on top."""
         return self._table.nbytes + self._spans.nbytes + self._heap.nbytes
 
-    def _enter(self, text: str, code: int) -> None:
-        if 2 * len(self._codes) > len(self._table):
+    def _enter(self, text: str, string_id: int) -> None:
+        if 2 * len(self._ids) > len(self._table):
             old, self._table = self._table, np.zeros(2 * len(self._table), dtype=np.int32)
             for entered in old[old != 0].tolist():
                 start, length = self._spans[entered]
                 enter_string(self._heap, start, start + length, entered, self._table, self._spans, self._heap)
-        self._place(text.encode(), code)
+        self._place(text.encode(), string_id)
 
-    def _place(self, data: bytes, code: int) -> None:
+    def _place(self, data: bytes, string_id: int) -> None:
         end = self._heap_end + len(data)
         if end > len(self._heap):
             self._heap = np.concatenate(
                 [self._heap, np.zeros(max(len(self._heap), len(data)), dtype=np.uint8)]
             )
-        if code >= len(self._spans):
+        if string_id >= len(self._spans):
             self._spans = np.concatenate([self._spans, np.zeros_like(self._spans)])
         self._heap[self._heap_end : end] = np.frombuffer(data, dtype=np.uint8)
-        self._spans[code] = (self._heap_end, len(data))
-        enter_string(self._heap, self._heap_end, end, code, self._table, self._spans, self._heap)
+        self._spans[string_id] = (self._heap_end, len(data))
+        enter_string(self._heap, self._heap_end, end, string_id, self._table, self._spans, self._heap)
         self._heap_end = end
 
 

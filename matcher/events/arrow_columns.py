@@ -12,22 +12,24 @@ from covey.matcher.events.int64 import FIRST, LAST
 from covey.matcher.events.times import FIRST_US, LAST_US
 
 
-def _lossless(found: pa.DataType, kind: Kind) -> bool:
+def _lossless(arrow_type: pa.DataType, kind: Kind) -> bool:
     """Whether every value of an Arrow type has one of this kind, range aside (the cast checks that)."""
     is_ = pa.types
-    if is_.is_null(found):
+    if is_.is_null(arrow_type):
         return True
-    if is_.is_dictionary(found):
-        return _lossless(found.value_type, kind)
+    if is_.is_dictionary(arrow_type):
+        return _lossless(arrow_type.value_type, kind)
     if kind is Kind.INT64:
-        return bool(is_.is_integer(found))
+        return bool(is_.is_integer(arrow_type))
     if kind is Kind.FLOAT64:
-        return bool(is_.is_floating(found) or is_.is_integer(found))
+        return bool(is_.is_floating(arrow_type) or is_.is_integer(arrow_type))
     if kind is Kind.STRING:
-        return bool(is_.is_string(found) or is_.is_large_string(found) or is_.is_string_view(found))
+        return bool(
+            is_.is_string(arrow_type) or is_.is_large_string(arrow_type) or is_.is_string_view(arrow_type)
+        )
     if kind is Kind.BOOL:
-        return bool(is_.is_boolean(found))
-    return bool(is_.is_timestamp(found) or is_.is_date(found))
+        return bool(is_.is_boolean(arrow_type))
+    return bool(is_.is_timestamp(arrow_type) or is_.is_date(arrow_type))
 
 
 def conform(event_type: EventType, records: pa.RecordBatch) -> pa.RecordBatch:

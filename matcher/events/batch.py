@@ -1,8 +1,8 @@
 """Batches of events: an Arrow record batch, its publisher, and the sequence number of each event.
 
 Invariants: the columns are exactly `event_type.arrow_schema`, their contents are valid (UTF-8 included), and
-event i has the identity (publisher, sequences()[i]). A batch never changes; passing one on re-uses the bytes
-it arrived in.
+event i has the identity (publisher, sequences()[i]). A batch never changes; forwarding
+one reuses the bytes it arrived in.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EventBatch:
         self.ingress_ns = ingress_ns
         self._serialized = serialized
 
-    # --- making one -------------------------------------------------------------------------------
+    # --- constructors -------------------------------------------------------------------------------
 
     @classmethod
     def from_pylist(
@@ -167,8 +167,8 @@ class EventBatch:
     ) -> EventBatch:
         """A batch from the bytes that `serialized` gave, zero-copy and checked whole.
 
-        `checked` says that some broker has looked at the values already: then only what keeps memory safe is
-        checked again. `EventError` for bytes that are no record batch of this type, whatever they are.
+        `checked` means that a broker has checked the values already: only memory safety is checked then.
+        `EventError` for bytes that are no record batch of this type, whatever they are.
         """
         try:
             message = pa.ipc.read_message(pa.py_buffer(buffer))
@@ -234,18 +234,20 @@ class EventBatch:
             ingress_ns=min(b.ingress_ns for b in batches),
         )
 
-    # --- parts of one -----------------------------------------------------------------------------
+    # --- parts -----------------------------------------------------------------------------
 
     def take(self, indices: npt.ArrayLike) -> EventBatch:
         """The events at these positions, in that order."""
-        wanted = np.asarray(indices, dtype=np.int64)
+        positions = np.asarray(indices, dtype=np.int64)
         count = self.record_batch.num_rows
-        if len(wanted) == count and (count == 0 or _is_run(wanted, 0)):
+        if len(positions) == count and (count == 0 or _is_run(positions, 0)):
             return self
-        if len(wanted) and _is_run(wanted, int(wanted[0])):
-            return self.slice(int(wanted[0]), len(wanted))
-        offsets = wanted.astype(np.uint32) if self.sequence_offsets is None else self.sequence_offsets[wanted]
-        return self._with(self.record_batch.take(pa.array(wanted)), self.first_sequence, offsets)
+        if len(positions) and _is_run(positions, int(positions[0])):
+            return self.slice(int(positions[0]), len(positions))
+        offsets = (
+            positions.astype(np.uint32) if self.sequence_offsets is None else self.sequence_offsets[positions]
+        )
+        return self._with(self.record_batch.take(pa.array(positions)), self.first_sequence, offsets)
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> EventBatch:
         """The events where `mask`, one bool per event, is true."""
@@ -293,7 +295,7 @@ class EventBatch:
             serialized=self._serialized,
         )
 
-    # --- looking at one ---------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._count
@@ -320,14 +322,15 @@ class EventBatch:
         return iter(self.to_pylist())
 
     def serialized(self) -> bytes:
-        """The Arrow IPC record batch message (without schema); made once, or what the batch arrived in."""
+        """The Arrow IPC record batch message (without schema); cached, or the bytes that the batch arrived
+        in."""
         if self._serialized is None:
             self._serialized = self.record_batch.serialize().to_pybytes()
         return self._serialized
 
     @property
     def nbytes(self) -> int:
-        """Length of the serialised form in bytes, without making it."""
+        """Length of the serialised form in bytes, without serialising."""
         if self._serialized is not None:
             return len(self._serialized)
         return int(pa.ipc.get_record_batch_size(self.record_batch))

@@ -1,7 +1,7 @@
-"""Does a predicate fit its event type? The rules of which attribute takes which operator and operand.
+"""The check that a predicate fits its event type: its attribute, operator and operands.
 
-Both ways to make a filter, text and Python, pass here, so both give the same sentences. Checked predicates
-are in normal form: constants as `values.normal` gives them, scales and offsets as `values.shortest` does.
+Filters from text and from Python pass it, and so fail with the same messages. Checked predicates are in
+normal form: constants as `values.normal` gives them, scales and offsets as `values.shortest` does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Variables:
         self._first: dict[str, tuple[str, Kind]] = {}
 
     def use(self, operand: Operand, attribute: str, kind: Kind) -> None:
-        """Note a use; `FilterError` when an earlier use was of another family."""
+        """Record a use; `FilterError` when an earlier use was of another family."""
         if not isinstance(operand, Variable):
             return
         family = self.families.setdefault(operand.name, FAMILY[kind])
@@ -64,12 +64,12 @@ class Variables:
 
 
 def unknown_attribute(event_type: EventType, name: str) -> str:
-    """The sentence that says so, with the attributes there are and the one that was probably meant."""
+    """The error message for an unknown attribute, with the attributes of the type and the closest of them."""
     names = event_type.names
     listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
     close = get_close_matches(name, names, n=1)
-    meant = f" (did you mean {close[0]}?)" if close else ""
-    return f"{event_type.name} has no attribute {name!r}; it has {listed}{meant}"
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"{event_type.name} has no attribute {name!r}; it has {listed}{hint}"
 
 
 def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
@@ -83,7 +83,7 @@ def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
 
 
 def check_operand(attribute: str, kind: Kind, operand: Operand) -> Operand:
-    """The operand in normal form; `FilterError` when it does not go with attributes of this kind."""
+    """The operand in normal form; `FilterError` when it does not fit attributes of this kind."""
     family = FAMILY[kind]
     if isinstance(operand, Constant):
         try:
@@ -128,7 +128,7 @@ def _shown(value: Scalar) -> str:
 
 
 def check_predicate(event_type: EventType, predicate: Predicate, variables: Variables) -> Predicate:
-    """The predicate in normal form, its variables noted; `FilterError` when it does not fit its type."""
+    """The predicate in normal form, its variables recorded; `FilterError` when it does not fit its type."""
     attribute = predicate.attribute
     kind = event_type.attributes.get(attribute)
     if kind is None:

@@ -12,7 +12,7 @@ from covey.matcher.expressions.values import FAMILY, coerce, evaluate
 
 
 def passes(operator: Operator, value: Scalar, operands: list[Scalar]) -> bool:
-    """Does a value that is there satisfy the operator? The value may be NaN, an operand never is."""
+    """Does a present value satisfy the operator? The value may be NaN, an operand is not."""
     return PASSES[operator](value, operands)
 
 
@@ -26,12 +26,12 @@ def event_value(kind: Kind, attribute: str, value: object) -> Scalar | None:
     if kind is Kind.FLOAT64 and isinstance(value, float):
         return float(value)
     try:
-        found = coerce(FAMILY[kind], value)
+        coerced = coerce(FAMILY[kind], value)
     except ValueError as error:
         raise EventError(f"attribute {attribute}: value {value!r}, {error}") from None
-    if kind is Kind.INT64 and not isinstance(found, int):
+    if kind is Kind.INT64 and not isinstance(coerced, int):
         raise EventError(f"attribute {attribute}: value {value!r}, expected an integer")
-    return found
+    return coerced
 
 
 def holds(

@@ -296,9 +296,9 @@ class _Parser:
         self.tokens.take()
         return sign * token.number
 
-    def symbol(self, wanted: str, where: str = "") -> None:
-        if not self.tokens.next.is_symbol(wanted):
-            raise self.error(f"expected {wanted}{where}")
+    def symbol(self, expected: str, where: str = "") -> None:
+        if not self.tokens.next.is_symbol(expected):
+            raise self.error(f"expected {expected}{where}")
         self.tokens.take()
 
     def error(self, message: str, column: int | None = None) -> FilterSyntaxError:
@@ -315,6 +315,16 @@ def _after(tokens: Tokens) -> str:
 
 def _meant(token: Token) -> str:
     """A hint for what other languages would have taken."""
-    meant = {"AND": "and", "OR": "or", "NOT": "not", "IN": "in", "BETWEEN": "between", "&": "and", "|": "or"}
-    found = meant.get(token.text.upper() if token.sort is Sort.WORD else token.text)
-    return f" (did you mean {found}?)" if found is not None and token.sort is not Sort.STRING else ""
+    suggestions = {
+        "AND": "and",
+        "OR": "or",
+        "NOT": "not",
+        "IN": "in",
+        "BETWEEN": "between",
+        "&": "and",
+        "|": "or",
+    }
+    suggestion = suggestions.get(token.text.upper() if token.sort is Sort.WORD else token.text)
+    return (
+        f" (did you mean {suggestion}?)" if suggestion is not None and token.sort is not Sort.STRING else ""
+    )

@@ -109,6 +109,14 @@ class OperatorSpec:
         return len(self.intervals) == 1 and self.operand_count is not None
 
     @property
+    def widening(self) -> dict[int, int]:
+        """For operands that bound a single interval: 1 if a greater value widens it, -1 if a smaller one."""
+        if not self.is_interval or self.is_point:
+            return {}
+        ((low, high),) = self.intervals
+        return {end.operand: sign for end, sign in ((low, -1), (high, 1)) if end is not None}
+
+    @property
     def is_point(self) -> bool:
         """Whether it holds for a value that equals an operand."""
         return self.intervals == _POINT

@@ -1,7 +1,7 @@
 """The tokens of the filter language, read one at a time.
 
-Invariant: `next` is the token that has not been taken yet; nothing beyond it has been looked at, so the
-leftmost error of a text is the one that is reported.
+Invariant: `next` is the first token that has not been taken; the text behind it has not been read, so the
+leftmost error of a text is reported.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class Tokens:
             raise self._unreadable(column)
         self._position = match.end()
         sort = Sort[match.lastgroup or "END"]
-        found = match[sort.name]
+        content = match[sort.name]
         if sort is Sort.NUMBER:
-            return Token(sort, found, column, self._number(found, column))
-        return Token(sort, self._string(found, column) if sort is Sort.STRING else found, column)
+            return Token(sort, content, column, self._number(content, column))
+        return Token(sort, self._string(content, column) if sort is Sort.STRING else content, column)
 
     def _unreadable(self, column: int) -> FilterSyntaxError:
         character = self._text[column]
@@ -97,22 +97,22 @@ class Tokens:
             return self.error("expected the name of a variable after $", column + 1)
         return self.error(f"unexpected character {character!r}", column)
 
-    def _number(self, found: str, column: int) -> int | float:
+    def _number(self, digits: str, column: int) -> int | float:
         if re.match(r"[A-Za-z0-9_.$]", self._text[self._position : self._position + 1]):
             raise self.error("expected the number to end here", self._position)
-        if found.isdigit():
+        if digits.isdigit():
             # 2**63 itself is let through for its negative; a positive one fails the check of the operand.
-            if len(found.lstrip("0")) > 19 or int(found) > INT64_MAX + 1:
+            if len(digits.lstrip("0")) > 19 or int(digits) > INT64_MAX + 1:
                 raise self.error("expected an integer of 64 bits (1e30 is a float)", column)
-            return int(found)
-        value = float(found)
+            return int(digits)
+        value = float(digits)
         if value == float("inf"):
             raise self.error("expected a number within float64 (inf is infinity)", column)
         return value
 
-    def _string(self, found: str, column: int) -> str:
-        if "\\" not in found:
-            return found[1:-1]
+    def _string(self, quoted: str, column: int) -> str:
+        if "\\" not in quoted:
+            return quoted[1:-1]
 
         def replaced(escape: re.Match[str]) -> str:
             code = escape[1]
@@ -124,4 +124,4 @@ class Tokens:
                 return _ESCAPED[code]
             raise self.error(f"unknown escape {escape[0]}", column + 1 + escape.start())
 
-        return _ESCAPE.sub(replaced, found[1:-1])
+        return _ESCAPE.sub(replaced, quoted[1:-1])

@@ -22,7 +22,7 @@ from covey.matcher.events.times import EARLIEST, LATEST
 from covey.matcher.expressions.expression import Constant, Operand, Scalar, Variable
 
 NUMBERS = (int, float, np.integer, np.floating)
-"""The types of what a number may be handed in as; `bool`, though an int, is not meant."""
+"""The accepted types of numbers; `bool`, though an int, is not one."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -118,8 +118,8 @@ def _time(value: object) -> datetime:
 def normal(kind: Kind, value: Scalar) -> Scalar:
     """The one form of a value for comparison with attributes of a kind; no comparison changes its outcome.
 
-    int64: integral floats become ints, and what lies beyond 64 bits an infinity. float64: ints become floats
-    where that is exact (an integer beyond 64 bits, which only an affine operand can give, becomes the nearest
+    int64: integral floats become ints, and numbers outside 64 bits an infinity. float64: ints become floats
+    where that is exact (an integer outside 64 bits, which only an affine operand has, becomes the nearest
     float).
     """
     if kind is Kind.FLOAT64:

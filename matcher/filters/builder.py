@@ -1,9 +1,9 @@
 """Filters in Python: `(F.firm == "IBM") & (F.price < 1.01 * Var("ref") - 5)`.
 
-`F.price` is an attribute by name, `Var("limit")` a variable; comparisons make `Built`, which `&`, `|` and `~`
-join.
-Nothing here knows an event type: `filter_of(event_type, built)` checks and gives the same `Filter` as the
-text would. An attribute whose name is taken by a method or is no Python name is written `F["name"]`.
+`F.price` is an attribute by name, `Var("limit")` a variable; comparisons make a `Built`, which `&`, `|` and
+`~` join. No event type is needed until `filter_of(event_type, built)` checks it and returns the same
+`Filter` as the text. An attribute whose name is taken by a method or is no Python name is written
+`F["name"]`.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class Built:
         return Built(_negated(self.expression))
 
     def __bool__(self) -> NoReturn:
-        raise FilterError(
-            "a predicate has no truth of its own: join with & | ~ and parentheses, not and, or, not"
-        )
+        raise FilterError("a predicate has no truth value: join with & | ~ and parentheses, not and, or, not")
 
 
 class Attribute:
@@ -170,7 +168,7 @@ class _Attributes:
     """`F.price` and `F["price"]`."""
 
     def __getattr__(self, name: str) -> Attribute:
-        if name.startswith("__"):  # Python asking for its protocols
+        if name.startswith("__"):  # a protocol of Python
             raise AttributeError(name)
         return Attribute(name)
 

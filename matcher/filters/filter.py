@@ -32,7 +32,7 @@ _NO_VALUES: Mapping[str, Scalar] = {}
 class Filter:
     """An immutable filter; hashable by its event type and expression.
 
-    Raises `FilterError` for an unknown attribute, an operator or operand that does not go with its attribute,
+    Raises `FilterError` for an unknown attribute, an operator or operand that does not fit its attribute,
     a variable used with attributes of two families (say, string and float64), or nesting over 200 deep.
     """
 
@@ -52,7 +52,7 @@ class Filter:
     event_type: EventType
     expression: Expression
     plan_key: tuple[Any, tuple[Operand, ...]] | None
-    """What engines know it by (`plan.plan_key`), once one has asked."""
+    """Cached by `plan.plan_key` for engines."""
     _families: dict[str, Family]
 
     def __init__(self, event_type: EventType, expression: Expression) -> None:
@@ -74,9 +74,9 @@ class Filter:
     @classmethod
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
         """A filter of an expression that is known to be checked and in normal form."""
-        made = cls.__new__(cls)
-        made._set(event_type, expression, families_of(event_type, expression))
-        return made
+        filter = cls.__new__(cls)
+        filter._set(event_type, expression, families_of(event_type, expression))
+        return filter
 
     # --- variables ------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Filter:
         """The values in their inner form, a new dict.
 
         `VariableError` names a variable that is unknown, lacks a value (unless `partial`), or has one of the
-        wrong kind: None, NaN, an integer beyond 64 bits. Infinities are numbers; int and float both go with
+        wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit
         both number kinds.
         """
         families = self._families
@@ -111,12 +111,12 @@ class Filter:
         return checked
 
     def family(self, name: str) -> Family | None:
-        """What the values of a variable are; None where there is no such variable."""
+        """The family of a variable; None for an unknown variable."""
         return self._families.get(name)
 
-    def no_value_for(self, given: Container[str]) -> VariableError:
-        """The error that a variable has no value, when these have."""
-        missing = next(name for name in self._families if name not in given)
+    def no_value_for(self, set_variables: Container[str]) -> VariableError:
+        """The error for the first variable that is not among these."""
+        missing = next(name for name in self._families if name not in set_variables)
         return VariableError(f"variable ${missing} has no value: expected {self._families[missing]}")
 
     def substitute(self, values: Mapping[str, object]) -> Filter:
@@ -125,10 +125,10 @@ class Filter:
         if not checked:
             return self
         expression = substituted(self.expression, checked, self.event_type.attributes)
-        made = Filter.__new__(Filter)
-        left = {name: family for name, family in self._families.items() if name not in checked}
-        made._set(self.event_type, expression, left)
-        return made
+        filter = Filter.__new__(Filter)
+        unset = {name: family for name, family in self._families.items() if name not in checked}
+        filter._set(self.event_type, expression, unset)
+        return filter
 
     def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
         """The structure of this filter and its operands.
@@ -179,7 +179,7 @@ class Filter:
     def region(self, values: Mapping[str, Scalar] | None = None) -> Region:
         """What this filter accepts once its variables have these checked values, as covering reads it.
 
-        No filter is made on the way: a few microseconds. Variables without a value stay symbolic.
+        Takes a few microseconds. Variables without a value stay symbolic.
         """
         if self._plan is None:
             self._plan = plan_region(self.event_type, self.expression)
@@ -217,7 +217,7 @@ class Filter:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        # Texts say the same as expressions, and are compared without walking trees.
+        # Equal texts are equal expressions, and compare without walking trees.
         return isinstance(other, Filter) and self.event_type == other.event_type and str(self) == str(other)
 
     def __hash__(self) -> int:

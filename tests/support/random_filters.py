@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Scalar, Variable
-from covey.matcher.expressions.operators import Operator
+from covey.matcher.expressions.operators import SPECS, Operator
 from covey.matcher.expressions.values import FAMILY, Family
 from covey.matcher.filters.filter import Filter
 
@@ -40,22 +40,11 @@ EVENT_POOLS: dict[Kind, list[Any]] = {
 PREFIXES = {Family.NUMBER: "n", Family.STRING: "s", Family.BOOL: "b", Family.TIMESTAMP: "t"}
 _ORDER = [Operator.LT, Operator.LE, Operator.GT, Operator.GE]
 _EQUAL = [Operator.EQ, Operator.NE]
-_EXIST = [Operator.EXISTS, Operator.NOT_EXISTS]
-_SETS = [Operator.IN, Operator.NOT_IN, Operator.BETWEEN, Operator.NOT_BETWEEN]
-_TEXTS = [
-    Operator.PREFIX,
-    Operator.NOT_PREFIX,
-    Operator.SUFFIX,
-    Operator.NOT_SUFFIX,
-    Operator.CONTAINS,
-    Operator.NOT_CONTAINS,
-]
 
 
 def operators(kind: Kind) -> list[Operator]:
-    if kind is Kind.BOOL:
-        return _EQUAL + _EXIST
-    return _EQUAL * 2 + _ORDER * 2 + _EXIST + _SETS + (_TEXTS if kind is Kind.STRING else [])
+    """The operators of a kind, the comparisons twice."""
+    return [op for op in [*Operator, *_EQUAL, *_ORDER] if kind in SPECS[op].kinds]
 
 
 def event_types() -> st.SearchStrategy[EventType]:
@@ -99,12 +88,8 @@ def predicates(draw: st.DrawFn, event_type: EventType) -> Predicate:
     attribute = draw(st.sampled_from(event_type.names))
     kind = event_type.attributes[attribute]
     operator = draw(st.sampled_from(operators(kind)))
-    count = 1
-    if operator in _EXIST:
-        count = 0
-    elif operator in (Operator.BETWEEN, Operator.NOT_BETWEEN):
-        count = 2
-    elif operator in _SETS:
+    count = SPECS[operator].operand_count
+    if count is None:
         count = draw(st.integers(0, 3))
     return Predicate(attribute, operator, tuple(draw(operands(kind)) for _ in range(count)))
 

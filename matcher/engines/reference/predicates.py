@@ -93,7 +93,7 @@ class PredicateTable:
         )
 
     def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        """Mark the string codes that predicates in use name."""
+        """Mark the string ids that predicates in use name."""
         a, top = self.arrays, self.top
         used = np.flatnonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)) + 1
         codes = a.bounds[used[is_string[a.columns[used]]], 0]

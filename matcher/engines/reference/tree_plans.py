@@ -27,6 +27,7 @@ from covey.matcher.compile.plan import (
     TestPlan,
     TextPlan,
     part_plans,
+    string_operands,
     structure_key,
     variables_of,
 )
@@ -115,13 +116,12 @@ def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan,
     attributes = range(len(filter.event_type.names))
     number = {leaf: position for position, leaf in enumerate(order)}
     shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
-    coded = [side for t in tests if t.kind is Kind.STRING for side in (t.lower, t.upper) if side is not None]
     plan = Plan(
         filter=filter,
         boxes=() if root == _NEVER else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
         kinds=tuple(maker.kinds),
         variables=variables,
-        coded=frozenset(side.operand for side in coded),
+        string_operands=string_operands(tests),
     )
     least = _least(root)
     return plan, TreeShape(shape, least, least == len(leaves), depth)

@@ -37,7 +37,7 @@ class BoxRows:
 
     def remove(self, plan: BoxPlan, rows: Numbers) -> None:
         """Remove the rows of one box."""
-        self._columns.forget(plan.columns, len(rows))
+        self._columns.untest(plan.columns, len(rows))
         if not plan.texts:
             self._store.remove(rows)
             return

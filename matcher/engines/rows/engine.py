@@ -169,14 +169,14 @@ class RowEngine(Engine):
                 else operand.value
             )
             operands[number] = value
-            if number in plan.coded:
+            if number in plan.string_operands:
                 operands[~number] = self._string_ids(value)
         return operands
 
     def _string_ids(self, value: Values) -> Values:
         """The ids of strings."""
         strings = self.columns.strings
-        return strings.codes(value) if isinstance(value, pa.Array) else strings.code(str(value))
+        return strings.ids_of(value) if isinstance(value, pa.Array) else strings.id_of(str(value))
 
     def _interfaces_of(self, rows: Numbers) -> npt.NDArray[np.int64]:
         fields: npt.NDArray[np.int64] = self.store.arrays.rows[rows, ROW_INTERFACE].astype(np.int64)

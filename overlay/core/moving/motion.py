@@ -16,19 +16,11 @@ from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import VariableError
 from covey.matcher.expressions.expression import Expression, Predicate, Variable
-from covey.matcher.expressions.operators import Operator
+from covey.matcher.expressions.operators import SPECS
 
 if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
-
-_WIDER = {
-    Operator.LT: (1,),
-    Operator.LE: (1,),
-    Operator.GT: (-1,),
-    Operator.GE: (-1,),
-    Operator.BETWEEN: (-1, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +52,10 @@ def directions(filter: Filter) -> dict[str, int]:
     """
     signs: dict[str, int] = {}
     for predicate in predicates(filter.expression):
-        wider = _WIDER.get(predicate.operator, (0,) * len(predicate.operands))
-        for operand, sign in zip(predicate.operands, wider, strict=True):
+        widening = SPECS[predicate.operator].widening
+        for number, operand in enumerate(predicate.operands):
             if isinstance(operand, Variable):
-                sign = sign if operand.scale > 0 else -sign
+                sign = widening.get(number, 0) * (1 if operand.scale > 0 else -1)
                 signs[operand.name] = sign if signs.get(operand.name, sign) == sign else 0
     return signs
 
@@ -101,7 +93,7 @@ def check_values(
                     f"variable ${name} moves with {what} {number!r}: expected a finite number"
                 )
         for predicate in predicates(filter.expression):
-            if predicate.operator not in _WIDER and any(
+            if not SPECS[predicate.operator].widening and any(
                 isinstance(operand, Variable) and operand.name == name for operand in predicate.operands
             ):
                 raise VariableError(

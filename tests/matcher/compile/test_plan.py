@@ -67,7 +67,7 @@ def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
         for box in plan.boxes
     ]
     kinds = {numbers[o]: kind for o, kind in enumerate(plan.kinds) if kind is not None}
-    return boxes, kinds, {numbers[o] for o in plan.coded}
+    return boxes, kinds, {numbers[o] for o in plan.string_operands}
 
 
 def test_structures_that_differ_in_attributes_alone_share_all_but_columns() -> None:

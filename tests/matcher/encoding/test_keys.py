@@ -89,15 +89,15 @@ def test_nan_and_missing_lie_outside_every_bound() -> None:
         assert upper_key(Kind.FLOAT64, bound, False) < NAN_KEY
 
 
-def test_strings_have_the_codes_of_constants_and_events_do_not_grow_them() -> None:
+def test_strings_have_the_ids_of_constants_and_events_do_not_grow_the_dictionary() -> None:
     event_type = EventType("T", {"x": "string"})
     columns = Columns(event_type)
     columns.test([0])
-    codes = {text: columns.strings.code(text) for text in ("", "a", "é", "ab")}
-    assert len(set(codes.values())) == 4
+    ids = {text: columns.strings.id_of(text) for text in ("", "a", "é", "ab")}
+    assert len(set(ids.values())) == 4
     rows = [{"x": x} for x in ("a", "b", None, "", "é", "ab", "abc")]
     keys = columns.encode(EventBatch.from_pylist(event_type, rows).slice(1))
-    assert keys[:, 0].tolist() == [0, MISSING, codes[""], codes["é"], codes["ab"], 0]
+    assert keys[:, 0].tolist() == [0, MISSING, ids[""], ids["é"], ids["ab"], 0]
     assert len(columns.strings) == 4
 
 
@@ -105,13 +105,13 @@ def test_a_million_constants_come_and_go() -> None:
     columns = Columns(EventType("T", {"x": "string"}))
     strings = columns.strings
     for start in range(0, 200_000, 20_000):
-        codes = [strings.code(f"constant {i}") for i in range(start, start + 20_000)]
+        ids = [strings.id_of(f"constant {i}") for i in range(start, start + 20_000)]
         live = np.zeros(strings.limit, dtype=np.bool_)
-        live[codes[:10]] = True
+        live[ids[:10]] = True
         strings.collect(live)
         assert len(strings) == 10
-        assert strings.name(codes[0]) == f"constant {start}"
-        assert strings.code(f"constant {start}") == codes[0]
+        assert strings.name(ids[0]) == f"constant {start}"
+        assert strings.id_of(f"constant {start}") == ids[0]
     assert strings.limit < 20_100
     assert strings.memory_bytes() < 4_000_000
 
@@ -144,9 +144,9 @@ def test_an_attribute_is_encoded_while_anybody_tests_it() -> None:
     columns.test([0])
     assert columns.encode(batch).tolist() == [[LAST, 0]]
     columns.test([0, 1], 2)
-    columns.forget([0, 1], 2)
+    columns.untest([0, 1], 2)
     assert columns.encode(batch).tolist() == [[LAST, 0]]
-    columns.forget([0])
+    columns.untest([0])
     assert columns.encode(batch).tolist() == [[0, 0]]
 
 

@@ -62,15 +62,15 @@ def test_ids_are_sorted_whatever_their_order(size: int) -> None:
         assert padded.tolist() == [9, *sorted(values), -9]
 
 
-def test_strings_of_equal_beginnings_and_lengths_have_their_own_codes() -> None:
+def test_strings_of_equal_beginnings_and_lengths_have_ids_of_their_own() -> None:
     event_type = EventType("T", {"x": "string"})
     columns = Columns(event_type)
     columns.test([0])
     texts = ["", *(prefix + c for prefix in ("", "a", "ab", "é") for c in "abcé")] + [
         f"{i:03}" for i in range(90)
     ]
-    codes = [columns.strings.code(text) for text in texts[::2]]
+    ids = [columns.strings.id_of(text) for text in texts[::2]]
     keys = columns.encode(EventBatch.from_pylist(event_type, [{"x": text} for text in [*texts, None]]))
-    assert keys[:-1:2, 0].tolist() == codes
+    assert keys[:-1:2, 0].tolist() == ids
     assert set(keys[1:-1:2, 0].tolist()) == {0}
     assert keys[-1, 0] == MISSING
