@@ -1,10 +1,10 @@
-"""The judge of routing state: what each link must carry, given who is where, advertises what and wants what.
+"""The judge of routing state: the interest that each link must carry, computed from the tree and the clients.
 
-Computed from the overlay's shape and the clients alone; of the brokers' code it uses nothing but `covers`, to
-compare. For the link from a to b and one event type: something is asked of b only if a client on b's side
-advertises the type, and then it is the maximal elements of what all clients on a's side want; with merging,
-what covers each of these, and no more together (perfect) or in no more slots than the budget; where what is
-advertised has content, all of that which intersects it, and perhaps more. To be asked when all is quiet.
+Of the brokers' code it uses `covers` alone, to compare. For the link from a to b and one event type, a sends
+interest to b only if a client on b's side advertises the type, and then the maximal elements of the interest
+of all clients on a's side. With merging the slots must cover each of these, and no more together (perfect) or
+in no more slots than the budget; with content filters they must cover all interest that intersects these. It
+holds when everything is at rest.
 """
 
 from __future__ import annotations
@@ -23,46 +23,50 @@ from covey.sim.simulator.simulation import Simulation
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Interest:
     region: Region
     text: str
     widened: bool
-    """Whether brokers may ask for more: its values move, and what is announced holds for a while."""
+    """Whether brokers may announce wider bounds, for damping or Motion."""
 
 
 def check_quiet(simulation: Simulation, findings: Findings) -> None:
-    """Everything that a client said has settled, and no broker owes or awaits an acknowledgement."""
+    """All control of clients has settled, and no broker has pending or awaited acknowledgements."""
     now = simulation.clock.now_ns
     for client in simulation.clients.values():
-        said, settled = client.session.epoch, client.session.settled
-        if said != settled:
-            findings.add("settling", now, f"{client.name} has said {said} things, of which {settled} settled")
+        epoch, settled = client.session.epoch, client.session.settled
+        if epoch != settled:
+            findings.add("settling", now, f"{client.name} is at epoch {epoch}, of which {settled} settled")
     for name, broker in simulation.brokers.items():
         if broker.core.tables.acks.pending():
-            findings.add("settling", now, f"{name} still owes {broker.core.tables.acks.pending()}")
+            findings.add(
+                "settling", now, f"{name} has pending acknowledgements {broker.core.tables.acks.pending()}"
+            )
         if broker.core.tables.acks.awaited():
-            findings.add("settling", now, f"{name} still awaits {broker.core.tables.acks.awaited()}")
+            findings.add(
+                "settling", now, f"{name} awaits acknowledgements {broker.core.tables.acks.awaited()}"
+            )
 
 
 def check_routes(
     simulation: Simulation, findings: Findings, *, sample: int | None = None, seed: int = 0
 ) -> int:
-    """Compare links with what they must carry, all of them or `sample` drawn ones; how many were compared.
+    """Compare all links, or `sample` random ones, with the interest they must carry; return their number.
 
     The brokers at the links also check their own invariants (`introspection/invariants.py`).
     """
     links = simulation.links
     if sample is not None and sample < len(links):
         links = random.Random(f"routes {seed}").sample(links, sample)
-    wishes: dict[str, list[tuple[str, _Wish]]] = {}
+    interests: dict[str, list[tuple[str, _Interest]]] = {}
     adverts: dict[str, set[str]] = {}
     contents: dict[str, list[tuple[str, Filter | None]]] = {}
     for client in simulation.clients.values():
-        for name, wish in _wishes(client, simulation.clock.now_ns, simulation.damping > 0):
-            wishes.setdefault(name, []).append((client.broker, wish))
-        for name, said in client.session.advertised.items():
+        for name, interest in _interests(client, simulation.clock.now_ns, simulation.damping > 0):
+            interests.setdefault(name, []).append((client.broker, interest))
+        for name, advertisement in client.session.advertised.items():
             adverts.setdefault(name, set()).add(client.broker)
-            contents.setdefault(name, []).append((client.broker, said.filter))
+            contents.setdefault(name, []).append((client.broker, advertisement.filter))
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:
@@ -76,7 +80,7 @@ def check_routes(
                 simulation.brokers[b].core.tables.types
             )
             for name in sorted(adverts.keys() | known):
-                wanted = [wish for at, wish in wishes.get(name, ()) if (at in near) == near_a]
+                wanted = [interest for at, interest in interests.get(name, ()) if (at in near) == near_a]
                 beyond = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
                 advertised = any((at in near) != near_a for at in adverts.get(name, ()))
                 for sentence in _compare(simulation, a, b, name, wanted, advertised, beyond):
@@ -84,13 +88,13 @@ def check_routes(
     return len(links)
 
 
-def _wishes(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Wish]]:
-    """What a client wants, each with the name of its event type."""
+def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[tuple[str, _Interest]]:
+    """A client's interest, each with the name of its event type."""
     for subscription_id, filter in client.subscriptions.items():
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
         region = filter.region(still(values, now_ns))
-        yield filter.event_type.name, _Wish(region, text, damped or moves(values))
+        yield filter.event_type.name, _Interest(region, text, damped or moves(values))
 
 
 def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
@@ -99,14 +103,14 @@ def _side(links: Iterable[tuple[str, str]], a: str, b: str) -> set[str]:
     for x, y in links:
         neighbours.setdefault(x, []).append(y)
         neighbours.setdefault(y, []).append(x)
-    found, todo = {a}, [a]
+    side, todo = {a}, [a]
     while todo:
         here = todo.pop()
         for other in neighbours.get(here, ()):
-            if other not in found and (here, other) != (a, b):
-                found.add(other)
+            if other not in side and (here, other) != (a, b):
+                side.add(other)
                 todo.append(other)
-    return found
+    return side
 
 
 def _compare(
@@ -114,44 +118,45 @@ def _compare(
     a: str,
     b: str,
     name: str,
-    wanted: list[_Wish],
+    wanted: list[_Interest],
     advertised: bool,
     contents: list[Filter | None],
 ) -> Iterable[str]:
-    """A sentence for each difference between what a asks of b for one type and what it must ask."""
+    """A sentence for each difference between the slots of a at b for one type and those it must have."""
     where = f"from {a} to {b}, type {name}"
     state = simulation.brokers[a].core.tables.types.get(name)
     known = state is not None and b in state.publishers
     if known != advertised:
-        yield f"{where}: the type is {'not ' if known else ''}advertised beyond {b}, {a} thinks otherwise"
+        yield f"{where}: the type is {'not ' if known else ''}advertised behind {b}, unlike at {a}"
     outgoing = None if state is None else state.outgoing.get(b)
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
     if not advertised:
         wanted = []
-    for wish in wanted:
+    for interest in wanted:
         if not any(
-            content is None or intersects_region(content.region(), wish.region) for content in contents
+            content is None or intersects_region(content.region(), interest.region) for content in contents
         ):
-            continue  # nothing of it is advertised there
-        if not any(covers_region(region, wish.region) for region in regions):
-            yield f"{where}: nothing asks for {wish.text}"
+            continue  # no content filter there intersects it
+        if not any(covers_region(region, interest.region) for region in regions):
+            yield f"{where}: no slot covers {interest.text}"
     merging = simulation.merging
     if merging == "budget" and len(slots) > (simulation.merging_budget if wanted else 0):
         yield f"{where}: {len(slots)} slots, for a budget of {simulation.merging_budget}"
-    if merging == "perfect" and slots and not any(wish.widened for wish in wanted):
-        found = [conjunction for wish in wanted for conjunction in wish.region.conjunctions or ()]
+    if merging == "perfect" and slots and not any(interest.widened for interest in wanted):
+        found = [conjunction for interest in wanted for conjunction in interest.region.conjunctions or ()]
         together = Region(regions[0].event_type, tuple(found))
         for slot, region in zip(slots, regions, strict=True):
             if not covers_region(together, region):
-                yield f"{where}: slot {slot.slot_id} asks for what nobody wants"
+                yield f"{where}: slot {slot.slot_id} covers events that nobody wants"
     for i, (slot, region) in enumerate(zip(slots, regions, strict=True) if merging == "off" else ()):
-        # Bounds that are damped or move are announced wider than they are wanted.
+        # Damped and moving bounds are announced wider than they are.
         if not any(
-            covers_region(region, wish.region) and (wish.widened or covers_region(wish.region, region))
-            for wish in wanted
+            covers_region(region, interest.region)
+            and (interest.widened or covers_region(interest.region, region))
+            for interest in wanted
         ):
-            yield f"{where}: slot {slot.slot_id} asks for what nobody wants"
+            yield f"{where}: slot {slot.slot_id} covers events that nobody wants"
         for j, other in enumerate(regions):
             if i != j and covers_region(other, region):
                 yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"

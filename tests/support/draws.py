@@ -45,8 +45,7 @@ DRAWS = {
     "engines against the oracle": Draws("cases per engine", 1_000, 20_000),
     "fuzzer, parametric": Draws("histories", 100, 3_000),
     "fuzzer, static": Draws("histories", 100, 3_000),
-    "fuzzer, other options": Draws("histories of each of 19 kinds, a quarter of it of long ones", 8, 160),
-    "core histories": Draws("histories for each share of a kind, 31 in all", 4, 75),
+    "fuzzer, other options": Draws("histories of each of 26 kinds, a quarter of it of long ones", 8, 160),
     "changes of slots": Draws("histories of each of 12 kinds", 12, 48),
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
 }

@@ -61,5 +61,5 @@ MECHANISMS = (
 @pytest.mark.parametrize("switch_off", MECHANISMS, ids=lambda mechanism: mechanism.__name__)
 def test_histories_fail_without_a_mechanism(switch_off: Callable[[Patch], None], monkeypatch: Patch) -> None:
     switch_off(monkeypatch)
-    histories = DRAWS["fuzzer, parametric"].few + DRAWS["core histories"].few * 31
+    histories = DRAWS["fuzzer, parametric"].few + 7 * DRAWS["fuzzer, other options"].few
     assert any(play_history(seed, FuzzOptions()).failed for seed in range(histories))

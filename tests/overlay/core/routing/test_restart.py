@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 from core_driven import Driven
-from core_implied import check_links
 from core_network import Network
+from core_routes import check_links
 
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import parse

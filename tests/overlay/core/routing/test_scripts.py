@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from core_implied import check_links
 from core_network import Client, Network
+from core_routes import check_links
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType

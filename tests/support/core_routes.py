@@ -1,0 +1,32 @@
+"""The checker of routing state (`sim/checkers/routes.py`) for a `Network` of bare cores."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from core_network import Network
+
+from covey.sim.checkers import Findings, check_routes
+
+
+def check_links(network: Network) -> None:
+    """`AssertionError` if a link does not carry what the clients imply."""
+    overlay: Any = SimpleNamespace(
+        links=network.links,
+        brokers={name: SimpleNamespace(core=broker) for name, broker in network.brokers.items()},
+        clients={name: _client(client) for name, client in network.clients.items()},
+        clock=SimpleNamespace(now_ns=0),
+        damping=0.0,
+        merging=network.merging,
+        merging_budget=3,
+    )
+    findings = Findings()
+    check_routes(overlay, findings)
+    assert not findings, [str(finding) for finding in findings.first]
+
+
+def _client(client: Any) -> Any:
+    session = client.session
+    filters = {number: subscription.filter for number, subscription in session._subscriptions.items()}
+    return SimpleNamespace(name=client.name, broker=client.broker, session=session, subscriptions=filters)
