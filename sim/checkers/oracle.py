@@ -60,11 +60,11 @@ class Verdict:
 class SubscriberHistory(Generic[Event, Values]):
     """What one subscriber asked for and received, in order.
 
-    `wants(event, values)` is the subscription's condition. The subscription with the values `start` must have
-    settled before the first event is published.
+    `matches(event, values)` is the subscription's condition. The subscription with the values `start` must
+    have settled before the first event is published.
     """
 
-    wants: Callable[[Event, Values], bool]
+    matches: Callable[[Event, Values], bool]
     start: Values
     changes: list[ValueChange[Values]] = field(init=False)
     arrivals: list[tuple[int, int]] = field(default_factory=list)
@@ -101,7 +101,7 @@ class SubscriberHistory(Generic[Event, Values]):
         spurious = self.spurious
         for position, newest in self.arrivals:
             times_delivered[position] += 1
-            spurious += not self.wants(events[position], self.changes[newest].values)
+            spurious += not self.matches(events[position], self.changes[newest].values)
 
         missed: list[int] = []
         expected = stray = undecided = excused = 0
@@ -109,14 +109,14 @@ class SubscriberHistory(Generic[Event, Values]):
         latest = self._latest_changes(len(events))
         for position, event in enumerate(events):
             oldest = bisect_right(settled, position) - 1
-            matches = {
-                self.wants(event, change.values) for change in self.changes[oldest : latest[position] + 1]
+            outcomes = {
+                self.matches(event, change.values) for change in self.changes[oldest : latest[position] + 1]
             }
-            expected += matches == {True}
-            undecided += len(matches) > 1
+            expected += outcomes == {True}
+            undecided += len(outcomes) > 1
             if times_delivered[position]:
-                stray += True not in matches
-            elif matches == {True}:
+                stray += True not in outcomes
+            elif outcomes == {True}:
                 if any(low <= position < high for low, high in self.excused):
                     excused += 1
                 else:

@@ -1,14 +1,14 @@
-"""`covey bench change`: what is lost, repeated or stale while a subscription changes, and how soon a change
-shows.
+"""`covey bench change`: missed, duplicate and stale events while a subscription changes, and the delay of
+changes.
 
     publisher -> b1 -> b2 -> b3 -> subscriber
 
 Brokers are processes; publisher and subscriber share one, so that their histories have one order. *Both*:
 every event matches the old and the new filter, `level < $value` with values above every level. *Disjoint*:
-the filter `side == $value` goes from one side to the other, and events alternate between them. Changes are
-made at a rate without waiting for one to take effect. The oracle of the demonstration
-judges the subscriber (`checkers/oracle.py`): an event is expected if it matches from the last change that has
-taken effect, when it is published, up to its delivery.
+the filter `side == $value` alternates between two sides, and so do events. Changes are issued at a rate,
+without waiting for earlier ones. The oracle of the demonstration judges the subscriber
+(`checkers/oracle.py`): an event is expected if it matches the last change in effect at its publication and
+every later one up to its delivery.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MODES = {
     "subscribe-first": ("static", "subscribe-first"),
     "unsubscribe-first": ("static", "unsubscribe-first"),
 }
-"""The name of each mode, its routing and the order of its re-subscriptions."""
+"""Routing and order of re-subscription of each mode."""
 
 _QUIET_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What is measured: every mode, kind of filter, event rate and change rate with each other."""
+    """Every combination of mode, kind of filter, event rate and change rate."""
 
     modes: tuple[str, ...] = tuple(MODES)
     filters: tuple[str, ...] = tuple(FILTERS)
@@ -85,7 +85,7 @@ class ChangeResult:
 
 
 async def measure_changes(plan: ChangePlan, progress: Progress = silent) -> list[ChangeResult]:
-    """Everything that is planned, one overlay per routing; `say` is told what is going on and how far."""
+    """Run all cases of a plan, with one overlay per routing."""
     results: list[ChangeResult] = []
     cases = list(plan.cases())
     for routing in dict.fromkeys(MODES[mode][0] for mode in plan.modes):
@@ -113,9 +113,9 @@ async def _case(
         subscription = await subscriber.subscribe(LEVEL, FILTERS[filter], value=VALUES[filter][0])
         run = _Run(publisher, subscriber, subscription, filter)
         reader = asyncio.create_task(run.read())
-        began = time.monotonic()
+        start = time.monotonic()
         await asyncio.gather(_at_rate(events, seconds, run.publish), _at_rate(changes, seconds, run.change))
-        took = time.monotonic() - began
+        took_s = time.monotonic() - start
         await run.rest()
         await subscription.unsubscribe()
         await reader
@@ -124,8 +124,8 @@ async def _case(
     return ChangeResult(
         mode,
         filter,
-        round(len(run.sides) / took, 1),
-        round((len(run.history.changes) - 1) / took, 1),
+        round(len(run.sides) / took_s, 1),
+        round((len(run.history.changes) - 1) / took_s, 1),
         len(run.sides),
         verdict.expected,
         verdict.delivered,
@@ -138,21 +138,21 @@ async def _case(
     )
 
 
-async def _at_rate(rate: int, seconds: float, what: Callable[[int], None]) -> None:
-    """Do something so often per second, catching up where the process was busy."""
+async def _at_rate(rate: int, seconds: float, action: Callable[[int], None]) -> None:
+    """Call `action` at a rate, catching up after delays."""
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    start = loop.time()
     for number in range(round(rate * seconds)):
-        wait = began + number / rate - loop.time()
+        wait = start + number / rate - loop.time()
         if wait > 0:
             await asyncio.sleep(wait)
         elif number % 16 == 15:
             await asyncio.sleep(0)
-        what(number)
+        action(number)
 
 
 class _Run:
-    """One publisher and one subscriber at work. Events are numbered by their position in the stream."""
+    """One publisher and one subscriber. Events are numbered by their position in the stream."""
 
     def __init__(
         self, publisher: Client, subscriber: Client, subscription: Subscription, filter: str
@@ -161,10 +161,10 @@ class _Run:
         self._subscriber = subscriber
         self._subscription = subscription
         self._values = VALUES[filter]
-        self._wants: Callable[[int, int], bool] = operator.eq if filter == "disjoint" else lambda *_: True
+        self._matches: Callable[[int, int], bool] = operator.eq if filter == "disjoint" else lambda *_: True
         self._tasks = BackgroundTasks()
         self._changed_ns = 0
-        self.history = SubscriberHistory(self._wants, self._values[0])
+        self.history = SubscriberHistory(self._matches, self._values[0])
         self.sides: list[int] = []
         """The sides of the published events."""
         self.first_new_ns: list[int] = []
@@ -197,7 +197,7 @@ class _Run:
 
     def _is_new(self, side: int) -> bool:
         old, new = (change.values for change in self.history.changes[-2:])
-        return self._wants(side, new) and not self._wants(side, old)
+        return self._matches(side, new) and not self._matches(side, old)
 
     async def rest(self) -> None:
         """Until all is published, has taken effect and has arrived."""

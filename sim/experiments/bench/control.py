@@ -1,16 +1,16 @@
-"""`covey bench control`: how many control messages a moving subscription costs, in virtual time.
+"""`covey bench control`: the control messages of moving subscriptions, in virtual time.
 
-Four loads, each with every mode that it can have:
+Four loads, each with every applicable mode:
 
-- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
-- *oscillating*: thresholds on prices that swing to and fro around a level of their own.
-- *cruising*: vehicles that keep their speed for a minute and then take another; each asks for the traffic up
-  to 60 around it, and says where it is every second, or, with *motion*, how fast it goes when that changes.
+- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker. -
+*oscillating*: thresholds on prices that oscillate around individual levels. - *cruising*: vehicles that
+change their speed once a minute; each subscribes to the traffic up to 60 around it, and
+  updates its position every second, or, with *motion*, its speed when that changes.
 
-Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider.
-Counted are SUB, UPD and USUB over links between brokers, per change of a subscriber and link (both directions
-of a link count as one each); changes are those that the load makes, said or not, so that modes compare.
-Events over links show what announcing more than is wanted costs.
+Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider. The
+result counts SUB, UPD and USUB over links between brokers, per change of a subscriber and link (each
+direction of a link counts once). Changes are those of the load, announced or not, so that modes are
+comparable. Events over links show the cost of announcing wider bounds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TURN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class ControlPlan:
-    """What is measured. `damping` is that of the mode, in typical steps."""
+    """Loads, modes and sizes. `damping` applies to its mode, in typical steps."""
 
     loads: tuple[str, ...] = LOADS
     modes: tuple[str, ...] = MODES
@@ -65,7 +65,7 @@ class ControlPlan:
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """What one load cost in one mode."""
+    """The counts of one load in one mode."""
 
     load: str
     mode: str
@@ -86,7 +86,7 @@ class ControlResult:
 
 
 class _Counter(Observer):
-    """Counts what passes; `begin` when the set-up is over."""
+    """Counts messages and deliveries from `begin` on."""
 
     def __init__(self) -> None:
         self.begin()
@@ -109,7 +109,7 @@ class _Counter(Observer):
 
 
 class _Swinging(TradingLoad):
-    """Thresholds that swing around levels of their own."""
+    """Thresholds that oscillate around individual levels."""
 
     def __init__(self, topology: Topology, publishers: int, rng: random.Random) -> None:
         super().__init__(topology, publishers, rng, types=20)
@@ -132,7 +132,7 @@ class _Swinging(TradingLoad):
 
 
 class _Cruising(Load):
-    """Vehicles on one long road, each at a speed of its own that lasts a minute."""
+    """Vehicles on one long road, each with a speed that changes once a minute."""
 
     ROAD = EventType("Road", {"x": "float64", "density": "float64"})
     AROUND = parse("x >= $x - 60 and x <= $x + 60", ROAD)
@@ -162,7 +162,7 @@ class _Cruising(Load):
         return {"x": subscriber.values["x"] + self.speeds[number]}, subscriber.broker
 
     def turns(self, number: int) -> bool:
-        """Whether the vehicle takes another speed now; to be asked once a second."""
+        """Whether the vehicle changes its speed; call once a second."""
         self._age[number] += 1
         if self._age[number] % _TURN_S:
             return False
@@ -171,7 +171,7 @@ class _Cruising(Load):
 
 
 def measure_control(plan: ControlPlan, progress: Progress = silent) -> list[ControlResult]:
-    """Everything that is planned; `say` is told what is going on and how far."""
+    """Run all cases of a plan."""
     cases = list(plan.cases())
     results: list[ControlResult] = []
     for load, mode in cases:

@@ -169,7 +169,7 @@ class Demonstration:
     async def _trader(self, strategy: Strategy, client: Client) -> Trader:
         bell = await client.subscribe(BELL, "")
         subscription = await client.subscribe(QUOTE, strategy.filter, values=strategy.start)
-        return Trader(strategy, SubscriberHistory(strategy.wants, strategy.start), subscription, bell)
+        return Trader(strategy, SubscriberHistory(strategy.matches, strategy.start), subscription, bell)
 
     async def _trade(self, trader: Trader) -> None:
         """Process delivered quotes and update the subscription."""
@@ -179,7 +179,7 @@ class Demonstration:
             trader.idle = False
             history.arrive(self._positions[quote["firm"], quote["date"]])
             values = history.values
-            if strategy.wants(quote, values):
+            if strategy.matches(quote, values):
                 values = strategy.move(quote, values)
             if values != history.values:
                 change = history.issue(values)

@@ -19,15 +19,15 @@ Values = Mapping[str, float]
 class Strategy:
     """A subscriber at one broker.
 
-    `wants(quote, values)` is the filter in Python; `move(quote, values)` returns the values after a matching
-    quote, unchanged if the subscription remains the same.
+    `matches(quote, values)` is the filter in Python; `move(quote, values)` returns the values after a
+    matching quote, unchanged if the subscription remains the same.
     """
 
     name: str
     broker: str
     filter: str
     start: Values
-    wants: Callable[[Quote, Values], bool]
+    matches: Callable[[Quote, Values], bool]
     move: Callable[[Quote, Values], Values]
 
 
@@ -36,7 +36,7 @@ BUY_LOWER = Strategy(
     broker="b4",
     filter='firm == "IBM" and price < $limit',
     start={"limit": 1000.0},
-    wants=lambda quote, values: quote["firm"] == "IBM" and quote["price"] < values["limit"],
+    matches=lambda quote, values: quote["firm"] == "IBM" and quote["price"] < values["limit"],
     move=lambda quote, values: {"limit": quote["price"]},
 )
 """The paper's example (Jayaram et al., 3.2): buy below the lowest price paid so far; a purchase lowers it."""
@@ -46,7 +46,7 @@ MOVING_BAND = Strategy(
     broker="b2",
     filter='firm == "AAPL" and (price < $low or price > $high)',
     start={"low": 0.0, "high": 0.0},
-    wants=lambda quote, values: (
+    matches=lambda quote, values: (
         quote["firm"] == "AAPL" and (quote["price"] < values["low"] or quote["price"] > values["high"])
     ),
     move=lambda quote, values: {"low": 0.96 * quote["price"], "high": 1.04 * quote["price"]},
@@ -69,7 +69,7 @@ BUSY_DAYS = Strategy(
     broker="b1",
     filter='firm == "MSFT" and volume > 0.7 * $usual',
     start={"usual": 1_000_000.0},
-    wants=lambda quote, values: quote["firm"] == "MSFT" and quote["volume"] > 0.7 * values["usual"],
+    matches=lambda quote, values: quote["firm"] == "MSFT" and quote["volume"] > 0.7 * values["usual"],
     move=_usual_volume,
 )
 """Days with more than 70 % of the usual volume: most quotes match, and few of them move the threshold."""
