@@ -1,8 +1,7 @@
-"""The connection of a client to its broker: opened again whenever it breaks, for as long as the client lives.
+"""The connection of a client to its broker: opened again whenever it breaks, until the client closes.
 
 Invariant: while the broker keeps the session, a broken connection loses nothing and repeats nothing
-(`core/link/link.py`); when it does not know the client any more, everything that holds is said again before
-anything else.
+(`core/link/link.py`); after the session has ended, the client resends its whole state first.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ log = logging.getLogger("covey.client")
 
 _ANSWER_WITHIN_S = 10.0
 _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"}
-"""Statuses that another attempt may cure; all others end the client."""
+"""Statuses after which the client tries again; all others end it."""
 
 
 class Handlers(Protocol):
-    """What the session calls: messages came, a frame is about to be made, was sent, was heard of; the
-    connection opened, broke, or cannot be had at all.
+    """What the connection calls: messages arrived; a frame is about to be built, was sent, was received; the
+    connection opened, broke, or failed for good.
     """
 
     def take(self, messages: tuple[WireMessage, ...]) -> None: ...
@@ -45,7 +44,7 @@ class Handlers(Protocol):
 
     def sent(self, frame: Frame[Message]) -> None: ...
 
-    def heard(self) -> None: ...
+    def received(self) -> None: ...
 
     def opened(self, greeting: Greeting, resumed: bool) -> None: ...
 
@@ -55,8 +54,7 @@ class Handlers(Protocol):
 
 
 class BrokerConnection:
-    """Keeps a link to a broker open. `run` returns when the client closes, or never can be connected
-    again."""
+    """Keeps a link to a broker open. `run` returns when the client closes or cannot connect again."""
 
     def __init__(
         self, address: str, name: str, slow_consumer: SlowConsumer, window_bytes: int, handlers: Handlers
@@ -75,7 +73,7 @@ class BrokerConnection:
         self._pump: Pump | None = None
         self._call: Any = None
         self._closing = asyncio.Event()
-        self._life = 0
+        self._resets = 0
 
     @property
     def connected(self) -> bool:
@@ -86,12 +84,13 @@ class BrokerConnection:
             self._pump.wake()
 
     def claim(self, size: int) -> Callable[[], None]:
-        """What gives back so many bytes of credit. Without effect once the link has started afresh: then the
-        broker was granted a whole window anew."""
-        life = self._life
+        """A callback that grants so many bytes of credit again. It has no effect after the link was reset:
+        then the broker has got a whole new window.
+        """
+        resets = self._resets
 
         def release() -> None:
-            if life == self._life:
+            if resets == self._resets:
                 self.link.consume(size)
                 self.wake()
 
@@ -118,8 +117,8 @@ class BrokerConnection:
             raise
 
     async def _attempt(self) -> tuple[bool, ConnectError | None]:
-        """One connection from beginning to end; whether there was one, and what no other attempt would
-        cure."""
+        """One connection from beginning to end: whether it opened, and the error if no other attempt can
+        succeed."""
         opened = False
         error = None
         try:
@@ -157,7 +156,7 @@ class BrokerConnection:
             raise await _error_of(call)
         greeting = decode_packet(data)
         if not isinstance(greeting, Greeting) or greeting.role is not Role.BROKER:
-            raise MalformedPacketError(f"what answers at {self.address} did not greet as a broker")
+            raise MalformedPacketError(f"{self.address} did not answer as a broker")
         return greeting
 
     async def _pump_until_it_ends(self, call: Any, greeting: Greeting) -> None:
@@ -165,13 +164,13 @@ class BrokerConnection:
         self.link.max_frame_bytes = greeting.limits.max_frame_bytes
         resumed = self.link.resume(greeting.hello)
         if not resumed:
-            self._life += 1
+            self._resets += 1
         handlers = self._handlers
         self._pump = Pump(
             self.link,
             call,
             handlers.take,
-            heard=handlers.heard,
+            received=handlers.received,
             prepare=handlers.prepare,
             sent=handlers.sent,
             schemas=True,
@@ -182,13 +181,15 @@ class BrokerConnection:
         raise await _error_of(call)
 
     async def close(self, grace_s: float) -> None:
-        """Say goodbye, once what was sent has arrived or the time is up: the broker then ends the session."""
+        """Send a goodbye once all that was sent has arrived or the time is up: the broker then ends the
+        session.
+        """
         deadline = asyncio.get_running_loop().time() + grace_s
         while self.connected and not self.link.idle and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
         self._closing.set()
         if self._pump is not None:
-            self._pump.close("OK", "it said goodbye")
+            self._pump.close("OK", "it has closed")
 
 
 async def _error_of(call: Any) -> grpc.aio.AioRpcError:

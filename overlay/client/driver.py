@@ -263,7 +263,7 @@ class SessionDriver:
     def sent(self, frame: Frame[Message]) -> None:
         self.outbox.framed(frame)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         self.outbox.acknowledged(self.connection.link.acknowledged)
 
     def opened(self, greeting: Greeting, resumed: bool) -> None:

@@ -46,7 +46,7 @@ class Acceptor:
             greeting = await self._hello(context)
             queue = await self._queue_of(greeting)
         except StreamClosedError as error:
-            log.info("a connection from %s was turned away: %s", context.peer(), error)
+            log.info("refused a connection from %s: %s", context.peer(), error)
             await abort(context, error.status, str(error))
             return
         await self._serve(queue, greeting, context)
@@ -68,7 +68,7 @@ class Acceptor:
         return greeting
 
     async def _queue_of(self, greeting: Greeting) -> InterfaceQueue:
-        """The interface that a hello is from; its older connection, if there is one, gives way."""
+        """The queue of the interface that sent a hello; closes its older connection, if there is one."""
         node = self._node
         if greeting.role is Role.BROKER:
             check_neighbour(node, greeting)
@@ -79,13 +79,14 @@ class Acceptor:
                 await self._probe(old)
             queue = node.session(greeting)
         if queue.pump is not None:
-            queue.pump.close("ABORTED", "a newer connection takes the place of this one")
+            queue.pump.close("ABORTED", "a newer connection replaces this one")
             queue.pump = None
         return queue
 
     async def _probe(self, queue: InterfaceQueue) -> None:
-        """Whether the client that goes by a name is really there: then nobody else can have the name."""
-        heard = queue.heard
+        """`StreamClosedError` if the client that has a name still answers: no other client may take the name.
+        """
+        frames = queue.frames_received
         queue.link.probe()
         if queue.pump is not None:
             queue.pump.wake()
@@ -93,10 +94,10 @@ class Acceptor:
         while waited < _PROBE_S and queue.pump is not None:
             await asyncio.sleep(0.02)
             waited += 0.02
-            if queue.heard != heard:
+            if queue.frames_received != frames:
                 name = queue.interface.removeprefix("client/")
                 raise StreamClosedError(
-                    "ALREADY_EXISTS", f"a client named {name!r} is here already: choose another name"
+                    "ALREADY_EXISTS", f"a client named {name!r} is connected already: choose another name"
                 )
 
     async def _serve(self, queue: InterfaceQueue, greeting: Greeting, context: Context) -> None:
@@ -105,7 +106,7 @@ class Acceptor:
         try:
             node.resume(queue, greeting)
         except LinkError as error:
-            node.lost(queue, str(error))
+            node.disconnected(queue, str(error))
             await abort(context, "INVALID_ARGUMENT", str(error))
             return
         ended = await self._pump(queue, context, answer)
@@ -115,26 +116,27 @@ class Acceptor:
     async def _pump(
         self, queue: InterfaceQueue, connection: Connection, answer: bytes
     ) -> StreamClosedError | None:
-        """The life of a connection that has greeted; what to tell the peer of its end, if anything."""
+        """Serve a connection whose hello was accepted until it ends; returns the error for the peer, if any.
+        """
         node = self._node
         pump = Pump(
             queue.link,
             connection,
             lambda messages: node.take(queue, messages),
-            heard=queue.hear,
+            received=queue.frame_received,
             schemas=queue.is_broker,
-            busy=None if queue.is_broker else node.flooded,
+            busy=None if queue.is_broker else node.overloaded,
             acknowledge_after_s=ACKNOWLEDGE_AFTER_S if queue.is_broker else ACCEPT_AFTER_S,
         )
         queue.attach(pump)
         why = "the connection broke"
         ended: StreamClosedError | None = None
-        left = False
+        goodbye = False
         try:
             await connection.write(answer)
             await pump.run()
         except PeerClosedError as error:
-            why, left = str(error), error.status == "OK"
+            why, goodbye = str(error), error.status == "OK"
         except StreamClosedError as error:
             why, ended = str(error), error
         except (LinkError, MalformedPacketError) as error:
@@ -146,17 +148,17 @@ class Acceptor:
         finally:
             if queue.pump is pump:
                 queue.pump = None
-                if left and not queue.is_broker:
+                if goodbye and not queue.is_broker:
                     node.end_session(queue, why)
                 else:
-                    node.lost(queue, why)
+                    node.disconnected(queue, why)
         return ended
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:
-    """`StreamClosedError` unless the hello is from a broker next to this one in the same overlay."""
+    """`StreamClosedError` unless a neighbour in the same overlay sent the hello."""
     if greeting.role is not Role.BROKER:
-        raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is no broker")
+        raise StreamClosedError("FAILED_PRECONDITION", f"{greeting.id!r} is not a broker")
     if greeting.overlay != node.overlay.name:
         raise StreamClosedError(
             "FAILED_PRECONDITION",

@@ -10,6 +10,7 @@ import json
 from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.node.context import Context, abort
 from covey.overlay.node.node import Node
+from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node
 from covey.overlay.transport.calls import (
     decode_describe,
     decode_explain,
@@ -34,7 +35,7 @@ class Calls:
         except MalformedPacketError as error:
             await abort(context, "INVALID_ARGUMENT", str(error))
             return b""
-        event_type = self._node.event_type(name)
+        event_type = self._node.core.event_type(name)
         if event_type is None:
             await abort(context, "NOT_FOUND", self._node.unknown_type(name))
             return b""
@@ -43,7 +44,7 @@ class Calls:
     async def explain(self, request: bytes, context: Context) -> bytes:
         try:
             interface, subscription_id, text = decode_explain(request)
-            answer = self._node.explain(interface, subscription_id, _event_of(text))
+            answer = explain_at(self._node, interface, subscription_id, _event_of(text))
         except SubscriptionError as error:
             await abort(context, "NOT_FOUND", str(error))
             return b""
@@ -54,7 +55,7 @@ class Calls:
 
     async def follow(self, request: bytes, context: Context) -> bytes:
         try:
-            answer = self._node.follow(*decode_follow(request))
+            answer = follow_at(self._node, *decode_follow(request))
         except MalformedPacketError as error:
             await abort(context, "INVALID_ARGUMENT", str(error))
             return b""
@@ -66,7 +67,9 @@ class Calls:
         except MalformedPacketError as error:
             await abort(context, "INVALID_ARGUMENT", str(error))
             return b""
-        return encode_inspection(self._node.render(listed), json.dumps(self._node.inspect(listed)))
+        return encode_inspection(
+            render_node(self._node, listed), json.dumps(inspect_node(self._node, listed))
+        )
 
 
 def _event_of(text: str) -> dict[str, object]:

@@ -28,7 +28,7 @@ async def keep_connected(node: Node, neighbour: str) -> None:
     queue = node.queues[f"broker/{neighbour}"]
     address = node.overlay.brokers[neighbour].address
     backoff = Backoff()
-    said = ""
+    logged = ""
     while not node.draining:
         connections = queue.connections
         try:
@@ -44,10 +44,10 @@ async def keep_connected(node: Node, neighbour: str) -> None:
             why = "the connection broke"
         if queue.connections != connections:
             backoff.reset()
-            said = ""
-        if why != said:
+            logged = ""
+        if why != logged:
             log.info("broker/%s at %s: %s; dialling again", neighbour, address, why)
-            said = why
+            logged = why
         if not node.draining:
             await asyncio.sleep(backoff.pause_s())
 
@@ -83,7 +83,7 @@ async def _pump(node: Node, queue: InterfaceQueue, call: Any) -> None:
         queue.link,
         call,
         lambda messages: node.take(queue, messages),
-        heard=queue.hear,
+        received=queue.frame_received,
         schemas=True,  # a broker that starts does not know the type yet
         await_end=True,
     )
@@ -97,4 +97,4 @@ async def _pump(node: Node, queue: InterfaceQueue, call: Any) -> None:
         raise
     finally:
         queue.pump = None
-        node.lost(queue, why)
+        node.disconnected(queue, why)

@@ -1,9 +1,9 @@
-"""What a broker knows of each interface beyond routing: its link, its connection, and what is kept for it.
+"""The queue of one interface: its link, its connection, and the policy for a full queue.
 
-Invariant: what waits for an interface is bounded. While the interface is there, or was a moment
-ago, a full queue holds back the sources of events (no credit is granted), except where a client chose to
-lose events or its session instead; once it has been away for longer, the oldest events give way. Every event
-given up is counted.
+Invariant: the queue is bounded. While the interface is connected, or was a moment ago, a full queue blocks
+the sources of events (no credit is granted), except where a client chose to lose events or its session
+instead. Once it has been disconnected for longer, the oldest events are dropped. Every dropped event is
+counted.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from covey.overlay.core.messages import Interface, Message
 from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.pump import Pump
 
-PATIENCE_S = 2.0
-"""How long an interface that lost its connection may go on holding back the sources."""
+BLOCK_WHILE_AWAY_S = 2.0
+"""How long the full queue of a disconnected interface goes on blocking the sources."""
 
 SESSION_BYTES = 16 << 20
 LINK_BYTES = 4 << 20
-SESSION_CONTROL = 50_000
-"""How many messages of control a client that is there may leave unread. Few wait for one that reads: what is
-wrong is answered one by one, all else by one acknowledgement."""
+MAX_SESSION_CONTROL = 50_000
+"""How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
+message of its own, one acknowledgement answers all else."""
 
 
 @dataclass(slots=True)
-class Losses:
-    """Events given up, by reason."""
+class DropCounts:
+    """Dropped events, by reason."""
 
-    events: dict[str, int] = field(default_factory=dict)
+    by_reason: dict[str, int] = field(default_factory=dict)
 
     def add(self, reason: str, events: int) -> None:
         if events:
-            self.events[reason] = self.events.get(reason, 0) + events
+            self.by_reason[reason] = self.by_reason.get(reason, 0) + events
 
 
 class InterfaceQueue:
     """One interface: its link, the pump of its connection if it has one, and the queue policy.
 
-    `full` turns true when more than `max_events` or `max_bytes` wait and the policy is to wait as well; it
-    turns false when half of that is left. `changed` is told when it does.
+    `full` turns true when more than `max_events` or `max_bytes` are pending and the policy is to block; it
+    turns false when half of that is left. `changed` is called when it turns.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class InterfaceQueue:
         self.max_events = max_events
         self.max_bytes = max_bytes
         self.full = False
-        self.patient = True
+        self.blocking = True
         self.is_broker = interface.startswith("broker/")
-        self.losses = Losses()
+        self.drops = DropCounts()
         self.connections = 0
-        self.heard = 0
+        self.frames_received = 0
         self._changed = changed
 
     @property
@@ -79,26 +79,26 @@ class InterfaceQueue:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, message: Message, *, own: bool = False) -> bool:
-        """Queue a message as the policy says; False if the session is to end, by the policy or as too much
-        control waits.
+        """Queue a message as the policy says; False if the session must end, by the policy or because too
+        many control messages are pending.
 
-        `own` says that the events are the interface's own. Its full queue does not hold it back, or it could
-        never get round to reading; so what it publishes to itself meanwhile is given up, and counted.
+        `own` means that the interface itself published the events. Its full queue does not block it, or it
+        might never read; so what it publishes to itself meanwhile is dropped, and counted.
         """
-        good = True
+        alive = True
         if own and self.full and events_in(message):
-            self._lose("queue full, its own dropped", events_in(message))
+            self._drop("queue full, its own dropped", events_in(message))
         elif events_in(message):
-            good = self._send_events(message)
+            alive = self._send_events(message)
         else:
             self.link.send(message)
             if self.pump is not None:
-                good = self.is_broker or self.link.backlog_control <= SESSION_CONTROL
+                alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL
             elif not self.greeting:
                 self.link.give_up_control()
         if self.pump is not None:
             self.pump.wake()
-        return good
+        return alive
 
     def _send_events(self, message: Message) -> bool:
         link = self.link
@@ -107,7 +107,7 @@ class InterfaceQueue:
             return False
         if over and self.policy is SlowConsumer.DROP_NEWEST:
             room = self._room(message)
-            self._lose("queue full, newest dropped", events_in(message) - room)
+            self._drop("queue full, newest dropped", events_in(message) - room)
             if not room:
                 return True
             message = part(message, 0, room)
@@ -116,7 +116,7 @@ class InterfaceQueue:
         if self.policy is SlowConsumer.DROP_OLDEST:
             self._drop_oldest("queue full, oldest dropped")
         elif self.policy is SlowConsumer.BLOCK:
-            if not self.patient:
+            if not self.blocking:
                 self._drop_oldest("out of reach, oldest dropped")
             elif not self.full and self._over():
                 self._set_full(True)
@@ -128,12 +128,12 @@ class InterfaceQueue:
         return size > self.max_bytes or (self.max_events is not None and events > self.max_events)
 
     def _room(self, message: Message) -> int:
-        """For how many events of a message, from its first on, there is room."""
+        """How many events of a message fit, from its first on."""
         room = events_in(message)
         if self.max_events is not None:
             room = min(room, max(0, self.max_events - self.link.backlog_events))
-        left = self.max_bytes - self.link.backlog_bytes
-        while room and size_of(part(message, 0, room)) > left:
+        free_bytes = self.max_bytes - self.link.backlog_bytes
+        while room and size_of(part(message, 0, room)) > free_bytes:
             room //= 2
         return room
 
@@ -142,10 +142,10 @@ class InterfaceQueue:
             dropped = self.link.drop_oldest()
             if not dropped:
                 return
-            self._lose(reason, dropped)
+            self._drop(reason, dropped)
 
-    def _lose(self, reason: str, events: int) -> None:
-        self.losses.add(reason, events)
+    def _drop(self, reason: str, events: int) -> None:
+        self.drops.add(reason, events)
         self.link.dropped += events
 
     def _set_full(self, full: bool) -> None:
@@ -153,16 +153,15 @@ class InterfaceQueue:
             self.full = full
             self._changed(self)
 
-    # --- what happens to the connection -----------------------------------------------------------
+    # --- the connection -----------------------------------------------------------
 
-    def hear(self) -> None:
-        """A frame has arrived."""
-        self.heard += 1
+    def frame_received(self) -> None:
+        self.frames_received += 1
         if self.full:
             self.progressed()
 
     def progressed(self) -> None:
-        """The peer has acknowledged something, perhaps."""
+        """Unblock the sources if the peer has acknowledged enough."""
         link = self.link
         if self.full and (
             link.backlog_bytes <= self.max_bytes // 2
@@ -173,21 +172,21 @@ class InterfaceQueue:
     def attach(self, pump: Pump) -> None:
         self.pump = pump
         self.connections += 1
-        self.patient = True
+        self.blocking = True
         if self.policy is SlowConsumer.BLOCK and self._over():
             self._set_full(True)
 
-    def lose_patience(self) -> None:
-        """The interface has been without a connection for a while: it no longer holds back the sources."""
+    def stop_blocking(self) -> None:
+        """The interface has been disconnected for a while: drop events instead of blocking their sources."""
         if self.pump is None:
-            self.patient = False
+            self.blocking = False
             if self.policy is SlowConsumer.BLOCK:
                 self._drop_oldest("out of reach, oldest dropped")
             self._set_full(False)
 
     def discard(self) -> None:
-        """The interface is gone for good, and with it what waited."""
-        self.losses.add("session ended", self.link.backlog_events)
+        """Count what is pending as dropped: the session has ended."""
+        self.drops.add("session ended", self.link.backlog_events)
         self._set_full(False)
 
     def inspect(self) -> dict[str, Any]:
@@ -202,5 +201,5 @@ class InterfaceQueue:
             "queued_events": link.queued_events,
             "unacknowledged_events": link.retained_events,
             "full": self.full,
-            "dropped": dict(self.losses.events),
+            "dropped": dict(self.drops.by_reason),
         }

@@ -1,24 +1,19 @@
-"""One broker at work: feeds the routing core with what arrives, and does what the core says.
+"""One broker at work: feeds the routing core with the messages that arrive, and performs its actions.
 
-It decides nothing about routing: messages go into `Broker.handle` in the order in which they arrived, and
-actions are carried out in the order in which they come back. What it does decide is who may send how much
-(credit), how long the session of a client outlives its connection (lease), and what a full queue means
-(`interface_queue.py`). Everything happens on one event loop, between two waits, so nothing here needs a lock.
+It decides nothing about routing: messages go into `Broker.handle` in the order of arrival, and actions are
+performed in the order in which they are returned. It does decide who may send how much (credit), how long the
+session of a client outlives its connection (lease), and what a full queue does (`interface_queue.py`).
+Everything runs on one event loop, between two awaits, so nothing needs a lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import time
 from dataclasses import replace
-from typing import Any
 
-from covey.matcher import EventType
-from covey.overlay.core.introspection.explaining import explain, follow
-from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
@@ -37,8 +32,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
-from covey.overlay.kernel_loader import loader
-from covey.overlay.node.interface_queue import PATIENCE_S, SESSION_BYTES, InterfaceQueue
+from covey.overlay.node.interface_queue import BLOCK_WHILE_AWAY_S, SESSION_BYTES, InterfaceQueue
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.admission import admit
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
@@ -47,12 +41,14 @@ from covey.overlay.transport.packets import Greeting, Role
 
 log = logging.getLogger("covey.broker")
 
-_FLOOD = 50_000
-_TOGETHER = (Publish, Update, Acknowledge)
+_MAX_QUEUED_CONTROL = 50_000
+"""While more is queued for a neighbour, the broker reads nothing from clients."""
+_BATCHED = (Publish, Update, Acknowledge)
+"""Messages after which the next one is decoded the same way, so that several are handled in one call."""
 
 
 class Node:
-    """The state of one broker process: its core, and an queue for every neighbour and every session."""
+    """The state of one broker process: its core, and a queue for every neighbour and every session."""
 
     def __init__(self, overlay: Overlay, name: str) -> None:
         self.overlay = overlay
@@ -74,8 +70,8 @@ class Node:
         self._leases: dict[Interface, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._full: dict[Interface, InterfaceQueue] = {}
-        self._dropped: dict[str, int] = {}
-        self._refused = 0
+        self.dropped: dict[str, int] = {}
+        self.refused = 0
         for neighbour in overlay.neighbours(name):
             interface = f"broker/{neighbour}"
             self.queues[interface] = InterfaceQueue(interface, self._link(), changed=self._fullness_changed)
@@ -83,8 +79,8 @@ class Node:
 
     def _link(self, **options: int) -> Link:
         limits = self.overlay.limits
-        # Each link has an incarnation of its own: a client whose session was given up is not to take up the
-        # session that comes after it.
+        # Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
+        # next session of that name.
         return Link(
             secrets.randbits(63) | 1,
             max_frame_bytes=limits.max_frame_bytes,
@@ -92,20 +88,20 @@ class Node:
             **options,
         )
 
-    # --- connections come and go ------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------
 
     def greeting(self, queue: InterfaceQueue) -> Greeting:
-        """What to say first to this interface."""
+        """The hello for this interface."""
         return Greeting(
             Role.BROKER, self.name, queue.link.hello(), self.overlay.name, limits=self.overlay.limits
         )
 
     def session(self, peer: Greeting) -> InterfaceQueue:
-        """The session of a client, made if there is none; that of an earlier life of the client ends."""
+        """The session of a client, created if there is none; ends that of an earlier incarnation."""
         interface = f"client/{peer.id}"
         queue = self.queues.get(interface)
         if queue is not None and queue.link.peer_incarnation != peer.hello.incarnation:
-            self.end_session(queue, "a new client of that name")
+            self.end_session(queue, "replaced by a new client of that name")
             queue = None
         if queue is None:
             queue = self.queues[interface] = InterfaceQueue(
@@ -120,8 +116,8 @@ class Node:
         return queue
 
     def resume(self, queue: InterfaceQueue, peer: Greeting) -> None:
-        """Take up the link with an interface whose connection has opened, or start afresh. `LinkError` if its
-        hello does not fit the link.
+        """Resume or reset the link with an interface whose connection has opened. `LinkError` if its hello
+        does not fit the link.
         """
         resumed = queue.link.resume(peer.hello)
         if not resumed:
@@ -130,59 +126,64 @@ class Node:
         lease = self._leases.pop(queue.interface, None)
         if lease is not None:
             lease.cancel()
-        log.info("%s is here%s", queue.interface, ", resumed" if resumed else "")
+        log.info("%s connected%s", queue.interface, ", resumed" if resumed else "")
 
-    def lost(self, queue: InterfaceQueue, why: str) -> None:
-        """The connection of an interface is gone. Nothing changes for one that is away already."""
+    def disconnected(self, queue: InterfaceQueue, why: str) -> None:
+        """The connection of an interface has ended. Nothing changes for one that was disconnected already."""
         if self.queues.get(queue.interface) is not queue or queue.interface in self._leases:
             return
-        log.info("%s is away: %s", queue.interface, why)
+        log.info("%s disconnected: %s", queue.interface, why)
         loop = asyncio.get_running_loop()
         if queue.is_broker:
-            self._leases[queue.interface] = loop.call_later(PATIENCE_S, queue.lose_patience)
+            self._leases[queue.interface] = loop.call_later(BLOCK_WHILE_AWAY_S, queue.stop_blocking)
             return
         lease_s = self.overlay.sessions.lease_s
-        if lease_s > PATIENCE_S:
+        if lease_s > BLOCK_WHILE_AWAY_S:
             self._leases[queue.interface] = loop.call_later(
-                PATIENCE_S, self._await_lease, queue, lease_s - PATIENCE_S
+                BLOCK_WHILE_AWAY_S, self._await_lease, queue, lease_s - BLOCK_WHILE_AWAY_S
             )
         else:
-            self._leases[queue.interface] = loop.call_later(lease_s, self.end_session, queue, "lease over")
+            self._leases[queue.interface] = loop.call_later(
+                lease_s, self.end_session, queue, "its lease has expired"
+            )
 
-    def _await_lease(self, queue: InterfaceQueue, left_s: float) -> None:
-        queue.lose_patience()
+    def _await_lease(self, queue: InterfaceQueue, rest_s: float) -> None:
+        queue.stop_blocking()
         loop = asyncio.get_running_loop()
-        self._leases[queue.interface] = loop.call_later(left_s, self.end_session, queue, "lease over")
+        self._leases[queue.interface] = loop.call_later(
+            rest_s, self.end_session, queue, "its lease has expired"
+        )
 
     def end_session(self, queue: InterfaceQueue, why: str, status: str = "ABORTED") -> None:
-        """Forget a client and all it said."""
+        """Drop a client's session and its state in the core."""
         if self.queues.get(queue.interface) is not queue:
             return
-        log.info("%s has left: %s", queue.interface, why)
+        log.info("%s: session ended: %s", queue.interface, why)
         del self.queues[queue.interface]
         lease = self._leases.pop(queue.interface, None)
         if lease is not None:
             lease.cancel()
         queue.discard()
-        for reason, events in queue.losses.events.items():
+        for reason, events in queue.drops.by_reason.items():
             self._count_drop(reason, events)
         if queue.pump is not None:
-            queue.pump.close(status, f"the session ends: {why}")
+            queue.pump.close(status, f"session ended: {why}")
         self._perform(self.core.handle(Disconnect(), queue.interface, time.time()))
 
-    def flooded(self) -> bool:
-        """Whether so much control waits for some neighbour that clients must not be listened to for a
-        while."""
-        return any(queue.link.queued_control > _FLOOD and queue.connected for queue in self._neighbours)
+    def overloaded(self) -> bool:
+        """Whether so much control is queued for a neighbour that clients must not add to it."""
+        return any(
+            queue.link.queued_control > _MAX_QUEUED_CONTROL and queue.connected for queue in self._neighbours
+        )
 
-    def dismiss(self) -> None:
-        """End every connection, and say why."""
+    def close_connections(self) -> None:
+        """End every connection with a goodbye."""
         for queue in self.queues.values():
             if queue.pump is not None:
                 queue.pump.close("UNAVAILABLE", f"broker {self.name} is shutting down")
 
     def _arm(self) -> None:
-        """Have the core called at the time that it asks for."""
+        """Set a timer for the core's next deadline."""
         due = self.core.timer()
         if due is not None and self._timer is None:
             delay_s = max(0.0, due - time.time())
@@ -203,26 +204,26 @@ class Node:
     # --- messages ---------------------------------------------------------------------------------
 
     def take(self, queue: InterfaceQueue, messages: tuple[WireMessage, ...]) -> None:
-        """Handle the messages of one frame from an interface; events that follow each other go together, and
-        so do updates and acknowledgements, of which none says how to read the next.
+        """Handle the messages of one frame. Consecutive events go into one call of the core, and so do
+        updates and acknowledgements.
         """
-        together: list[Message] = []
+        pending: list[Message] = []
         for wire in messages:
-            message = self._understand(queue, wire)
+            message = self._decode(queue, wire)
             if message is None:
                 continue
-            if together and isinstance(message, Publish) is not isinstance(together[0], Publish):
-                self._feed(queue, together)
-                together = []
-            together.append(message)
-            if not isinstance(message, _TOGETHER):
-                self._feed(queue, together)
-                together = []
-        if together:
-            self._feed(queue, together)
+            if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
+                self._handle(queue, pending)
+                pending = []
+            pending.append(message)
+            if not isinstance(message, _BATCHED):
+                self._handle(queue, pending)
+                pending = []
+        if pending:
+            self._handle(queue, pending)
 
-    def _understand(self, queue: InterfaceQueue, wire: WireMessage) -> Message | None:
-        """The message, or what was admitted of it; None if it was refused."""
+    def _decode(self, queue: InterfaceQueue, wire: WireMessage) -> Message | None:
+        """The message, or the admitted part of it; None if it was refused."""
         try:
             message = decode_message(wire, self.core.event_type, from_broker=queue.is_broker)
         except MessageError as error:
@@ -231,7 +232,7 @@ class Node:
                 self._count_drop("malformed or of unknown type", error.refuse.count)
                 return None
             self._refuse(queue, error.refuse)
-            # The core never sees what could not be decoded; an Unsubscribe of nothing settles its epoch.
+            # The core never gets an undecodable message; an Unsubscribe of no subscription settles its epoch.
             return Unsubscribe(error.refuse.epoch, 0) if error.refuse.epoch else None
         if not isinstance(message, Publish):
             return message
@@ -243,8 +244,8 @@ class Node:
             self._refuse(queue, refusal)
         return None if batch is None else Publish(batch)
 
-    def _feed(self, queue: InterfaceQueue, messages: list[Message]) -> None:
-        """Messages that may be handled together: events only, or no events."""
+    def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
+        """Pass messages to the core in one call: events only, or no events."""
         if isinstance(messages[0], Publish):
             limits = self.overlay.limits
             messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
@@ -253,31 +254,31 @@ class Node:
     def _refuse(self, queue: InterfaceQueue, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":
             refusal = replace(refusal, reason=self.unknown_type(refusal.type_name))
-        self._post(queue, refusal)
+        self._enqueue(queue, refusal)
 
     def _perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
         for action in actions:
             if isinstance(action, Send):
                 queue = self.queues.get(action.interface)
                 if queue is not None:
-                    self._post(queue, action.message, own=queue is source)
+                    self._enqueue(queue, action.message, own=queue is source)
             else:
                 self._count_drop(action.reason, action.events)
         self._arm()
 
-    def _post(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
-        """Queue a message for an interface; a session that does not keep up ends."""
+    def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
+        """Queue a message for an interface; ends a session that does not keep up."""
         if isinstance(message, Refuse):
-            self._refused += 1
+            self.refused += 1
             log.warning("refused to %s: %s", queue.interface, message.reason.partition("\n")[0])
         if not queue.send(message, own=own):
-            queue.losses.add("queue full, session ended", events_in(message))
+            queue.drops.add("queue full, session ended", events_in(message))
             asyncio.get_running_loop().call_soon(
                 self.end_session, queue, "it does not keep up", "RESOURCE_EXHAUSTED"
             )
 
     def _count_drop(self, reason: str, events: int) -> None:
-        self._dropped[reason] = self._dropped.get(reason, 0) + events
+        self.dropped[reason] = self.dropped.get(reason, 0) + events
 
     # --- credit -----------------------------------------------------------------------------------
 
@@ -290,21 +291,21 @@ class Node:
             self._balance(source)
 
     def _balance(self, source: InterfaceQueue) -> None:
-        """Hold back a source while another interface that its events may go to is full.
+        """Block a source while another interface that its events may go to is full.
 
-        Events of a neighbour never go back to it, so neighbours do not wait for each other in a circle. Nor
-        does a client wait for itself, who publishes what it makes of what it reads.
+        Events of a neighbour never go back to it, so neighbours cannot block each other in a circle. Nor does
+        a client block itself, which may publish what it computes from what it reads.
         """
-        waiting = len(self._full) - (source.interface in self._full)
-        source.link.withhold_credit(waiting > 0 or self.draining)
+        blocking = len(self._full) - (source.interface in self._full)
+        source.link.withhold_credit(blocking > 0 or self.draining)
         if source.pump is not None:
             source.pump.wake()
 
     # --- ending -----------------------------------------------------------------------------------
 
     async def drain(self, seconds: float) -> None:
-        """Take no more events, and wait until all that was accepted has reached the next stop, or time is
-        up."""
+        """Accept no more events, and wait until the accepted ones have reached the next broker or client, or
+        time is up."""
         self.draining = True
         for queue in self.queues.values():
             self._balance(queue)
@@ -314,56 +315,7 @@ class Node:
                 return
             await asyncio.sleep(0.02)
 
-    # --- looking at it ----------------------------------------------------------------------------
-
-    def event_type(self, name: str) -> EventType | None:
-        return self.core.event_type(name)
-
     def unknown_type(self, name: str) -> str:
-        """One sentence on a type that this broker has not heard of."""
+        """One sentence on a type that this broker does not know."""
         known = ", ".join(self.core.known_types()) or "none yet"
         return f"event type {name!r} is not known at broker {self.name}: it knows {known}"
-
-    def explain(self, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
-        """See `explaining.explain`; with where neighbours are, and whether they are connected."""
-        answer = explain(self.core, interface, subscription_id, event, time.time_ns())
-        return answer | {"neighbours": self._where()}
-
-    def follow(self, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
-        """See `explaining.follow`; with where neighbours are, and whether they are connected."""
-        return follow(self.core, type_name, publisher, sequence) | {"neighbours": self._where()}
-
-    def _where(self) -> dict[str, dict[str, Any]]:
-        return {
-            name: {
-                "address": self.overlay.brokers[name].address,
-                "connected": self.queues[f"broker/{name}"].connected,
-            }
-            for name in self.overlay.neighbours(self.name)
-        }
-
-    def inspect(self, listed: int | None = None) -> dict[str, Any]:
-        """The core's state (`listed` as there) and the node's counters, as plain values for JSON."""
-        return {
-            "broker": self.name,
-            "overlay": self.overlay.name,
-            "routing": self.overlay.routing,
-            "process": os.getpid(),
-            "kernels": loader.state,
-            "uptime_s": round((time.time_ns() - self.started_ns) / 1e9, 3),
-            "core": inspect(self.core, listed),
-            "interfaces": {name: queue.inspect() for name, queue in self.queues.items()},
-            "dropped": dict(self._dropped),
-            "refused": self._refused,
-        }
-
-    def render(self, listed: int | None = None) -> str:
-        """The core's state (`listed` as there) and the interfaces, for people."""
-        lines = [render(self.core, listed).rstrip(), "", "interfaces"]
-        for name, queue in self.queues.items():
-            state = "here" if queue.connected else "away"
-            waits = queue.link.queued_events
-            lines.append(f"  {name}: {state}" + (f", {waits} events wait" if waits else ""))
-            lines += [f"    {events} events lost: {why}" for why, events in queue.losses.events.items()]
-        lines += [f"  {events} events dropped: {why}" for why, events in self._dropped.items()]
-        return "\n".join(lines) + "\n"

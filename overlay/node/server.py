@@ -104,7 +104,7 @@ class Server:
         """Turn new connections away, let what was accepted reach the next stop, then end all connections."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._node.drain(drain_s)
-        self._node.dismiss()
+        self._node.close_connections()
         if dialers:
             await asyncio.wait(dialers, timeout=_GOODBYE_S)
         for dialer in dialers:

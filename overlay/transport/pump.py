@@ -1,8 +1,7 @@
 """Moves the frames of one link over one connection; brokers and clients use it alike.
 
-Two loops, one that reads and one that writes, and a timer for acknowledgements that found no frame to ride
-on. Nothing polls: an idle connection costs nothing. The pump ends when the connection does; the link
-outlives it.
+One loop reads, one writes, and a timer sends acknowledgements that no frame has carried. Nothing polls: an
+idle connection costs nothing. The pump ends with its connection; the link outlives it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ STREAM_ERRORS = (asyncio.InvalidStateError, grpc.aio.BaseError, grpc.RpcError, O
 
 ACKNOWLEDGE_AFTER_S = 0.01
 ACCEPT_AFTER_S = 0.001
-"""After how long a broker tells a client that its events are taken. Not at once: meanwhile the client's
-events gather. Told at once, 1,000 single events a second through a chain of three brokers, each with a
-thousand other subscriptions, took 12 ms; so they take 4 ms, as brokers handle half as many frames. 2 ms is
-no better."""
+"""After how long a broker acknowledges events of a client. Not at once: meanwhile the client's events
+gather. Acknowledged at once, 1,000 single events a second through a chain of three brokers, each with a
+thousand other subscriptions, took 12 ms; delayed they take 4 ms, as brokers handle half as many frames. 2 ms
+is no better."""
 
 _LEARN_WHY_S = 1.0
 _GOODBYE_S = 1.0
@@ -44,7 +43,7 @@ class Connection(Protocol):
 
 
 class StreamClosedError(CoveyError):
-    """This side ends the connection on purpose; `status` is the name of a gRPC status."""
+    """This side ends the connection deliberately; `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -52,18 +51,17 @@ class StreamClosedError(CoveyError):
 
 
 class PeerClosedError(StreamClosedError):
-    """The peer ended the connection on purpose, and said so."""
+    """The peer ended the connection deliberately, with a goodbye."""
 
 
 class Pump:
     """The life of one connection of a link.
 
-    `take` gets the messages of every frame that arrives, in wire form, and must not wait. `prepare` is
-    called before the link is asked for a frame: what was held back may then be queued; `sent` gets every
-    frame that is written.
+    `take` gets the messages of every frame that arrives, in wire form, and must not wait; `received` is
+    called after each frame. `prepare` is called before the next frame is built, to queue more; `sent` gets
+    every frame that is written.
 
-    Nothing is read while `busy` says so. Once closed, a pump touches its link no more: another one may have
-    taken it over.
+    Nothing is read while `busy()` is true. A closed pump does not touch its link: another pump may use it.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class Pump:
         connection: Connection,
         take: Callable[[tuple[WireMessage, ...]], None],
         *,
-        heard: Callable[[], None],
+        received: Callable[[], None],
         schemas: bool,
         prepare: Callable[[], None] | None = None,
         sent: Callable[[Frame[Message]], None] | None = None,
@@ -83,10 +81,10 @@ class Pump:
         self._link = link
         self._connection = connection
         self._take = take
-        self._heard = heard
+        self._received = received
         self._prepare = prepare
         self._sent = sent
-        self._over = False
+        self._closing = False
         self._schemas = schemas
         self._acknowledge_after_s = acknowledge_after_s
         self._await_end = await_end
@@ -97,27 +95,27 @@ class Pump:
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """There may be something to write."""
+        """Call when there may be something to write."""
         if not self._work.is_set() and (self._prepare is not None or self._link.ready):
             self._work.set()
 
     def close(self, status: str, reason: str) -> None:
         """End `run` with a `StreamClosedError`."""
-        self._over = True
+        self._closing = True
         if not self._closed.done():
             self._closed.set_exception(StreamClosedError(status, reason))
 
     async def run(self) -> None:
-        """Read and write until the stream ends; raises what ended it, or returns if nobody knows.
+        """Read and write until the stream ends; raises the error that ended it, if it is known.
 
-        A pump that is closed tells the peer, and waits a little for it to hang up.
+        A pump that is closed sends a goodbye, and waits a little for the peer to end the stream.
         """
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._write())
         try:
             await asyncio.wait({reader, writer, self._closed}, return_when=asyncio.FIRST_COMPLETED)
             if not self._closed.done() and not reader.done():
-                # Why a write failed, only the reader learns.
+                # Only reading raises the reason of a failed write.
                 await asyncio.wait({reader, self._closed}, timeout=_LEARN_WHY_S)
             if self._closed.done():
                 await self._say_goodbye(reader, writer)
@@ -125,7 +123,7 @@ class Pump:
                 if task.done():
                     task.result()
         finally:
-            self._over = True
+            self._closing = True
             if self._timer is not None:
                 self._timer.cancel()
             self._closed.cancel()
@@ -136,8 +134,8 @@ class Pump:
     async def _say_goodbye(self, reader: asyncio.Task[None], writer: asyncio.Task[None]) -> None:
         error = self._closed.exception()
         assert isinstance(error, StreamClosedError)
-        # First the write under way: one that is cut off would bar the goodbye, as would a read (gRPC's client
-        # then cancels the call).
+        # Let the pending write finish: cancelling it would fail the goodbye, as would cancelling a read
+        # (gRPC's client then cancels the call).
         self._work.set()
         await asyncio.wait({writer}, timeout=_GOODBYE_S)
         await say_goodbye(self._connection, error.status, str(error))
@@ -151,7 +149,7 @@ class Pump:
             data = await self._connection.read()
             if data is grpc.aio.EOF:
                 return
-            if self._over:
+            if self._closing:
                 continue
             packet = decode_packet(data)
             if isinstance(packet, Goodbye):
@@ -167,7 +165,7 @@ class Pump:
         messages = link.receive(frame)
         if messages:
             self._take(messages)
-        self._heard()
+        self._received()
         if self._timer is None and link.acknowledgement_due:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._acknowledge_after_s, self._acknowledge)
@@ -175,14 +173,14 @@ class Pump:
 
     def _acknowledge(self) -> None:
         self._timer = None
-        if self._over:
+        if self._closing:
             return
         self._link.acknowledge()
         self.wake()
 
     async def _write(self) -> None:
         link = self._link
-        while not self._over:
+        while not self._closing:
             if self._prepare is not None:
                 self._prepare()
             frame = link.next_frame()
@@ -196,13 +194,13 @@ class Pump:
                 try:
                     await self._connection.write(data)
                 except grpc.RpcError:
-                    raise  # it says why
+                    raise  # it has the reason
                 except STREAM_ERRORS:
                     raise StreamClosedError("UNAVAILABLE", "the connection broke") from None
 
 
 async def say_goodbye(connection: Connection, status: str, reason: str) -> None:
-    """Tell the peer why the connection ends, if it can still be told."""
+    """Send the peer the reason why the connection ends, if the stream still takes it."""
     with contextlib.suppress(TimeoutError, *STREAM_ERRORS):
         async with asyncio.timeout(_GOODBYE_S):
             await connection.write(encode_goodbye(Goodbye(status, reason)))

@@ -281,7 +281,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
     with started("broker", "--config", path, "--name", "b1") as near:
         line_with(near, "serving at")
         with started("broker", "--config", path, "--name", "b2") as far:
-            line_with(far, "broker/b1 is here")
+            line_with(far, "broker/b1 connected")
             options = ["Quote", "--schema", SCHEMA, "--broker"]
             with (
                 started("publish", *options, addresses["b2"]),
@@ -300,7 +300,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
                 line_with(reader, "'limit': expected name=value")
                 until(lambda: inspect(addresses["b1"])["core"]["totals"]["received"]["Update"] >= 2)
                 with started("broker", "--config", path, "--name", "b2") as again:
-                    line_with(again, "broker/b1 is here")
+                    line_with(again, "broker/b1 connected")
                     line_with(reader, "limit=2: applied in ")
                     line_with(reader, "limit=3: applied in ")
                     reader.send_signal(signal.SIGINT)

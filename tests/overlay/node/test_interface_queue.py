@@ -50,7 +50,7 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
     for first in (0, 5, 10):
         assert newest.send(deliver(first, 5))
     assert waiting(newest) == [0, 1, 2, 3, 4, 5, 6]
-    assert newest.losses.events == {"queue full, newest dropped": 8}
+    assert newest.drops.by_reason == {"queue full, newest dropped": 8}
     assert newest.link.dropped == 8
     assert heard == []
 
@@ -64,7 +64,7 @@ def test_dropping_the_newest_counts_bytes_as_well() -> None:
     assert kept == list(range(len(kept)))
     assert 4 <= len(kept) < 12
     assert newest.link.backlog_bytes <= 8 * one
-    assert newest.losses.events == {"queue full, newest dropped": 20 - len(kept)}
+    assert newest.drops.by_reason == {"queue full, newest dropped": 20 - len(kept)}
     assert newest.link.dropped == 20 - len(kept)
 
 
@@ -73,7 +73,7 @@ def test_dropping_the_oldest_keeps_the_newest() -> None:
     for first in (0, 5, 10):
         assert oldest.send(deliver(first, 5))
     assert waiting(oldest) == [10, 11, 12, 13, 14]
-    assert oldest.losses.events == {"queue full, oldest dropped": 10}
+    assert oldest.drops.by_reason == {"queue full, oldest dropped": 10}
 
 
 def test_disconnecting_says_so() -> None:
@@ -86,13 +86,13 @@ def test_one_that_is_away_for_long_holds_back_nobody() -> None:
     away, heard = queue(SlowConsumer.BLOCK, max_events=10)
     for first in (0, 5, 10):
         away.send(deliver(first, 5))
-    away.lose_patience()
+    away.stop_blocking()
     assert (away.full, heard) == (False, [True, False])
     away.send(deliver(15, 5))
     assert waiting(away) == list(range(10, 20))
-    assert away.losses.events == {"out of reach, oldest dropped": 10}
+    assert away.drops.by_reason == {"out of reach, oldest dropped": 10}
     away.discard()
-    assert away.losses.events["session ended"] == 10
+    assert away.drops.by_reason["session ended"] == 10
 
 
 def test_control_for_one_that_is_away_is_bounded() -> None:
@@ -133,5 +133,5 @@ def test_what_a_client_publishes_to_itself_while_its_queue_is_full_is_given_up()
     assert blocked.send(deliver(10, 5), own=True)
     assert blocked.send(deliver(15, 5))
     assert waiting(blocked) == [*range(10), *range(15, 20)]
-    assert blocked.losses.events == {"queue full, its own dropped": 5}
+    assert blocked.drops.by_reason == {"queue full, its own dropped": 5}
     assert blocked.link.dropped == 5

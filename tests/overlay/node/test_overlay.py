@@ -187,7 +187,7 @@ async def test_publishing_goes_on_over_a_restart_of_the_publishers_broker() -> N
         await waiting
         await overlay.linked()
         await until(lambda: len(overlay.nodes["b1"].core.tables.types) == 1)
-        await until(lambda: "slot" in render(overlay.nodes["b2"].core))
+        await until(lambda: "    slot " in render(overlay.nodes["b2"].core))
         await reader.subscribe("Quote", "volume < 0")  # returns when b1 knows all of b2's interest
         await feed.publish_batch("Quote", quotes(20, 10))
         volumes = await take(mine, 10)
@@ -224,7 +224,7 @@ async def test_a_client_whose_lease_ran_out_says_everything_again() -> None:
             proxy.refusing = True
             proxy.cut()
             await until(lambda: "client/reader" not in overlay.nodes["b2"].queues)
-            await until(lambda: "slot" not in render(overlay.nodes["b2"].core))
+            await until(lambda: "    slot " not in render(overlay.nodes["b2"].core))
             mine.update_nowait(limit=5.0)
             await feed.publish_batch("Quote", quotes(0, 10))
             proxy.refusing = False
@@ -244,11 +244,11 @@ async def test_events_kept_for_an_absent_client_are_bounded_and_those_lost_are_c
             proxy.refusing = True
             proxy.cut()
             queue = overlay.nodes["b1"].queues["client/reader"]
-            await until(lambda: not queue.patient, "patience ends")
+            await until(lambda: not queue.blocking, "patience ends")
             for first in range(0, 1_000, 10):
                 await feed.publish_batch("Quote", quotes(first, 10))
             assert queue.link.backlog_events == 100
-            assert queue.losses.events == {"out of reach, oldest dropped": 900}
+            assert queue.drops.by_reason == {"out of reach, oldest dropped": 900}
             proxy.refusing = False
             assert await take(mine, 100) == list(range(900, 1_000))
 
@@ -260,7 +260,7 @@ async def test_a_name_that_is_taken_is_refused_and_one_whose_owner_is_mute_is_no
         lost: list[str] = []
         first = Client(proxy.address, "me", on_state=lambda connected, why: lost.append(why))
         await first.open()
-        with pytest.raises(ConnectError, match="a client named 'me' is here already") as raised:
+        with pytest.raises(ConnectError, match="a client named 'me' is connected already") as raised:
             await Client(overlay.address("b1"), "me").open()
         assert raised.value.status == "ALREADY_EXISTS"
         assert first.connected
@@ -302,7 +302,7 @@ async def test_a_client_that_blocks_holds_back_publishers_and_loses_nothing() ->
             await mine.update(low=-1)  # control still flows
             assert await take(mine, total) == list(range(total))
             await flooding
-            assert not overlay.nodes["b3"].queues["client/slow"].losses.events
+            assert not overlay.nodes["b3"].queues["client/slow"].drops.by_reason
 
 
 @on_a_loop
@@ -315,9 +315,9 @@ async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> No
             mine = await slow.subscribe("Quote")
             await asyncio.wait_for(flood(feed, 100), 20)
             queue = overlay.nodes["b1"].queues["client/slow"]
-            lost = sum(queue.losses.events.values())
+            lost = sum(queue.drops.by_reason.values())
             assert 40_000 < lost < 50_000
-            assert list(queue.losses.events) == [f"queue full, {policy.removeprefix('drop_')} dropped"]
+            assert list(queue.drops.by_reason) == [f"queue full, {policy.removeprefix('drop_')} dropped"]
             got = await take(mine, 50_000 - lost)
             assert len(got) == 50_000 - lost
             assert got == sorted(got)

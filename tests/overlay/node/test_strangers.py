@@ -180,7 +180,7 @@ async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_it
             assert "frame 50 arrived: only" in details
             assert await stranger.ended() == (
                 "ABORTED",
-                "a newer connection takes the place of this one",
+                "a newer connection replaces this one",
             )
         await until(lambda: "client/stranger" not in held)
 
@@ -251,7 +251,7 @@ async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
 async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(interface_queue, "SESSION_CONTROL", 500)
+    monkeypatch.setattr(interface_queue, "MAX_SESSION_CONTROL", 500)
     caplog.set_level("INFO", "covey.broker")
     async with Brokers() as overlay:
         async with stranger_at(overlay) as stranger:
@@ -261,7 +261,7 @@ async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
                     wrong = tuple(Update(100 * number + i, 9, {}) for i in range(100))
                     await stranger.call.write(encode_frame(Frame(number, 0, 0, wrong)))
             await until(lambda: "client/stranger" not in overlay.nodes["b1"].queues)
-        assert "client/stranger has left: it does not keep up" in caplog.text
+        assert "client/stranger: session ended: it does not keep up" in caplog.text
         await still_works(overlay)
 
 

@@ -1,0 +1,64 @@
+"""The state of a broker process, for `covey inspect`, `explain` and `follow`: the core's, and the node's
+around it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.views import inspect, render
+from covey.overlay.kernel_loader import loader
+from covey.overlay.node.node import Node
+
+
+def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
+    """As `explain` of the core, with the addresses and connections of the neighbours."""
+    return explain(node.core, interface, subscription_id, event, time.time_ns()) | _neighbours(node)
+
+
+def follow_at(node: Node, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
+    """As `follow` of the core, with the addresses and connections of the neighbours."""
+    return follow(node.core, type_name, publisher, sequence) | _neighbours(node)
+
+
+def _neighbours(node: Node) -> dict[str, Any]:
+    return {
+        "neighbours": {
+            name: {
+                "address": node.overlay.brokers[name].address,
+                "connected": node.queues[f"broker/{name}"].connected,
+            }
+            for name in node.overlay.neighbours(node.name)
+        }
+    }
+
+
+def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
+    """The core's state (`listed` as there) and the node's counters, as plain values for JSON."""
+    return {
+        "broker": node.name,
+        "overlay": node.overlay.name,
+        "routing": node.overlay.routing,
+        "process": os.getpid(),
+        "kernels": loader.state,
+        "uptime_s": round((time.time_ns() - node.started_ns) / 1e9, 3),
+        "core": inspect(node.core, listed),
+        "interfaces": {name: queue.inspect() for name, queue in node.queues.items()},
+        "dropped": dict(node.dropped),
+        "refused": node.refused,
+    }
+
+
+def render_node(node: Node, listed: int | None = None) -> str:
+    """The core's state (`listed` as there) and the interfaces, for people."""
+    lines = [render(node.core, listed).rstrip(), "", "interfaces"]
+    for name, queue in node.queues.items():
+        state = "connected" if queue.connected else "disconnected"
+        pending = queue.link.queued_events
+        lines.append(f"  {name}: {state}" + (f", {pending} events pending" if pending else ""))
+        lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
+    lines += [f"  {events} events dropped: {why}" for why, events in node.dropped.items()]
+    return "\n".join(lines) + "\n"
