@@ -1,7 +1,7 @@
-"""Kernels of the cluster engine that put rows where they belong; the arrays are drawn in `cluster/arrays.py`.
+"""Kernels that place rows in buckets and leaves; the arrays are drawn in `layout/arrays.py`.
 
-Invariant: a row that is placed lies in the bucket of the access predicate that its bounds give it, with the
-codes of its bounds, once it is settled.
+Invariant: a placed row is in the bucket of the access predicate that its bounds imply, with the codes of its
+bounds, once `update_rows` has processed its last change.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from covey.matcher.engines.cluster.layout.arrays import (
     SIGN_TESTS,
     STORE,
     TABLE_BUCKETS,
-    TABLE_CODE,
     TABLE_ORDER,
     TABLE_PARTS,
     TABLE_ROWS,
+    TABLE_SCHEMA,
     TABLE_WIDTH,
     TABLES,
     TEST_COLUMN,
@@ -95,9 +95,9 @@ COLUMN_BITS, CLASS_BITS = 9, 6
 AT_ONCE, COUNT, PUT = range(3)
 """Stages of placing rows."""
 IN_LEAVES = 1 << 40
-"""Above this, rows belong in leaves."""
+"""Targets from here on are orders in leaves."""
 PREFETCH_DISTANCE = 16
-"""How many rows early the lines of one are fetched."""
+"""How many rows ahead cache lines are prefetched."""
 
 
 @inlined
@@ -111,13 +111,13 @@ def first_hash(table):  # type: ignore[no-untyped-def]
     return np.int64(table) * np.int64(-4417276706812531889)
 
 
-# --- where a row targets --------------------------------------------------------------------------
+# --- access predicates of rows --------------------------------------------------------------------
 
 
 @inlined
 def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
-    """The class of a range: the first that reaches so far. Where two ranges are hashed, every other class,
-    since tables multiply.
+    """The class of a range: the first whose reach covers its width. Where two ranges are hashed, only every
+    other class is used, since their tables multiply.
     """
     chosen = np.int64(0)
     while reaches[chosen] < width:
@@ -127,8 +127,8 @@ def class_of(reaches, width, ranges):  # type: ignore[no-untyped-def]
 
 @inlined
 def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The row's narrowest range and second narrowest on another column, as a part of 2**16 of all codes; NONE
-    where it has none. Their tests go to scratch[0] and scratch[1], the widths to scratch[2] and scratch[3].
+    """Write the tests of the row's narrowest range, and of the second narrowest on another column, to
+    scratch[0] and scratch[1] (NONE for none), their widths as a part of 2**16 to scratch[2] and scratch[3].
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     scratch[0] = scratch[1] = NONE
@@ -138,7 +138,7 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
         column = line[at + TEST_COLUMN]
         if line[at + TEST_SHAPE] != BOTH or column >= NARROW_COLUMNS:
             continue
-        if scratch[HASHED + 2 * test] == 0:  # it wants the attribute missing, and such events ask for no cell
+        if scratch[HASHED + 2 * test] == 0:  # a test for a missing attribute: events without it probe no cell
             continue
         if scratch[0] != NONE and line[SIGN_TESTS + TEST_FIELDS * scratch[0] + TEST_COLUMN] == column:
             continue
@@ -152,11 +152,11 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The code of the access schema of a row; its keys go to store.keys, the ranges hashed to scratch[:2],
-    the test that comes first to scratch[FIRST_TEST].
+def access_schema(store, row, scratch):  # type: ignore[no-untyped-def]
+    """The number of a row's access schema, which contains its template and ranges; its keys are written to
+    store.keys, the hashed ranges to scratch[:2], the first test to scratch[FIRST_TEST].
 
-    A range targets to the cell of its low end, in a grid for ranges that are about as wide.
+    A range is in the cell of its low end, in a grid for ranges of about its width.
     """
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
@@ -165,14 +165,14 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
     for a in range(equal):
         test = line[SIGN_ACCESS + a]
         store.keys[a] = nth_bound(store, signature, place, test, 0)
-    code = np.int64(line[SIGN_TEMPLATE])
+    schema = np.int64(line[SIGN_TEMPLATE])
     ranges = np.int64(line[SIGN_RANGES])
     scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE
     if ranges == 0:
         for test in range(line[SIGN_SIZE]):
             if scratch[FIRST_TEST] == NONE and not is_hashed(line, test):
                 scratch[FIRST_TEST] = test
-        return code
+        return schema
     choose_ranges(store, row, scratch)
     if ranges == 1:
         scratch[1] = NONE
@@ -180,25 +180,25 @@ def find_schema(store, row, scratch):  # type: ignore[no-untyped-def]
         scratch[0], scratch[1] = scratch[1], scratch[0]
     for r in range(2):
         test = scratch[r]
-        code <<= COLUMN_BITS + CLASS_BITS
+        schema <<= COLUMN_BITS + CLASS_BITS
         if test == NONE:
             continue
         column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
         low, high = scratch[HASHED + 2 * test], scratch[HASHED + 2 * test + 1]
-        code |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, ranges)
+        schema |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, ranges)
         store.keys[equal + r] = low
-    return code
+    return schema
 
 
 @inlined
-def find_table(store, code, parts):  # type: ignore[no-untyped-def]
+def find_table(store, schema, parts):  # type: ignore[no-untyped-def]
     """The table of an access schema, or NONE; turns the low ends among the keys into cells."""
     tables = store.state[TABLES]
     mask = store.places.size - 1
-    place = mix(np.int64(-1), code) & mask
+    place = mix(np.int64(-1), schema) & mask
     while store.places[place] != NONE:
         table = np.int64(-3) - store.places[place]
-        if 0 <= table < tables and store.tables[table, TABLE_CODE] == code:
+        if 0 <= table < tables and store.tables[table, TABLE_SCHEMA] == schema:
             for a in range(parts, store.tables[table, TABLE_WIDTH]):
                 store.keys[a] >>= store.tables[table, TABLE_PARTS + PART_FIELDS * a + PART_SHIFT]
             return table
@@ -208,7 +208,7 @@ def find_table(store, code, parts):  # type: ignore[no-untyped-def]
 
 @inlined
 def find_bucket(store, table):  # type: ignore[no-untyped-def]
-    """The bucket of the access predicate in store.keys, made if there is none."""
+    """The bucket of the access predicate in store.keys, a new one if there is none."""
     width = store.tables[table, TABLE_WIDTH]
     h = first_hash(table)
     for a in range(width):
@@ -250,8 +250,8 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-def]
-    """Write the codes of a row's tests to its place: what its bucket is kept in order by comes first, hashed
-    ranges last; hashed equalities have none.
+    """Write the codes of a row's tests to its slot: the first test orders the bucket, hashed ranges come
+    last; hashed equalities have no codes.
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     capacity, tests = capacity_of(store, block), tests_of(store, block)
@@ -282,7 +282,7 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
 
 @inlined
 def order_code(store, table, scratch):  # type: ignore[no-untyped-def]
-    """The code by which a row is kept in order in a table, 0 where it is not."""
+    """The code that orders a row in its table, 0 where nothing is ordered."""
     order = store.tables[table, TABLE_ORDER]
     if order == NONE:
         return np.int64(0)
@@ -350,16 +350,16 @@ def remove_placed(store, row):  # type: ignore[no-untyped-def]
 
 @kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
 def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
-    """Place rows that wait; returns the first for which there is no room, or no table of the code that
-    state[MISSING_TABLE] then holds.
+    """Place rows that wait; returns the first for which there is no room, or no table: state[MISSING_TABLE]
+    is then the number of its access schema.
 
-    Many rows are placed in two stages. COUNT keeps the codes of rows[i] in codes[i], as many as there is room
-    for, counts how many rows each bucket will have, and writes to targets[i] by what the rows are to follow
-    each other: its bucket, or its order in leaves, above IN_LEAVES. PUT then places the rows in that order,
-    order[i] being the number that rows[i] had before.
+    Many rows are placed in two stages. COUNT saves the codes of rows[i] in codes[i], as many as fit, counts
+    how many rows each bucket will have, and writes each row's target, its bucket or IN_LEAVES plus its order
+    in leaves, to targets[i]. PUT then places the rows in the order of targets; order[i] is the position that
+    rows[i] had before.
     """
     for i in range(start, rows.size):
-        row, kept = rows[i], order[i] if stage == PUT else i
+        row, saved = rows[i], order[i] if stage == PUT else i
         if i + PREFETCH_DISTANCE < rows.size:
             soon = rows[i + PREFETCH_DISTANCE // 2]
             prefetch(store.bounds, store.rows[soon, ROW_PLACE])
@@ -374,24 +374,24 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
             return i
         signature = store.rows[row, ROW_SIGNATURE]
         if stage == PUT:
-            load_codes(store, row, scratch, codes, kept)
+            load_codes(store, row, scratch, codes, saved)
         else:
             code_row(store, row, scratch)
         if stage == COUNT:
-            save_codes(store, row, scratch, codes, kept)
+            save_codes(store, row, scratch, codes, saved)
         if store.signatures[signature, SIGN_LEAF] != 0:
             if stage == COUNT:
                 targets[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
             else:
                 put_in_leaf(store, row, scratch, HASHED, store.sorting)
             continue
-        code = find_schema(store, row, scratch)
+        schema = access_schema(store, row, scratch)
         if stage == PUT:
             put(store, row, store.buckets[targets[i], BUCKET_TABLE], targets[i], scratch)
             continue
-        table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+        table = find_table(store, schema, np.int64(store.signatures[signature, SIGN_EQUAL]))
         if table == NONE:
-            store.state[MISSING_TABLE] = code
+            store.state[MISSING_TABLE] = schema
             return i
         bucket = find_bucket(store, table)
         if stage == COUNT:
@@ -404,7 +404,7 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
 
 @inlined
 def fetch_row(store, row):  # type: ignore[no-untyped-def]
-    """Ask for the bounds of a row, and for what is known of its block."""
+    """Prefetch the bounds of a row, and the line of its block."""
     prefetch(store.bounds, store.rows[row, ROW_PLACE])
     if store.where[row, PLACE] >= 0 and store.where[row, BLOCK] != IN_LEAF:
         prefetch(store.blocks, BLOCK_FIELDS * store.where[row, BLOCK])
@@ -412,7 +412,7 @@ def fetch_row(store, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_codes(store, row):  # type: ignore[no-untyped-def]
-    """Ask for a row's bucket, and for where its first codes stand."""
+    """Prefetch a row's bucket, and its first codes."""
     place, block = np.int64(store.where[row, PLACE]), np.int64(store.where[row, BLOCK])
     if place >= 0 and block != IN_LEAF:
         prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, BLOCK_BUCKET])
@@ -424,8 +424,8 @@ def fetch_codes(store, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """Renew a row's codes, or move it where it targets now; False where that needs room, or a table of the
-    code in state[MISSING_TABLE].
+    """Rewrite a row's codes, or move it to the bucket of its new bounds; False where that needs room, or the
+    table of the access schema in state[MISSING_TABLE].
     """
     if store.where[row, PLACE] < 0:
         return True
@@ -442,10 +442,10 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
             remove_placed(store, row)
             put_in_leaf(store, row, scratch, HASHED, store.sorting)
         return True
-    code = find_schema(store, row, scratch)
-    table = find_table(store, code, np.int64(store.signatures[signature, SIGN_EQUAL]))
+    schema = access_schema(store, row, scratch)
+    table = find_table(store, schema, np.int64(store.signatures[signature, SIGN_EQUAL]))
     if table == NONE:
-        store.state[MISSING_TABLE] = code
+        store.state[MISSING_TABLE] = schema
         return False
     if was_in_leaf:
         remove_placed(store, row)
@@ -471,7 +471,7 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
 
 @kernel(STORE, frozen(int64), int64, array(int64))
 def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
-    """Rows[start:] have new bounds: bring them where they belong; returns the first that could not be."""
+    """Process new bounds of rows[start:]; returns the first row that needs room or a table."""
     for i in range(start, rows.size):
         if i + PREFETCH_DISTANCE < rows.size:
             prefetch(store.where, 2 * rows[i + PREFETCH_DISTANCE])
@@ -503,7 +503,7 @@ def rehash(store):  # type: ignore[no-untyped-def]
     mask = store.places.size - 1
     used = 0
     for table in range(store.state[TABLES]):
-        place = mix(np.int64(-1), store.tables[table, TABLE_CODE]) & mask
+        place = mix(np.int64(-1), store.tables[table, TABLE_SCHEMA]) & mask
         while store.places[place] != NONE:
             place = (place + 1) & mask
         store.places[place] = -3 - table

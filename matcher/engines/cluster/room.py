@@ -112,14 +112,14 @@ def trimmed(arrays: a.StoreArrays, bounds: int, signatures: int) -> a.StoreArray
 
 
 def with_table(
-    arrays: a.StoreArrays, code: int, configuration: Configuration, *, ordered: bool
+    arrays: a.StoreArrays, schema: int, configuration: Configuration, *, ordered: bool
 ) -> tuple[a.StoreArrays, int]:
-    """A table for the access schema of a code (`placing_kernels.find_schema`), and the most buckets that an
-    event searches in it because of its ranges, 1 where it has none.
+    """A table for an access schema (`placing_kernels.access_schema`), and the most buckets that an event
+    searches in it because of its ranges, 1 where it has none.
     """
     bits = COLUMN_BITS + CLASS_BITS
-    ranged = [code >> bits, code] if code >> 2 * bits else []
-    template = configuration.templates[code >> 2 * bits if ranged else code]
+    ranged = [schema >> bits, schema] if schema >> 2 * bits else []
+    template = configuration.templates[schema >> 2 * bits if ranged else schema]
     head, order = (template.head[0], template.head[1]) if template.head else (a.NONE, a.NONE)
     parts = [(column, a.NONE, 0) for column in template.schema]
     for part in ranged:
@@ -133,7 +133,7 @@ def with_table(
         arrays = arrays._replace(tables=grown(arrays.tables, 2 * number))
     line = arrays.tables[number]
     line[:] = 0
-    line[a.TABLE_CODE], line[a.TABLE_WIDTH], line[a.TABLE_TESTS] = code, len(parts), template.tests
+    line[a.TABLE_SCHEMA], line[a.TABLE_WIDTH], line[a.TABLE_TESTS] = schema, len(parts), template.tests
     line[a.TABLE_HEAD], line[a.TABLE_ORDER] = head, order if ordered else a.NONE
     for at, fields in enumerate(parts):
         start = a.TABLE_PARTS + a.PART_FIELDS * at

@@ -1,6 +1,4 @@
-"""Kernels of the cluster engine that write, read and sample the exact bounds of rows; the arrays are drawn in
-`cluster/arrays.py`.
-"""
+"""Kernels that write and read the exact bounds of rows; the arrays are drawn in `layout/arrays.py`."""
 
 from __future__ import annotations
 
@@ -88,9 +86,9 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
     end, in this order. An equality whose ends differ holds for nothing; moves[c] counts the new values of
     those on column c. Returns how many bounds were not written because they do not fit.
 
-    It takes three arrays and not the store, since unpacking the store costs more than one bound.
+    It takes three arrays instead of the store: unpacking the store costs more than writing one bound.
     """
-    left = 0
+    unwritten = 0
     for p in range(parts.size):
         line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
         is_high = parts[p] & 1 == 0
@@ -106,12 +104,12 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
             if shape == EQUAL and not is_high:
                 moves[signatures[signature, line + TEST_COLUMN]] += 1
             if long == 0 and not fits_word(values[p, i]):
-                left += 1
+                unwritten += 1
             elif shape <= FIXED and is_high and read_bound(bounds, at, long) != values[p, i]:
                 write_bound(bounds, at, long, np.int64(NOTHING))
             else:
                 write_bound(bounds, at, long, values[p, i])
-    return left
+    return unwritten
 
 
 @kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
@@ -127,7 +125,9 @@ def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
 
 @kernel(STORE, frozen(boolean), int64, array(boolean))
 def mark_string_ids(store, is_string, top, live):  # type: ignore[no-untyped-def]
-    """Mark the string codes that rows below `top` name; `is_string` says so of every column."""
+    """Set `live` for the string ids among the bounds of rows below `top`; is_string[c] is true of string
+    columns.
+    """
     for row in range(top):
         if store.where[row, PLACE] == ABSENT:
             continue
@@ -136,7 +136,7 @@ def mark_string_ids(store, is_string, top, live):  # type: ignore[no-untyped-def
             line = SIGN_TESTS + TEST_FIELDS * test
             if is_string[store.signatures[signature, line + TEST_COLUMN]]:
                 for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
-                    code = nth_bound(store, signature, place, test, end)
-                    if 0 < code < live.size:
-                        live[code] = True
+                    string_id = nth_bound(store, signature, place, test, end)
+                    if 0 < string_id < live.size:
+                        live[string_id] = True
     return 0

@@ -391,12 +391,12 @@ class ClusterStore(RowStore):
     def _make_room(self) -> None:
         """Make the table that a kernel misses, or room for more of everything."""
         state = self.arrays.state
-        code = int(state[a.MISSING_TABLE])
-        if code == a.NONE:
+        schema = int(state[a.MISSING_TABLE])
+        if schema == a.NONE:
             self.arrays = with_more(self.arrays)
             return
         ordered = not self._policy.propagation
-        self.arrays, probes = with_table(self.arrays, code, self.configuration, ordered=ordered)
+        self.arrays, probes = with_table(self.arrays, schema, self.configuration, ordered=ordered)
         self._probes += probes
         state[a.MISSING_TABLE] = a.NONE
 

@@ -40,7 +40,7 @@ class CountingStore(ReferenceStore):
         self._runs = Runs()
         self._need: npt.NDArray[Any] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
         self._left = self._need.copy()
-        self._sorted = self.predicates.arrays.ordered  # what `_order` lies beside
+        self._sorted = self.predicates.arrays.ordered  # the order that `_order` was made for
         self._order = c.Order(
             np.zeros(0, dtype=np.int32), np.full(self.predicates.capacity, -1, dtype=np.int32)
         )

@@ -28,7 +28,7 @@ from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 
 class Order(NamedTuple):
-    """What lies beside the order of predicates; drawn above."""
+    """Arrays in the order of the sorted predicates; drawn above."""
 
     single: npt.NDArray[np.int32]  # [ordered predicates]
     places: npt.NDArray[np.int32]  # [predicates]
@@ -68,7 +68,7 @@ def attach_rows(  # type: ignore[no-untyped-def]
 
 @inlined
 def detach(lists, order, links, row_table, at):  # type: ignore[no-untyped-def]
-    """Take the row of a link out of its predicate's list, and tell the row that took its place."""
+    """Remove the row of a link from its predicate's list, and update the link of the row that moved there."""
     predicate, position = links[at, 0], links[at, 1]
     last = lists.heads[predicate, COUNT] - 1
     moved = pull(lists, predicate, position)

@@ -29,15 +29,15 @@ def with_lists(lists: k.Lists, count: int) -> k.Lists:
 
 
 def with_room(lists: k.Lists, words: int) -> k.Lists:
-    """The same lists, with room for so many words in the pool beyond what is taken."""
-    wanted = int(lists.state[0]) + words
-    if wanted <= len(lists.pool):
+    """The same lists, with room for so many words more in the pool."""
+    size = int(lists.state[0]) + words
+    if size <= len(lists.pool):
         return lists
-    pool = np.zeros(max(wanted, len(lists.pool) * 3 // 2), dtype=np.int32)
+    pool = np.zeros(max(size, len(lists.pool) * 3 // 2), dtype=np.int32)
     pool[: len(lists.pool)] = lists.pool
     return lists._replace(pool=pool)
 
 
 def lists_bytes(lists: k.Lists) -> int:
-    """What they take, in bytes."""
+    """Their memory in bytes."""
     return int(lists.heads.nbytes + lists.pool.nbytes)

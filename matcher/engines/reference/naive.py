@@ -1,7 +1,7 @@
 """The brute-force oracle: every event against every filter, one by one, in plain Python.
 
-Invariant: an answer is what `Filter.matches` says, nothing cleverer. It shares no code with the engines,
-which are tested against it under churn.
+Invariant: an answer is that of `Filter.matches`. It shares no code with the engines, which are tested against
+it under churn.
 """
 
 from __future__ import annotations
@@ -39,34 +39,36 @@ class NaiveEngine(Engine):
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        wanted = _distinct(ids)
-        for i in wanted:
+        subscription_ids = _distinct(ids)
+        for i in subscription_ids:
             if i in self._subscriptions:
                 raise SubscriptionError(f"subscription {i}: already added, expected an id that is not in use")
         if filter.event_type != self.event_type:
             raise FilterError(
                 f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
             )
-        if not wanted:
+        if not subscription_ids:
             return
-        numbers = [int(x) for x in np.broadcast_to(interface, (len(wanted),))]
+        numbers = [int(x) for x in np.broadcast_to(interface, (len(subscription_ids),))]
         if min(numbers) < 0 or max(numbers) > 65_535:
             raise SubscriptionError(f"interface {numbers}: expected numbers from 0 to 65535")
-        each = [filter.check_values(v) for v in _one_by_one(values or {}, len(wanted))]
+        each = [filter.check_values(v) for v in _one_by_one(values or {}, len(subscription_ids))]
         self._highest_interface = max(self._highest_interface, *numbers)
-        self._subscriptions.update((i, (filter, v, n)) for i, v, n in zip(wanted, each, numbers, strict=True))
+        self._subscriptions.update(
+            (i, (filter, v, n)) for i, v, n in zip(subscription_ids, each, numbers, strict=True)
+        )
 
     def remove_many(self, ids: npt.ArrayLike) -> None:
-        wanted = _distinct(ids)
-        for i in wanted:
+        subscription_ids = _distinct(ids)
+        for i in subscription_ids:
             self._find(i)
-        for i in wanted:
+        for i in subscription_ids:
             del self._subscriptions[i]
 
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
-        wanted = _distinct(ids)
+        subscription_ids = _distinct(ids)
         changed = {}
-        for i, given in zip(wanted, _one_by_one(values, len(wanted)), strict=True):
+        for i, given in zip(subscription_ids, _one_by_one(values, len(subscription_ids)), strict=True):
             filter, old, interface = self._find(i)
             changed[i] = (filter, old | filter.check_values(given, partial=True), interface)
         self._subscriptions.update(changed)
@@ -102,12 +104,12 @@ class NaiveEngine(Engine):
         return subscription_id in self._subscriptions
 
     def memory_bytes(self) -> dict[str, int]:
-        held = sum(
+        entries = sum(
             sys.getsizeof(v) + sys.getsizeof(values)
             for v in self._subscriptions.values()
             for values in v[1:2]
         )
-        return {"subscriptions": sys.getsizeof(self._subscriptions) + held}
+        return {"subscriptions": sys.getsizeof(self._subscriptions) + entries}
 
     def render(self) -> str:
         lines = [f"naive: {len(self)} subscriptions to {self.event_type.name}"]

@@ -141,7 +141,7 @@ class NoncanonicalEngine(RowEngine):
 
 
 def _show(words: list[int], at: int) -> tuple[str, int]:
-    """The node at a word with its leaves counted from 1, and the word behind it."""
+    """The node at a word with its leaves counted from 1, and the next word."""
     word = words[at]
     at += 1
     if word >= 0:

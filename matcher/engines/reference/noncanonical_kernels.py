@@ -72,7 +72,7 @@ def holds(trees, links, leaves, at, stamp):  # type: ignore[no-untyped-def]
 
 @inlined
 def count_once(row, left, found, end):  # type: ignore[no-untyped-def]
-    """Count a leaf that holds; the row becomes a candidate when its count is reached, and only then."""
+    """Count a leaf that holds; the row becomes a candidate when its count is reached."""
     if left[row] > 0:
         left[row] -= 1
         if left[row] == 0:

@@ -270,7 +270,7 @@ def satisfied(table, keys, e, hits, spans):  # type: ignore[no-untyped-def]
     """
     hits[0] = TRUE
     count, stretches = 1, 0
-    for column in range(min(table.segments.shape[0], keys.shape[1])):  # a derived column may have gone
+    for column in range(min(table.segments.shape[0], keys.shape[1])):  # a derived column may have been freed
         key = keys[e, column]
         if table.points[column] > 0:
             p = find_predicate(table, column, key, key)

@@ -1,9 +1,9 @@
 """The predicate table: predicates that subscriptions share, counted, indexed and found by events (Fabret et
 al. 2001, 2).
 
-Phase one of the two-phase algorithms. Invariants: equal predicates have one number while somebody uses them;
-number 0 is the predicate that always holds; sorting happens before a match, once enough has changed, never
-while subscriptions load. The layout is drawn in `predicate_kernels.py`.
+Phase one of the two-phase algorithms. Invariants: equal predicates share a number while one is in use; number
+0 is the predicate that always holds; predicates are sorted before a match, once enough have changed. The
+layout is drawn in `predicate_kernels.py`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PredicateTable:
         k.release_predicates(self.arrays, np.ascontiguousarray(numbers).reshape(-1))
 
     def sort(self) -> None:
-        """Bring young predicates into order, and dead ones out of it, where there are many of them."""
+        """Sort young predicates in, and dead ones out, where there are many of them."""
         young, dead = int(self.arrays.state[k.YOUNG]), int(self.arrays.state[k.DEAD])
         sorted_ones = len(self.arrays.ordered)
         if young > max(_FEW_YOUNG, sorted_ones >> 8) or (
@@ -85,7 +85,7 @@ class PredicateTable:
             self._sort()
 
     def buffers(self) -> tuple[PredicateNumbers, PredicateNumbers]:
-        """Room for what `satisfied` says of one event: hits, and stretches."""
+        """Room for the predicates that one event satisfies: single ones, and ranges in the order."""
         a = self.arrays
         return (
             np.empty(len(a.points) + int(a.state[k.YOUNG]) + 1, dtype=np.int32),
@@ -93,11 +93,11 @@ class PredicateTable:
         )
 
     def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        """Mark the string ids that predicates in use name."""
+        """Set `live` for the string ids of predicates in use."""
         a, top = self.arrays, self.top
         used = np.flatnonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)) + 1
-        codes = a.bounds[used[is_string[a.columns[used]]], 0]
-        live[codes[(codes > 0) & (codes < len(live))]] = True
+        string_ids = a.bounds[used[is_string[a.columns[used]]], 0]
+        live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
 
     def memory_bytes(self) -> dict[str, int]:
         a = self.arrays

@@ -158,7 +158,7 @@ def chain_rows(beta, rows, predicates, row_table, start):  # type: ignore[no-unt
         for t in range(tests):
             child = np.int64(NONE) if made else find_node(beta.nodes, beta.edges, node, predicates[t, i])
             if child == NONE:
-                # a new node has one child and no list yet, so only the first node made can make a list grow
+                # a new node has one child and no list yet, so only the first new node can make a list grow
                 if (
                     not made
                     and beta.children.state[0] + growth(beta.children, node, 1) > beta.children.pool.size
@@ -168,7 +168,7 @@ def chain_rows(beta, rows, predicates, row_table, start):  # type: ignore[no-unt
                 child = new_node(beta, node, predicates[t, i])
             node = child
         if beta.rows.state[0] + growth(beta.rows, node, 1) > beta.rows.pool.size:
-            return i  # the chain stays, and is found next time
+            return i  # the chain stays for the next call
         row_table[rows[i], ROW_PLACE] = push(beta.rows, node, np.int32(rows[i]))
         beta.ends[rows[i]] = node
     return rows.size

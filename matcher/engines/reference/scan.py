@@ -1,9 +1,9 @@
-"""The scan: a linear pass over all subscriptions, the floor that every other engine has to beat.
+"""The scan: a linear pass over all subscriptions, the baseline of every other engine.
 
 Nothing is indexed, so nothing degrades, whatever the subscriptions; cost is linear in their number. Narrow
 codes of bounds, vector comparison of one column after the other, and an early end where few rows are left
 (`scan_kernels.py`). Invariant: a row is either arranged, its codes in its group's columns, or young; its
-exact bounds stand apart in both cases. Arranging anew is due when more than one row in 32 is young.
+exact bounds are stored in both cases. Rows are arranged anew when more than one in 32 is young.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys, largest_key
 from covey.matcher.engines.reference import scan_kernels as k
 from covey.matcher.engines.reference.reference_store import ReferenceStore
-from covey.matcher.engines.reference.scan_coding import Coding, code_columns
+from covey.matcher.engines.reference.scan_cuts import ColumnCuts, cuts_of_columns
 from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
@@ -49,7 +49,7 @@ class _Tests:
 
 @dataclass(slots=True)
 class _Arrangement:
-    """Groups in the making: members by position among the rows arranged, `top` of them; parts of the pool,
+    """Groups being built: members by position among the rows arranged, `top` of them; parts of the pool,
     `size` bytes.
     """
 
@@ -73,7 +73,7 @@ class ScanStore(ReferenceStore):
         self._counts = {YOUNG: 0, ARRANGED: 0}
         self._young: npt.NDArray[np.int32] | None = None
         self._flat_signatures: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
-        self._coding: list[Coding | None] = []
+        self._coding: list[ColumnCuts | None] = []
         nothing = np.zeros(0, dtype=np.int64)
         empty = _Arrangement(np.zeros((0, k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
         self._scan = self._arranged(empty, _Tests(*[nothing] * 6), nothing, 0)
@@ -131,7 +131,7 @@ class ScanStore(ReferenceStore):
     def _rewrite(
         self, group: int, columns: tuple[int, ...], test: int, rows: Numbers, lows: Keys, highs: Keys
     ) -> npt.NDArray[np.bool_]:
-        """Write new codes of a test in place where the group can say them; returns for which rows."""
+        """Write new codes of a test where the group's codes can express them; returns for which rows."""
         column = columns[test]
         line = self._scan.groups[group]
         slots = [
@@ -202,7 +202,7 @@ class ScanStore(ReferenceStore):
 
     def _arrange(self) -> None:
         tests = self._tests(np.flatnonzero(self._state[: self.row_top] != ABSENT))
-        self._coding = code_columns(tests.columns, tests.lows, tests.highs, self._tops_of(tests.columns))
+        self._coding = cuts_of_columns(tests.columns, tests.lows, tests.highs, self._tops_of(tests.columns))
         kinds = self._put_in_order(tests)
         heads = np.zeros(len(tests.rows), dtype=np.int64)
         for slot in range(k.SLOTS):
@@ -218,16 +218,16 @@ class ScanStore(ReferenceStore):
             keys, group_of = np.unique(heads, return_inverse=True)
         order = np.argsort(group_of, kind="stable")
         ends = np.cumsum(np.bincount(group_of, minlength=len(keys)))
-        made = _Arrangement(np.zeros((len(keys), k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
+        arrangement = _Arrangement(np.zeros((len(keys), k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
         for g, key in enumerate(keys.tolist()):
             members = order[ends[g - 1] if g else 0 : ends[g]]
             codes = [key >> _CODE_BITS * slot & 2**_CODE_BITS - 1 for slot in range(slots - 1, -1, -1)]
             first = [((code - 1) >> _KIND_BITS, (code - 1) & (2**_KIND_BITS - 1)) for code in codes if code]
-            self._fill_group(made, g, first, tests, members)
+            self._fill_group(arrangement, g, first, tests, members)
         self._state[tests.rows] = ARRANGED
         self._counts = {YOUNG: 0, ARRANGED: len(tests.rows)}
         self._young = None
-        self._scan = self._arranged(made, tests, order, slots)
+        self._scan = self._arranged(arrangement, tests, order, slots)
 
     def _tests(self, rows: Numbers) -> _Tests:
         lengths = np.array([0, *map(len, self.signatures.columns)], dtype=np.int64)
@@ -241,8 +241,8 @@ class ScanStore(ReferenceStore):
         return _Tests(rows, sizes, starts, columns, self._bounds[places, 0], self._bounds[places, 1])
 
     def _put_in_order(self, tests: _Tests) -> Numbers:
-        """Sort the tests of every row: by kind, and within a kind those first that many rows have, so that
-        rows meet in few groups. Returns the kind of every test.
+        """Sort the tests of every row by kind, and within a kind by how many rows have them, which makes few
+        groups. Returns the kind of every test.
         """
         kinds = _kinds(tests.lows, tests.highs, self._tops_of(tests.columns))
         known, position, counts = np.unique(
@@ -261,15 +261,15 @@ class ScanStore(ReferenceStore):
         return kinds[order]
 
     def _fill_group(
-        self, made: _Arrangement, g: int, slots: list[tuple[int, int]], tests: _Tests, members: Numbers
+        self, arrangement: _Arrangement, g: int, slots: list[tuple[int, int]], tests: _Tests, members: Numbers
     ) -> None:
         """Give a group its members and the codes of their first tests."""
-        line, rows = made.groups[g], tests.rows[members]
+        line, rows = arrangement.groups[g], tests.rows[members]
         room = -(-len(members) // k.STEP) * k.STEP
-        line[: k.GROUP_SLOT] = made.top, room, len(slots)
-        self._where[rows, 0], self._where[rows, 1] = g, made.top + np.arange(len(rows))
-        made.members += [members, np.full(room - len(members), -1, dtype=np.int64)]
-        made.top += room
+        line[: k.GROUP_SLOT] = arrangement.top, room, len(slots)
+        self._where[rows, 0], self._where[rows, 1] = g, arrangement.top + np.arange(len(rows))
+        arrangement.members += [members, np.full(room - len(members), -1, dtype=np.int64)]
+        arrangement.top += room
         for s, (column, kind) in enumerate(slots):
             coding = self._coding[column]
             assert coding is not None
@@ -279,12 +279,12 @@ class ScanStore(ReferenceStore):
             for end, codes in enumerate((low_codes, high_codes)):
                 if kind == k.BELOW if end == 0 else kind in (k.ABOVE, k.EQUAL):
                     continue
-                made.size += -made.size % width
-                places[end] = made.size // width
+                arrangement.size += -arrangement.size % width
+                places[end] = arrangement.size // width
                 data = np.zeros(room, dtype=f"u{width}")
                 data[: len(codes)] = codes
-                made.parts.append(data.view(np.uint8))
-                made.size += data.nbytes
+                arrangement.parts.append(data.view(np.uint8))
+                arrangement.size += data.nbytes
             first = k.GROUP_SLOT + s * k.SLOT_FIELDS
             line[first : first + k.SLOT_FIELDS] = column, kind, width, *places
 
@@ -292,7 +292,7 @@ class ScanStore(ReferenceStore):
         padded = np.concatenate([self._tops, [LAST]])
         return padded[np.minimum(columns, len(self._tops))]
 
-    def _arranged(self, made: _Arrangement, tests: _Tests, order: Numbers, slots: int) -> k.Scan:
+    def _arranged(self, arrangement: _Arrangement, tests: _Tests, order: Numbers, slots: int) -> k.Scan:
         coding = np.zeros((max(len(self._coding), len(self._tops)), 3), dtype=np.int64)
         cuts: list[Keys] = [np.zeros(0, dtype=np.int64)]
         size = 0
@@ -301,15 +301,15 @@ class ScanStore(ReferenceStore):
                 coding[column] = found.linear, found.base if found.linear else size, found.count
                 cuts.append(found.cuts)
                 size += len(found.cuts)
-        pool = np.concatenate([*made.parts, np.zeros(k.STEP, dtype=np.uint8)])
-        places = np.concatenate([np.zeros(0, dtype=np.int64), *made.members])
-        beyond = np.where(places < 0, 0, np.maximum(tests.sizes[places] - slots, 0)) if len(order) else places
-        starts = np.concatenate([[0], np.cumsum(beyond)])
-        owners = places[beyond > 0]
-        at = np.repeat(tests.starts[owners] + slots, beyond[beyond > 0])
-        at += np.arange(len(at)) - np.repeat(starts[:-1][beyond > 0], beyond[beyond > 0])
+        pool = np.concatenate([*arrangement.parts, np.zeros(k.STEP, dtype=np.uint8)])
+        places = np.concatenate([np.zeros(0, dtype=np.int64), *arrangement.members])
+        over = np.where(places < 0, 0, np.maximum(tests.sizes[places] - slots, 0)) if len(order) else places
+        starts = np.concatenate([[0], np.cumsum(over)])
+        owners = places[over > 0]
+        at = np.repeat(tests.starts[owners] + slots, over[over > 0])
+        at += np.arange(len(at)) - np.repeat(starts[:-1][over > 0], over[over > 0])
         return k.Scan(
-            groups=made.groups,
+            groups=arrangement.groups,
             members=np.where(places < 0, -1, tests.rows[places] if len(order) else places).astype(np.int32),
             starts=starts.astype(np.int32),
             tails=np.stack([tests.columns[at], tests.lows[at], tests.highs[at]], axis=1),
@@ -346,8 +346,8 @@ class ScanStore(ReferenceStore):
 
     def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
         tests = self._tests(np.flatnonzero(self._state[: self.row_top] != ABSENT))
-        codes = tests.lows[is_string[tests.columns]]
-        live[codes[(codes > 0) & (codes < len(live))]] = True
+        string_ids = tests.lows[is_string[tests.columns]]
+        live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
 
     def structure_bytes(self) -> dict[str, int]:
         s = self._scan

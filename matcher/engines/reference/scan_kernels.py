@@ -32,7 +32,7 @@ from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 BLOCK = 1024
 SLOTS = 3
 STEP = 64
-"""Groups have room for a multiple of so many rows; what is beyond their members is no row."""
+"""Groups have room for a multiple of this many rows; the rest of a group has no rows."""
 ROW_COST = 64
 """Looking at one row by itself costs as much as comparing so many bytes of a column."""
 
@@ -57,7 +57,7 @@ class Scan(NamedTuple):
     groups: npt.NDArray[np.int64]  # [groups, GROUP_FIELDS]
     members: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]  # [members + 1]
-    tails: npt.NDArray[np.int64]  # [tests beyond the third, 3]
+    tails: npt.NDArray[np.int64]  # [tests after the third, 3]
     bytes: npt.NDArray[np.uint8]
     shorts: npt.NDArray[np.uint16]  # the memory of `bytes`
     words: npt.NDArray[np.uint32]  # the memory of `bytes`

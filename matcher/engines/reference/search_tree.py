@@ -1,8 +1,8 @@
 """The search tree engine: the parallel search tree of Aguilera et al. (1999), the engine of Gryphon.
 
 Equalities are edges of the tree (drawn in `search_tree_layout.py`); what is no equality is *don't care* at
-its level and is checked in the leaf, since the paper leaves ranges open and an edge per range would be tried
-one by one all the same. The order of levels is chosen at the first match and whenever the subscriptions have
+its level and is checked in the leaf: the paper does not cover ranges, and edges per range would be tried one
+by one. The order of levels is chosen at the first match and whenever the subscriptions have
 doubled since: attributes that most rows test for equality come first, so that star edges are few. Invariant:
 every row is either in the leaf of its own equalities, or waiting to be put there before the next match.
 """
@@ -261,9 +261,9 @@ class SearchTreeStore(ReferenceStore):
         if state[k.BUCKET_TOP] >= len(tree.buckets):
             tree = tree._replace(buckets=grown(tree.buckets, 2 * len(tree.buckets)))
         largest = int(tree.buckets[:, k.BUCKET_COUNT].max())
-        wanted = (2 * largest + 2) * (1 + 2 * int(tree.residuals[residual, 0]))
-        if state[k.POOL_TOP] + wanted > len(tree.pool):
-            tree = tree._replace(pool=grown(tree.pool, len(tree.pool) * 3 // 2 + wanted))
+        words = (2 * largest + 2) * (1 + 2 * int(tree.residuals[residual, 0]))
+        if state[k.POOL_TOP] + words > len(tree.pool):
+            tree = tree._replace(pool=grown(tree.pool, len(tree.pool) * 3 // 2 + words))
         self._tree = tree
 
     # --- matching ---------------------------------------------------------------------------------
@@ -278,8 +278,9 @@ class SearchTreeStore(ReferenceStore):
         for (signature, _), members in self._by_kind(rows):
             for t, column in enumerate(self.signatures.columns[signature]):
                 if is_string[column]:
-                    codes = self._tree.bounds[self.arrays.rows[rows[members], ROW_PLACE] + t, 0]
-                    live[codes[(codes > 0) & (codes < len(live))]] = True
+                    places = self.arrays.rows[rows[members], ROW_PLACE] + t
+                    string_ids = self._tree.bounds[places, 0]
+                    live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
 
     def structure_bytes(self) -> dict[str, int]:
         t = self._tree

@@ -71,7 +71,7 @@ def level_of(nodes, ranks, node):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def know_star(nodes, node):  # type: ignore[no-untyped-def]
+def note_star(nodes, node):  # type: ignore[no-untyped-def]
     """Note at a node what its star child, which has no edges yet, will test."""
     child = nodes[node, STAR]
     nodes[node, STAR_COLUMN] = UNKNOWN if nodes[child, COLUMN] == LEAF else nodes[child, COLUMN]
@@ -80,7 +80,7 @@ def know_star(nodes, node):  # type: ignore[no-untyped-def]
 
 @inlined
 def hang(tree, child, via, parent, key):  # type: ignore[no-untyped-def]
-    """Put a node where `via`, `parent` and `key` say."""
+    """Attach a node by `via`, `parent` and `key`."""
     nodes = tree.nodes
     nodes[child, VIA], nodes[child, PARENT], nodes[child, KEY] = via, parent, key
     if via == BY_ROOT:
@@ -127,9 +127,7 @@ def below_root(tree, position, count):  # type: ignore[no-untyped-def]
 
 @inlined
 def find_leaf(tree, mask, keys, position, count):  # type: ignore[no-untyped-def]
-    """The leaf of a row, made with all nodes above it if need be: its factors, and its edges from `position`
-    on.
-    """
+    """The leaf of a row's factors and edges from `position` on, with new nodes where there are none."""
     state, nodes, roots = tree.state, tree.nodes, tree.roots
     root = find_root(roots, tree.root_index, mask, keys)
     if root == NONE:
@@ -149,7 +147,7 @@ def find_leaf(tree, mask, keys, position, count):  # type: ignore[no-untyped-def
     while True:
         level = level_of(nodes, tree.ranks, node)
         wanted = DEEPEST if position == count else tree.scratch[0, position]
-        if wanted < level:  # the test was trivial here so far: put it in front
+        if wanted < level:  # the test was trivial here so far: insert it above
             front = new_node(tree, tree.levels[wanted])
             via, parent, key = nodes[node, VIA], nodes[node, PARENT], nodes[node, KEY]
             if via == BY_VALUE:
@@ -173,7 +171,7 @@ def find_leaf(tree, mask, keys, position, count):  # type: ignore[no-untyped-def
             if child == NONE:
                 child = new_node(tree, column_below(tree, level, position, count))
                 hang(tree, child, BY_STAR, node, np.int64(0))
-                know_star(nodes, node)
+                note_star(nodes, node)
             node = child
 
 
@@ -268,7 +266,7 @@ def take_words(state, pool, free, tests, size):  # type: ignore[no-untyped-def]
 
 @kernel(TREE, frozen(int32, 2), frozen(int64), frozen(int64), int64)
 def place_rows(tree, row_table, rows, residuals, start):  # type: ignore[no-untyped-def]
-    """Put rows[start:] into the tree, residuals[i] telling what row i leaves to the leaf; the first without
+    """Put rows[start:] into the tree; residuals[i] are the tests of row i left to the leaf; the first without
     room.
 
     `masks_of` and `bounds` of the rows are set.

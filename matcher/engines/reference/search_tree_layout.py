@@ -53,7 +53,7 @@ UNKNOWN = -1  # in STAR_COLUMN: always follow
 # buckets
 BUCKET_NODE, BUCKET_TESTS, BUCKET_START, BUCKET_SIZE, BUCKET_COUNT, BUCKET_NEXT = range(6)
 BUCKET_FIELDS = 6
-# roots: which factors are wanted, the tree, then the keys
+# roots: a mask of factors, the tree, then the keys
 ROOT_MASK, ROOT_NODE, ROOT_KEYS = 0, 1, 2
 ROOT_FIELDS = ROOT_KEYS + FACTORS
 SIZES = 32
@@ -67,7 +67,7 @@ class Tree(NamedTuple):
     edges: npt.NDArray[np.int64]  # a power of two
     roots: npt.NDArray[np.int64]  # [roots, ROOT_FIELDS]
     root_index: npt.NDArray[np.int64]  # a power of two
-    masks: npt.NDArray[np.int64]  # [2**FACTORS]: roots that want just these factors
+    masks: npt.NDArray[np.int64]  # [2**FACTORS]: roots of exactly these factors
     levels: npt.NDArray[np.int64]  # columns in the order of levels, factors first
     ranks: npt.NDArray[np.int64]  # [columns]: level of a column
     buckets: npt.NDArray[np.int64]  # [buckets, BUCKET_FIELDS]
@@ -75,7 +75,7 @@ class Tree(NamedTuple):
     free: npt.NDArray[np.int64]  # [most tests + 1, SIZES]: free stretches of the pool, linked
     residuals: npt.NDArray[np.int64]  # [sets of columns left to test, 1 + most tests]: how many, then which
     bucket_of: npt.NDArray[np.int64]  # [rows]
-    masks_of: npt.NDArray[np.int64]  # [rows]: bit t says that test t is an edge
+    masks_of: npt.NDArray[np.int64]  # [rows]: bit t: test t is an edge
     bounds: npt.NDArray[np.int64]  # [tests, 2], a stretch per row
     signatures: npt.NDArray[np.int64]  # [signatures + 1]: first of its columns
     columns: npt.NDArray[np.int64]  # columns of all signatures
@@ -184,7 +184,7 @@ def root_hash(mask, keys):  # type: ignore[no-untyped-def]
 
 @inlined
 def find_root(roots, root_index, mask, keys):  # type: ignore[no-untyped-def]
-    """The root that wants the factors of `mask` to have these keys, or NONE."""
+    """The root of these keys of the factors of `mask`, or NONE."""
     within = np.int64(root_index.size - 1)
     place = root_hash(mask, keys) & within
     while root_index[place] != FREE:

@@ -107,7 +107,7 @@ def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan,
     leaves: list[_Leaf] = []
     words: list[int] = []
     depth = _write(root, leaves, words, 0)
-    # in a row, texts come after tests: say so in the words, whose leaves are numbered as they come
+    # rows have texts after tests: renumber the leaves in the words, which are in the order of the tree
     order = sorted(range(len(leaves)), key=lambda leaf: isinstance(leaves[leaf].plan, TextPlan))
     plans = [leaves[leaf].plan for leaf in order]
     tests = tuple([plan for plan in plans if isinstance(plan, TestPlan)])

@@ -29,26 +29,26 @@ def home(subscription_id, mask):  # type: ignore[no-untyped-def]
 
 
 @kernel(frozen(int32), frozen(int64), int64)
-def find_row(places, ids, wanted):  # type: ignore[no-untyped-def]
+def find_row(places, ids, subscription_id):  # type: ignore[no-untyped-def]
     """The row of one id, -1 if it is unknown."""
     mask = np.int64(places.size - 1)
-    place = home(wanted, mask)
-    while places[place] != FREE and ids[places[place]] != wanted:
+    place = home(subscription_id, mask)
+    while places[place] != FREE and ids[places[place]] != subscription_id:
         place = (place + 1) & mask
     return places[place]
 
 
 @kernel(frozen(int32), frozen(int64), frozen(int64), array(int64))
-def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
+def find_rows(places, ids, looked_up, out):  # type: ignore[no-untyped-def]
     """The row of every id, -1 for unknown ones; returns how many are known."""
     mask = np.int64(places.size - 1)
     known = 0
-    for i in range(wanted.size):
-        if i + PREFETCH_DISTANCE < wanted.size:
-            prefetch(places, home(wanted[i + PREFETCH_DISTANCE], mask))
-            prefetch(ids, max(np.int64(places[home(wanted[i + PREFETCH_DISTANCE // 2], mask)]), 0))
-        place = home(wanted[i], mask)
-        while places[place] != FREE and ids[places[place]] != wanted[i]:
+    for i in range(looked_up.size):
+        if i + PREFETCH_DISTANCE < looked_up.size:
+            prefetch(places, home(looked_up[i + PREFETCH_DISTANCE], mask))
+            prefetch(ids, max(np.int64(places[home(looked_up[i + PREFETCH_DISTANCE // 2], mask)]), 0))
+        place = home(looked_up[i], mask)
+        while places[place] != FREE and ids[places[place]] != looked_up[i]:
             place = (place + 1) & mask
         out[i] = places[place]
         if out[i] >= 0:
@@ -57,15 +57,15 @@ def find_rows(places, ids, wanted, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(frozen(int32), frozen(int64), frozen(int64))
-def first_known(places, ids, wanted):  # type: ignore[no-untyped-def]
+def first_known(places, ids, looked_up):  # type: ignore[no-untyped-def]
     """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
     mask = np.int64(places.size - 1)
-    for i in range(wanted.size):
-        if i and wanted[i] <= wanted[i - 1]:
+    for i in range(looked_up.size):
+        if i and looked_up[i] <= looked_up[i - 1]:
             return np.int64(UNORDERED)
-        place = home(wanted[i], mask)
+        place = home(looked_up[i], mask)
         while places[place] != FREE:
-            if ids[places[place]] == wanted[i]:
+            if ids[places[place]] == looked_up[i]:
                 return np.int64(i)
             place = (place + 1) & mask
     return np.int64(NONE)
@@ -78,10 +78,10 @@ def enter_rows(places, ids, rows):  # type: ignore[no-untyped-def]
     """
     mask = np.int64(places.size - 1)
     for i in range(rows.size):
-        wanted = ids[rows[i]]
-        place = home(wanted, mask)
+        subscription_id = ids[rows[i]]
+        place = home(subscription_id, mask)
         while places[place] != FREE:
-            if ids[places[place]] == wanted:
+            if ids[places[place]] == subscription_id:
                 return i
             place = (place + 1) & mask
         places[place] = rows[i]

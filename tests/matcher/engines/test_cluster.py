@@ -1,6 +1,4 @@
-"""What the cluster engine promises beyond every engine: where rows lie, what is given back, what people
-see.
-"""
+"""The cluster engine's own behaviour: where rows are placed, what is freed, how it is rendered."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from covey.matcher.engines.cluster.tuning.planning import MOST_SCHEMAS
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 
 
-def test_derived_columns_live_as_long_as_a_subscription_needs_them() -> None:
+def test_derived_columns_are_freed_with_their_last_subscription() -> None:
     engine = ClusterEngine(QUOTE)
     begins = parse("firm prefix $p and price > $x or firm contains $p", QUOTE)
     engine.add_many(np.arange(9), begins, {"p": list("abcabcabc"), "x": 1})
@@ -36,7 +34,7 @@ def test_derived_columns_live_as_long_as_a_subscription_needs_them() -> None:
     assert engine.columns.derived == 0
 
 
-def test_filters_over_the_cap_give_their_columns_back() -> None:
+def test_filters_over_the_cap_free_their_columns() -> None:
     engine = ClusterEngine(QUOTE)
     wide = parse(" and ".join(f"(volume == {i} or firm prefix $p)" for i in range(7)), QUOTE)
     engine.add(1, wide, {"p": "a"})
@@ -49,7 +47,7 @@ def test_filters_over_the_cap_give_their_columns_back() -> None:
     assert engine.over_cap.columns.derived == len(engine) == 0
 
 
-def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
+def test_empty_buckets_are_freed() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add_many(
         np.arange(50), parse("firm == $f and volume == $v and price < 3", QUOTE), {"f": "a", "v": 1}
@@ -65,7 +63,7 @@ def test_access_predicates_that_moved_away_leave_no_buckets() -> None:
     assert int(arrays.state[PLACES_USED]) <= len(arrays.places) // 2 <= 256
 
 
-def test_room_that_was_given_back_is_used_again() -> None:
+def test_freed_units_are_reused() -> None:
     engine = ClusterEngine(QUOTE)
     batch = EventBatch.from_pylist(QUOTE, [{"price": 0.5}])
     tops = []
@@ -79,7 +77,7 @@ def test_room_that_was_given_back_is_used_again() -> None:
     assert tops[-1] == tops[1]
 
 
-def test_subscriptions_that_come_and_go_without_events_leave_nothing_behind() -> None:
+def test_waiting_rows_are_dropped_when_removed_without_events() -> None:
     engine = ClusterEngine(QUOTE)
     filters = [parse(text, QUOTE) for text in ("price < 3", "volume > 5 and price < 2")]
     for i in range(25_000):
@@ -92,7 +90,7 @@ def test_subscriptions_that_come_and_go_without_events_leave_nothing_behind() ->
     assert engine.match(batch)[1].tolist() == list(range(24_990, 25_000))
 
 
-def test_structures_share_plans_and_plans_go_with_their_last_subscription() -> None:
+def test_plans_are_shared_and_freed_with_their_last_subscription() -> None:
     engine = ClusterEngine(QUOTE)
     for i in range(20):
         engine.add(i, parse(f'firm == "f{i}" and price < {i}', QUOTE))
@@ -128,7 +126,7 @@ def test_unordered_answers_have_the_same_ids() -> None:
     assert sorted(ids[:401].tolist()) == ascending[:401].tolist()
 
 
-def test_people_see_tables_tests_and_the_values_compared() -> None:
+def test_render_and_explain_show_tables_tests_and_values() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add(
         1,
@@ -162,13 +160,13 @@ def test_many_subscriptions_share_few_buckets_of_several_equalities() -> None:
     equal = parse("firm == $f and volume == $v and price < $p", QUOTE)
     engine.add_many(np.arange(40_000), equal, {"f": firms, "v": volumes, "p": np.arange(40_000.0)})
     batch = EventBatch.from_pylist(QUOTE, [{"firm": "F7", "volume": 9, "price": 30_000.0}])
-    wanted = np.flatnonzero((firms == "F7") & (volumes == 9) & (np.arange(40_000) > 30_000))
-    assert engine.match(batch)[1].tolist() == wanted.tolist()
+    expected = np.flatnonzero((firms == "F7") & (volumes == 9) & (np.arange(40_000) > 30_000))
+    assert engine.match(batch)[1].tolist() == expected.tolist()
     assert set(engine.store.configuration.schemas) == {(0, 2)}
     assert "table (firm, volume): 2000 buckets, 40000 rows" in engine.render()
 
 
-def test_an_attribute_that_moves_with_every_event_is_not_hashed() -> None:
+def test_an_attribute_updated_with_every_event_is_not_hashed() -> None:
     engine = ClusterEngine(QUOTE)
     equal = parse("firm == $f and volume == $v", QUOTE)
     ids = np.arange(3_000)
@@ -198,14 +196,14 @@ def test_ranges_are_access_predicates() -> None:
         for e, event in enumerate(events):
             p, v = event["price"], event["volume"]
             inside = (prices < p) & (p < prices + 1.0) & (v is not None)
-            wanted = np.flatnonzero(inside & (volumes <= (v or 0)) & ((v or 0) <= volumes + 9))
-            assert found[offsets[e] : offsets[e + 1]].tolist() == wanted.tolist()
+            expected = np.flatnonzero(inside & (volumes <= (v or 0)) & ((v or 0) <= volumes + 9))
+            assert found[offsets[e] : offsets[e + 1]].tolist() == expected.tolist()
         prices = rng.random(20_000) * 100
         engine.update_many(np.arange(20_000), {"p": prices})
     assert "price near, volume near" in engine.render()
 
 
-def test_maintenance_follows_what_subscriptions_ask_for() -> None:
+def test_maintenance_follows_changing_subscriptions() -> None:
     names = {f"a{i}": "int64" for i in range(6)}
     wide = EventType("Wide", names)
     engine = ClusterEngine(wide, configuration="dynamic")
@@ -232,7 +230,7 @@ def test_maintenance_follows_what_subscriptions_ask_for() -> None:
     assert all(len(schema) >= 2 and set(schema) <= {3, 4, 5} for schema in after)
 
 
-def test_what_a_configuration_or_a_number_of_threads_must_be() -> None:
+def test_wrong_configurations_and_thread_counts_are_refused() -> None:
     with pytest.raises(CoveyError, match="configuration 'fast': expected one of adaptive"):
         ClusterEngine(QUOTE, configuration="fast")
     with pytest.raises(CoveyError, match="threads 0: expected 1 to"):
@@ -240,7 +238,7 @@ def test_what_a_configuration_or_a_number_of_threads_must_be() -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3])
-def test_threads_share_a_batch_and_answer_alike(threads: int) -> None:
+def test_several_threads_give_the_answers_of_one(threads: int) -> None:
     one, several = ClusterEngine(QUOTE), ClusterEngine(QUOTE, threads=threads)
     rows = [{"price": i * 0.37 % 10, "volume": i % 7} for i in range(1000)]
     batch = EventBatch.from_pylist(QUOTE, rows)
@@ -250,7 +248,7 @@ def test_threads_share_a_batch_and_answer_alike(threads: int) -> None:
         assert ours.tolist() == theirs.tolist()
 
 
-def test_maintenance_that_moves_most_rows_chooses_anew_what_comes_first() -> None:
+def test_maintenance_that_moves_most_rows_chooses_first_tests_anew() -> None:
     trade = EventType("Trade", {"book": "int64", "side": "int64", "price": "float64"})
     engine = ClusterEngine(trade, configuration="dynamic")
     rng = np.random.default_rng(6)
@@ -265,7 +263,7 @@ def test_maintenance_that_moves_most_rows_chooses_anew_what_comes_first() -> Non
     assert "table (book, side) before price: 25 buckets, 5000 rows" in engine.render()
 
 
-def test_rows_that_are_left_when_many_have_gone_are_placed_together() -> None:
+def test_rows_are_placed_anew_after_many_removals() -> None:
     engine = ClusterEngine(QUOTE)
     rng = np.random.default_rng(7)
     firms = [f"f{i}" for i in rng.integers(0, 300, 30_000).tolist()]
@@ -280,7 +278,7 @@ def test_rows_that_are_left_when_many_have_gone_are_placed_together() -> None:
     assert engine.store.arrays.state[UNIT_TOP] < before / 3
 
 
-def test_blocks_become_smaller_with_what_is_left_in_them() -> None:
+def test_blocks_shrink_with_their_rows() -> None:
     engine = ClusterEngine(QUOTE)
     batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 0.5, "volume": 1}])
     sizes = []

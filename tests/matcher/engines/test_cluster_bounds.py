@@ -1,4 +1,4 @@
-"""How the cluster engine keeps bounds: in a word where they fit, in two where not, and always exactly."""
+"""The cluster engine stores bounds exactly, in one word where they fit and in two where not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def numbers(draw: Any, count: int) -> dict[str, np.ndarray[Any, np.dtype[np.int6
 
 
 @given(st.data())
-def test_answers_are_those_of_the_oracle_for_bounds_of_any_size(data: st.DataObject) -> None:
+def test_answers_equal_the_oracle_s_for_bounds_of_any_size(data: st.DataObject) -> None:
     engines = [create_engine(name, THING) for name in ("cluster", "naive")]
     live: dict[int, bool] = {}
     for step in range(data.draw(st.integers(1, 6))):
@@ -67,11 +67,11 @@ def test_answers_are_those_of_the_oracle_for_bounds_of_any_size(data: st.DataObj
         for engine in engines:
             engine.remove_many(gone)
         live = {i: has_b for i, has_b in live.items() if i not in gone}
-        found, expected = map(answers, engines)
-        assert found == expected
+        actual, expected = map(answers, engines)
+        assert actual == expected
 
 
-def test_only_rows_with_a_large_bound_take_the_room_for_it() -> None:
+def test_only_rows_with_a_large_bound_use_long_bounds() -> None:
     engine = ClusterEngine(THING)
     ids = np.arange(1000)
     engine.add_many(ids, FILTERS[1], {"a": ids, "b": ids})

@@ -1,4 +1,4 @@
-"""Hashing configurations: which schema a signature uses, and which schemas are worth their tables."""
+"""Hashing configurations: which schema a signature uses, and which schemas get tables."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def greedy(data: Equalities, space: float, most: int) -> list[tuple[int, ...]]:
     return kept
 
 
-def test_schemas_are_chosen_as_the_greedy_algorithm_says() -> None:
+def test_schemas_are_those_of_the_greedy_algorithm() -> None:
     rng = np.random.default_rng(5)
     chosen = 0
     for _ in range(80):

@@ -1,6 +1,6 @@
-"""Leaves: rows of the cluster engine that hash nothing, and are found by bitmaps.
+"""Leaves: rows of the cluster engine without an access predicate, found by bitmaps.
 
-Answers are compared with those of the oracle, and every bit is checked after every step. Most tests choose
+Answers are compared with those of the oracle, and every bit is checked after every step. Most tests use
 leaves whatever they cost.
 """
 
@@ -29,7 +29,7 @@ EXTREMES = [-(2**63) + 1, -1, 0, 40, 2**63 - 2, None]
 
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows without equalities stand in leaves, whatever that costs."""
+    """Place rows without equalities in leaves, whatever that costs."""
     monkeypatch.setattr(cluster_planning, "leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr(cluster_planning, "_FEWEST_IN_LEAVES", 1)
 
@@ -91,11 +91,11 @@ def check_leaves(engine: ClusterEngine) -> int:
     return len(entered)
 
 
-def code_of(engine: ClusterEngine, column: int, key: int, outermost: int, beyond: int) -> int:
-    """The code of a bound, `beyond` where it is the outermost and so none."""
+def code_of(engine: ClusterEngine, column: int, key: int, outermost: int, open_code: int) -> int:
+    """The code of a bound; `open_code` for an open end."""
     keys = np.zeros((1, max(column + 1, len(POINT.names))), dtype=np.int64)
     keys[0, column] = key
-    return beyond if key == outermost else int(engine.store.codes(keys)[0, column])
+    return open_code if key == outermost else int(engine.store.codes(keys)[0, column])
 
 
 def points(count: int = 60) -> EventBatch:
@@ -126,7 +126,7 @@ def compare(engines: list[Engine], batch: EventBatch) -> None:
         "x >= $l and x < $u and y >= $l and z >= $i and z <= $k and y < 0.9 and name prefix 'a'",
     ],
 )
-def test_answers_are_those_of_the_oracle_while_rows_come_move_and_go(text: str) -> None:
+def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
     filter = parse(text.replace("'", '"'), POINT)
     one, oracle = ClusterEngine(POINT), create_engine("naive", POINT)
     batch = points(16)
@@ -184,7 +184,7 @@ def test_structures_that_come_later_share_the_leaves() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_many_rows_of_one_low_end_fill_leaves_in_turn() -> None:
+def test_rows_of_one_low_end_fill_leaves_one_by_one() -> None:
     engine = ClusterEngine(POINT)
     values = {"l": np.concatenate([np.full(1500, 0.5), [0.1, 0.2]]), "u": 0.75}
     engine.add_many(np.arange(1502), parse("x between $l and $u", POINT), values)
@@ -197,7 +197,7 @@ def test_many_rows_of_one_low_end_fill_leaves_in_turn() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_leaves_that_rows_have_left_are_given_back() -> None:
+def test_empty_leaves_are_freed() -> None:
     engine = ClusterEngine(POINT)
     rng = np.random.default_rng(4)
     low, ids = rng.random(20_000), np.arange(20_000)
@@ -211,7 +211,7 @@ def test_leaves_that_rows_have_left_are_given_back() -> None:
     assert engine.memory_bytes()["leaves"] < 200_000
 
 
-def test_ranges_on_many_columns_stand_in_leaves_and_boxes_do_not() -> None:
+def test_ranges_on_many_columns_use_leaves_and_boxes_do_not() -> None:
     engine = ClusterEngine(BOX.event_type)
     for group in BOX.subscriptions(6000, seed=1):
         engine.add_many(group.ids, group.filter, dict(group.values))

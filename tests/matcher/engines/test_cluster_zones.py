@@ -1,6 +1,6 @@
-"""Zones: large buckets of the cluster engine whose rows are kept in the order of the test that comes first.
+"""Zones: large buckets of the cluster engine that are ordered by the first test of their rows.
 
-Answers are compared with those of the oracle, and the order itself is checked after every step.
+Answers are compared with those of the oracle, and the order is checked after every step.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def events() -> EventBatch:
         "not exists price and volume < $v",
     ],
 )
-def test_answers_are_those_of_the_oracle_while_rows_come_move_and_go(text: str) -> None:
+def test_answers_equal_the_oracle_s_under_churn(text: str) -> None:
     rng = np.random.default_rng(len(text))
     filter = parse(f'firm == "a" and ({text})', QUOTE)
     one, oracle = ClusterEngine(QUOTE), NaiveEngine(QUOTE)
@@ -128,7 +128,7 @@ def test_many_equal_thresholds_fill_zones_of_one_code() -> None:
     check_zones(engine)
 
 
-def test_thresholds_that_drift_leave_no_sparse_zones_behind() -> None:
+def test_sparse_zones_are_merged_when_thresholds_drift() -> None:
     engine = ClusterEngine(QUOTE)
     ids, rng = np.arange(4000), np.random.default_rng(2)
     engine.add_many(ids, parse('firm == "a" and price <= $x', QUOTE), {"x": rng.random(4000)})
@@ -158,7 +158,7 @@ def test_ranges_that_are_not_hashed_are_ordered_by_their_low_ends(monkeypatch: p
     compare(engine, oracle, events())
 
 
-def test_the_paper_s_configurations_keep_no_order() -> None:
+def test_the_paper_s_configurations_have_no_zones() -> None:
     for configuration in ("propagation", "propagation_lookahead"):
         engine = ClusterEngine(QUOTE, configuration=configuration)
         engine.add_many(np.arange(900), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(900.0)})
@@ -167,13 +167,13 @@ def test_the_paper_s_configurations_keep_no_order() -> None:
         assert check_zones(engine) == 0
 
 
-def test_an_answer_stays_as_it_is_while_the_caller_holds_it() -> None:
+def test_a_referenced_answer_is_not_overwritten() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add_many(np.arange(2000), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(2000.0)})
     high, low = (EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": p}]) for p in (1999.5, 1990.5))
-    _, held = engine.match(high)
+    _, ids = engine.match(high)
     part = engine.match(high)[1][10:20]
     for _ in range(3):
         engine.match(low)
-    assert held.tolist() == list(range(2000))
+    assert ids.tolist() == list(range(2000))
     assert part.tolist() == list(range(10, 20))

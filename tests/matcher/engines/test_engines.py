@@ -127,7 +127,7 @@ def test_a_conjunction_with_an_empty_set_matches_nothing(engine: Engine, text: s
     assert matches(engine, {"volume": 1, "open": True}) == [[]]
 
 
-def test_a_conjunction_becomes_empty_and_comes_back(engine: Engine) -> None:
+def test_a_conjunction_becomes_empty_and_satisfiable_again(engine: Engine) -> None:
     engine.add(1, parse("price > $a and price < $b", QUOTE), {"a": 1, "b": 5})
     engine.add(2, parse("volume == $v", QUOTE), {"v": 10})
     rows = {"price": 3.0, "volume": 10}
@@ -367,7 +367,7 @@ def test_one_variable_in_several_places(engine: Engine) -> None:
     assert matches(engine, *rows) == [[], [], [], [1]]
 
 
-def test_many_distinct_strings_do_not_pile_up(engine: Engine) -> None:
+def test_string_ids_without_users_are_freed(engine: Engine) -> None:
     engine.add(1, parse("firm == $f", QUOTE), {"f": "x"})
     engine.add(2, parse("firm == $f and price > 1", QUOTE), {"f": "steady"})
     before = sum(engine.memory_bytes().values())
@@ -409,7 +409,7 @@ def test_filters_over_the_cap_are_matched_like_any_other(engine: Engine) -> None
     assert (len(engine), matches(engine, *rows)) == (0, [[]] * 5)
 
 
-def test_long_lists_of_constants_are_no_blow_up(engine: Engine) -> None:
+def test_long_lists_of_constants_stay_under_the_cap(engine: Engine) -> None:
     engine.add(1, parse(f"volume not in ({', '.join(map(str, range(0, 80, 2)))})", QUOTE))
     engine.add(2, parse(f"volume in ({', '.join(map(str, range(0, 200, 2)))})", QUOTE))
     assert volumes(engine, 3, 4, 79, 100, 200, None) == [[1], [2], [1], [1, 2], [1], []]
@@ -418,7 +418,7 @@ def test_long_lists_of_constants_are_no_blow_up(engine: Engine) -> None:
 # --- interfaces -------------------------------------------------------------------------------
 
 
-def test_interfaces_are_bits(engine: Engine) -> None:
+def test_interfaces_are_bit_numbers(engine: Engine) -> None:
     above = parse("price > $x", QUOTE)
     interfaces = np.array([0, 63, 64, 64, 130, 130])
     engine.add_many(
@@ -434,7 +434,7 @@ def test_interfaces_are_bits(engine: Engine) -> None:
 # --- life -------------------------------------------------------------------------------------
 
 
-def test_everything_removed_leaves_room_for_as_much_again(engine: Engine) -> None:
+def test_memory_is_reused_after_all_were_removed(engine: Engine) -> None:
     ids = np.arange(2000)
     firms = [f"firm {i % 50}" for i in range(2000)]
     held = []
@@ -450,7 +450,7 @@ def test_everything_removed_leaves_room_for_as_much_again(engine: Engine) -> Non
     assert held[3] <= 1.5 * held[0]
 
 
-def test_attributes_that_nobody_tests_any_more_and_then_again(engine: Engine) -> None:
+def test_attributes_are_encoded_again_when_tested_again(engine: Engine) -> None:
     engine.add_many(np.arange(10), parse("price > $x and volume < 5", QUOTE), {"x": np.arange(10)})
     engine.add(10, parse("volume < 7", QUOTE))
     assert matches(engine, {"price": 8.5, "volume": 6}) == [[10]]
@@ -561,7 +561,7 @@ def test_values_in_every_form(engine: Engine) -> None:
 # --- for people -------------------------------------------------------------------------------
 
 
-def test_people_can_look_at_it(engine: Engine) -> None:
+def test_render_and_memory_bytes(engine: Engine) -> None:
     engine.add(7, parse('firm == "IBM" and price < $limit', QUOTE), {"limit": 10.0})
     engine.add(8, parse("volume > 3 or open == true", QUOTE))
     assert "2 subscriptions to Quote" in engine.render()

@@ -86,7 +86,7 @@ def test_parsing_and_publishing_do_without_numba() -> None:
 def test_kernels_hold_uncompiled_too() -> None:
     here = Path(__file__).parents[1]
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "COVEY_ONE_IN": "1" if ALL else "4"}
-    tests = ("engines/test_kernels.py", "engines/test_rival_stores.py", "covering/test_region_index.py")
+    tests = ("engines/test_kernels.py", "engines/test_stores.py", "covering/test_region_index.py")
     files = [str(here / name) for name in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here, check=False)

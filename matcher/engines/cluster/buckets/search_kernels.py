@@ -1,8 +1,7 @@
-"""Helpers of kernels that compare an event with the rows of one block, or one leaf; the arrays are drawn in
-`cluster/arrays.py`.
+"""Helpers of kernels that compare an event with the rows of one block.
 
-Rows are compared by codes, one after the other where each tests columns of its own, in vectors where all test
-the same column first; what codes leave open is compared with the bounds.
+Codes are compared row by row where each row tests columns of its own, and in vectors where all test the same
+column first; exact bounds are compared where codes leave rows undecided.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FEW = 48
 
 @inlined
 def is_undecided(code, low, high):  # type: ignore[no-untyped-def]
-    """Whether a code that passes is one that a bound lies within."""
+    """Whether a bound lies between the same cuts as a code that passes."""
     return (code & 1 != 0) & ((code == low) | (code == high))
 
 
@@ -52,8 +51,8 @@ def flag_alike(lows, highs, code, count, flags):  # type: ignore[no-untyped-def]
 
 @inlined
 def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-untyped-def]
-    """As `flag_alike`, every row by the code of its own column; without branches, which would be guessed
-    wrong.
+    """As `flag_alike`, every row by the code of its own column; without branches, which would be
+    mispredicted.
     """
     for p in range(count):
         code = codes[columns[p]]
@@ -109,7 +108,7 @@ def pass_first(store, block, table, event, buffers):  # type: ignore[no-untyped-
 @inlined
 def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-untyped-def]
     """Of so many places of a block those whose rows pass their second test, matched without branches; returns
-    twice how many, and one more where a code leaves some in undecided.
+    twice how many, and one more where a code leaves some undecided.
     """
     capacity = capacity_of(store, block)
     first = low_at(store, block, capacity, 1)

@@ -1,9 +1,9 @@
-"""Helpers of kernels by which the blocks of a bucket are kept in order, and rows get slots.
+"""Helpers of kernels for the slots of a bucket: a chain of blocks, or zones.
 
-A bucket is a chain of blocks. Where its table keeps rows in order, a bucket of more than one block has a
-directory instead: *zones*, by the least code of the test that all rows have first, as the leaves of a tree of
-one level. A row whose code leaves its zone goes to another, so that order is never mended later. Invariants:
-the codes of zone i are from its own least to that of zone i + 1; the least of zone 0 is 0; no block is empty.
+Where a table orders its rows, a bucket of more than one block has a directory of *zones*, blocks by the least
+code of their rows' common first test, as the leaves of a tree of one level. A row whose code leaves its zone
+moves to another at once. Invariants: the codes of zone i are from its own least to that of zone i + 1; the
+least of zone 0 is 0; no block is empty.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from covey.matcher.engines.rows.row_kernels import sort_range
 from covey.matcher.jit.kernel import inlined
 
 _FEW = 4
-"""Rows below which a block is not worth making smaller."""
+"""Blocks of fewer rows do not shrink."""
 _SPARSE = 32
-"""Rows of a zone at which, and at each half of it, it may be joined with one beside it."""
-# which zones of a bucket an event concerns, see `span_zones`
+"""Rows of a zone at which, and at each half of it, it may be merged with a neighbouring zone."""
+# fields of `span_zones`
 FROM, TO, WHOLE_FROM, WHOLE_TO, SPAN_FIELDS = 0, 1, 2, 3, 4
 
 
@@ -78,7 +78,7 @@ def last_zone(store, directory, zones, code):  # type: ignore[no-untyped-def]
 
 @inlined
 def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
-    """The block of that number of a bucket, given the one before it; NONE behind the last."""
+    """The `number`-th block of a bucket, given the one before it; NONE after the last."""
     zones, head = store.buckets[bucket, BUCKET_ZONES], store.buckets[bucket, BUCKET_HEAD]
     if zones > 0:
         return zone_block(store, head, number) if number < zones else np.int64(NONE)
@@ -87,7 +87,7 @@ def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_in_order(store, block, place, order):  # type: ignore[no-untyped-def]
-    """The code by which a row of a block is kept in order."""
+    """The code that orders a row of a block."""
     capacity = capacity_of(store, block)
     at = low_at(store, block, capacity, 0) + place
     return np.int64(store.shorts[at + capacity if order == HIGH else at])
@@ -127,7 +127,7 @@ def insert_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-d
 
 @inlined
 def remove_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
-    """Take a zone out of a bucket's directory; what is left over of one zone is a plain block again."""
+    """Remove a zone from a bucket's directory; a single zone becomes a plain block again."""
     zones, directory = store.buckets[bucket, BUCKET_ZONES] - 1, store.buckets[bucket, BUCKET_HEAD]
     for i in range(zone, zones):
         store.longs[directory + i] = store.longs[directory + i + 1]
@@ -163,7 +163,7 @@ def zone_of(store, bucket, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-def]
-    """Part the rows of a full zone between it and a new one behind it, at about the middle of their codes."""
+    """Split a full zone at about the middle of its codes; the upper rows move to a new zone after it."""
     block = zone_block(store, store.buckets[bucket, BUCKET_HEAD], zone)
     count = np.int64(store.blocks[block, BLOCK_COUNT])
     for p in range(count):
@@ -176,7 +176,7 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
     split_code = sorting[0] if alike else sorting[middle]
     size = np.int64(store.blocks[block, BLOCK_SIZE]) // SIZES * SIZES + HALF_ZONE
     fresh = new_block(store, bucket, size)
-    kept = np.int64(0)
+    remaining = np.int64(0)
     for p in range(count):
         if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= split_code:
             moved = np.int64(store.blocks[fresh, BLOCK_COUNT])
@@ -185,29 +185,29 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
             copy_slot(store, block, p, fresh, moved)
             store.blocks[fresh, BLOCK_COUNT] = moved + 1
         else:
-            if kept != p:
-                copy_slot(store, block, p, block, kept)
-            kept += 1
-    store.blocks[block, BLOCK_COUNT] = kept
+            if remaining != p:
+                copy_slot(store, block, p, block, remaining)
+            remaining += 1
+    store.blocks[block, BLOCK_COUNT] = remaining
     insert_zone(store, bucket, zone + 1, fresh, split_code)
 
 
 @inlined
-def join_zone(store, bucket, block):  # type: ignore[no-untyped-def]
-    """Move the rows of a sparse zone to the one before it or behind it, if that has room."""
+def merge_zone(store, bucket, block):  # type: ignore[no-untyped-def]
+    """Move the rows of a sparse zone to the one before or after it, if that has room."""
     zone = zone_of(store, bucket, block)
     directory, count = store.buckets[bucket, BUCKET_HEAD], np.int64(store.blocks[block, BLOCK_COUNT])
-    for beside in range(zone - 1, zone + 2, 2):
-        if 0 <= beside < store.buckets[bucket, BUCKET_ZONES]:
-            other = zone_block(store, directory, beside)
+    for neighbour in range(zone - 1, zone + 2, 2):
+        if 0 <= neighbour < store.buckets[bucket, BUCKET_ZONES]:
+            other = zone_block(store, directory, neighbour)
             there = np.int64(store.blocks[other, BLOCK_COUNT])
             if there + count <= capacity_of(store, other):
                 for p in range(count):
                     copy_slot(store, block, p, other, there + p)
                 store.blocks[other, BLOCK_COUNT] = there + count
-                if beside > zone:
+                if neighbour > zone:
                     least = zone_least(store, directory, zone)
-                    store.words[2 * (directory + beside) + 1] = least
+                    store.words[2 * (directory + neighbour) + 1] = least
                     store.blocks[other, BLOCK_NEXT] = least
                 drop_block(store, block)
                 remove_zone(store, bucket, zone)
@@ -216,7 +216,7 @@ def join_zone(store, bucket, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-def]
-    """The block of a bucket to put another row into, of that code where the table is kept in order."""
+    """A block of a bucket with a free slot, for a row of this code where the table is ordered."""
     table = store.buckets[bucket, BUCKET_TABLE]
     order = store.tables[table, TABLE_ORDER]
     most = np.int64(SIZES - 1 if order == NONE else FULL_ZONE)
@@ -257,8 +257,8 @@ def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-de
 
 @inlined
 def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
-    """Free a row's place in a block of a bucket; another row takes it. Returns whether the bucket has rows
-    left.
+    """Free a row's slot in a block of a bucket; another row moves there. Returns whether the bucket still has
+    rows.
     """
     ordered = store.buckets[bucket, BUCKET_ZONES] > 0
     source = block if ordered else store.buckets[bucket, BUCKET_HEAD]
@@ -272,7 +272,7 @@ def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
             drop_block(store, source)
             remove_zone(store, bucket, zone)
         elif last <= _SPARSE and last & (last - 1) == 0:
-            join_zone(store, bucket, source)
+            merge_zone(store, bucket, source)
         return True
     if last == 0:
         store.buckets[bucket, BUCKET_HEAD] = store.blocks[source, BLOCK_NEXT]
@@ -284,11 +284,11 @@ def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
 
 @inlined
 def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-def]
-    """Which zones of a bucket an event concerns: those from span[FROM] to before span[TO] are to be compared,
-    of those from span[WHOLE_FROM] to before span[WHOLE_TO] all rows pass their first test.
+    """Write to `span` which zones of a bucket to search: those from span[FROM] up to span[TO] are compared;
+    of those from span[WHOLE_FROM] up to span[WHOLE_TO] all rows pass their first test.
 
-    A low end is passed from its code on, a high end up to it; a code that is odd leaves bounds of the same
-    code in doubt. Events that miss the attribute, or have NaN, pass neither.
+    A low end passes from its code on, a high end up to it; an odd code leaves bounds of the same code
+    undecided. Events without the attribute, or with NaN, pass neither.
     """
     head, order = store.tables[table, TABLE_HEAD], store.tables[table, TABLE_ORDER]
     directory, zones = store.buckets[bucket, BUCKET_HEAD], store.buckets[bucket, BUCKET_ZONES]
@@ -313,7 +313,7 @@ def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-de
 
 @inlined
 def searched_block(store, bucket, before, step, span):  # type: ignore[no-untyped-def]
-    """The block to search at a step, after `before`; NONE when all are."""
+    """The block to search at a step, after `before`; NONE after the last."""
     if store.buckets[bucket, BUCKET_ZONES] == 0:
         return nth_block(store, bucket, before, step)
     compared = span[TO] - span[FROM]

@@ -1,36 +1,35 @@
 """The arrays of the cluster engine: signatures, tables, buckets, blocks and slots (Fabret et al. 2001, 2).
 
-A *row* is one conjunction of a subscription. It lies in the bucket of its access predicate: keys that must be
-equal, and cells of a grid over attributes that it has a range on. What is left to test stands next to each
-other for all rows of a bucket, as narrow codes; exact bounds stand by row, and are looked at only where codes
-cannot tell.
+A *row* is one conjunction of a subscription. It is in the bucket of its access predicate: keys that must be
+equal, and cells of a grid over attributes with ranges. The remaining tests of all rows of a bucket are stored
+columnwise, as narrow codes; exact bounds are stored by row, and read only where codes cannot decide.
 
     table    (a =, b =)  or  (x near, y near)       one per access schema
-      bucket   (a = 7, b = 3)                       one per access predicate, found by its hash: `places`
-        block    -> block -> block                  slots for rows, `count` of them taken
-      bucket   [ block 0 | block 88 | block 312 ]   a large one whose rows are kept in order: its directory
+      bucket   (a = 7, b = 3)                       one per access predicate, hashed in `places`
+        block    -> block -> block                  slots for rows, `count` of them used
+      bucket   [ block 0 | block 88 | block 312 ]   a large one whose rows are ordered: its directory
 
-    pool     a block, `capacity` slots of 12 bytes and 5 per test: all of a kind side by side, in few lines
+    pool     a block, `capacity` slots of 12 bytes and 5 per test, stored columnwise in few cache lines
       ids       [ id   id   id   id   | ]           of the subscriptions, so that answers are copied from here
-      rows      [ row  row  row  ~row | ]           ~row: codes never suffice, always look at the bounds
+      rows      [ row  row  row  ~row | ]           ~row: codes never suffice, always read the bounds
       lows      [ 12   7    12   0    | ]  x tests  up to four tests per row, each on a column of its own:
       highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
       columns   [ 3    9    3    4    | ]  x tests
 
     bounds   [ key | low | low high | key ... ]     by row: one per equality or single end, two per range
 
-A *code* is a key seen through the cuts of its column, 16 bits wide: 2i + 4 is the i-th cut itself, 2i + 3
-what lies before it and after its predecessor, 0 a missing value, and the last one NaN. So an order of codes
-is an order of keys, and where an event's code is even, or differs from the bound's, the code decides exactly.
-An open end has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the
-codes of one-sided tests decide for all events beyond the cuts.
+A *code* (cut code) is the position of a key among the cuts of its column, in 16 bits: 2i + 4 is the i-th cut
+itself, 2i + 3 a key between it and its predecessor, 0 a missing value, and the last one NaN. Codes have the
+order of keys, and where an event's code is even, or differs from the bound's, it decides exactly. An open end
+has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the codes of
+one-sided tests decide for all events outside the cuts.
 
 A bound is a key in one word of 32 bits, or *long*, in two: those on floats and times always, those on int64
 where one of the row's does not fit a word. Such rows have a signature of their own, so that the rest stays
 narrow.
 
-Everything that has a number is a line of a matrix with the fields below. Kernels that need room stop and say
-how far they came; the caller grows the arrays and calls again.
+Tables, signatures, buckets and blocks are lines of matrices with the fields below. A kernel that needs room
+returns how far it came; the caller grows the arrays and calls it again.
 """
 
 from __future__ import annotations
@@ -49,23 +48,22 @@ ACCESS = 4
 NARROW = 4
 """Tests of a row that have codes."""
 CAPACITIES = (1, 2, 3, 4, *(size << fold for fold in range(7) for size in (6, 8)), 768, 1024)
-"""Sizes of blocks, in slots; a full block moves to the next one. Sizes an eighth apart took 4 % fewer bytes.
+"""Sizes of blocks, in slots; a full block moves to the next one. 64 sizes, up to a sixteenth apart where the
+number of rows is known, took 3 to 5 % fewer bytes on W0, W2 and VEHICLES.
 """
 SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]
 FULL_ZONE, HALF_ZONE = CAPACITIES.index(128), CAPACITIES.index(96)
-"""Which size a block has at most where rows are kept in order, and which the second half of one that is
-parted.
-"""
+"""The largest size of a block whose rows are ordered, and the size of the second half of a split one."""
 DIRECTORIES = SIZES * (NARROW + 1)
-"""Where the free lists of directories begin, by the logarithm of their entries; before them are those of
-blocks, SIZES per number of tests.
+"""Free lists from here on are of directories, by the logarithm of their entries; those before are of blocks,
+SIZES per number of tests.
 """
 FREE_LISTS = DIRECTORIES + 32
 LARGEST_BLOCK = MOST * (12 + 5 * NARROW) // 8
 """Units of the largest block. A unit is 8 bytes of the pool."""
 NARROW_COLUMNS = 256
-"""Columns from here on have no codes: the column of a code is one byte."""
+"""Columns from here on have no codes, since the column of a code is stored in a byte."""
 CUTS = 32_764
 """The most cuts of a column: their codes fit 16 bits."""
 NEVER = 65_535
@@ -78,10 +76,10 @@ TOMBSTONE = -2
 UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, MISSING_TABLE = range(8)
 LARGEST_DIRECTORY = 8
 STATE = 9
-# tables: code of the access schema, number of parts, live buckets, rows, tests that have codes, column that
-# all rows test first or NONE, shape of that test if large buckets are kept in its order or NONE; then per
+# tables: number of the access schema, number of parts, live buckets, rows, tests that have codes, column that
+# all rows test first or NONE, shape of that test if it orders large buckets or NONE; then per
 # part: column, reach of a range or NONE, bits of a cell
-TABLE_CODE, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TABLE_ORDER = range(7)
+TABLE_SCHEMA, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TABLE_ORDER = range(7)
 TABLE_PARTS = 7
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
@@ -98,7 +96,7 @@ BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
 # blocks: BLOCK_SIZE is the number of the size, and SIZES per test; BLOCK_NEXT of a zone its least code
 BLOCK_BUCKET, BLOCK_START, BLOCK_SIZE, BLOCK_COUNT, BLOCK_NEXT = range(5)
 BLOCK_FIELDS = 5
-# where a row is, its place in a block; PLACE says of a row that is in no block:
+# where a row is: its slot and block; PLACE of a row in no block:
 PLACE, BLOCK = 0, 1
 WAITING, ABSENT = -1, -2
 # coding of a column
@@ -128,9 +126,9 @@ class StoreArrays(NamedTuple):
     rows: npt.NDArray[np.int32]  # [rows, row_kernels.ROW_FIELDS]
     ids: npt.NDArray[np.int64]  # [rows]
     where: npt.NDArray[np.int32]  # [rows, 2]
-    keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate being looked for
+    keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate of the row being placed
     sorting: npt.NDArray[np.int64]  # [MOST]: room to sort the codes of a block
-    leaves: Leaves  # rows that hash nothing
+    leaves: Leaves  # rows without an access predicate
 
 
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]

@@ -1,6 +1,4 @@
-"""Helpers of the cluster engine's kernels that see the bounds of rows through the cuts of columns: the codes
-drawn in `cluster/arrays.py`.
-"""
+"""Helpers of kernels that turn keys and bounds into codes; drawn in `layout/arrays.py`."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ from covey.matcher.events.int64 import FIRST, MISSING
 from covey.matcher.jit.kernel import inlined
 
 FIRST_TEST, HASHED = 4, 5
-"""Words of scratch before the codes of tests: the tests of the ranges hashed, their widths, which test comes
-first.
-"""
+"""Words of scratch before the codes of tests: tests and widths of the hashed ranges, and the first test."""
 
 
 @inlined
@@ -48,12 +44,12 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
         if key > cuts[start + count - 1]:
             return 2 * count + 3
         return 2 * (key - cuts[start]) + 4
-    at, left = start, count
-    while left > 1:
-        half = left >> 1
+    at, size = start, count
+    while size > 1:
+        half = size >> 1
         if cuts[at + half - 1] < key:
             at += half
-        left -= half
+        size -= half
     if cuts[at] < key:
         return 2 * (at - start) + 5
     return 2 * (at - start) + (4 if cuts[at] == key else 3)
@@ -61,13 +57,13 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a low end: one below all keys where it is open, so that no event is in doubt there."""
+    """The code of a low end; where it is open, one below all keys, so that it decides for all events."""
     return np.int64(2) if bound == FIRST else code_of(coding, cuts, column, bound)
 
 
 @inlined
 def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
-    """The code of a high end: where it is open, one above all keys but NaN."""
+    """The code of a high end; where it is open, one above all keys but NaN."""
     if bound == coding[column, CODE_TOP]:
         return 2 * coding[column, CODE_COUNT] + 4
     return code_of(coding, cuts, column, bound)
@@ -75,7 +71,7 @@ def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
 
 @inlined
 def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
-    """The codes of a row's tests, to scratch[HASHED + 2 * test] and the word behind; NEVER where nothing
+    """Write the codes of a row's tests to scratch[HASHED + 2 * test] and the word after; NEVER where nothing
     passes.
     """
     signature = store.rows[row, ROW_SIGNATURE]
@@ -99,21 +95,21 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def save_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
-    """Write the codes of a row from scratch to codes[kept], as far as these reach."""
+def save_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
+    """Copy the codes of a row from scratch to codes[saved], as many as fit."""
     for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
-        codes[kept, c] = scratch[HASHED + c]
+        codes[saved, c] = scratch[HASHED + c]
 
 
 @inlined
-def load_codes(store, row, scratch, codes, kept):  # type: ignore[no-untyped-def]
-    """The codes of a row to scratch, from codes[kept] where these reach far enough."""
+def load_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
+    """Copy the codes of a row from codes[saved] to scratch; where not all fit, compute them."""
     words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
     if words > codes.shape[1]:
         code_row(store, row, scratch)
         return
     for c in range(words):
-        scratch[HASHED + c] = codes[kept, c]
+        scratch[HASHED + c] = codes[saved, c]
 
 
 @inlined

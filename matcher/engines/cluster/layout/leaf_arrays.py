@@ -1,23 +1,23 @@
-"""The arrays of leaves: rows that hash nothing, found by bitmaps (a bitmap index in bins, O'Neil and Quass
-1997).
+"""The arrays of leaves: rows without an access predicate, found by bitmaps (a bitmap index in bins, O'Neil
+and Quass 1997).
 
 Where rows have no equality and each has ranges on other columns, no hashing leaves few candidates. Such rows
-stand in *leaves* of up to 512. Of every column that many of them test, a leaf has a bitmap per *bin*, a
-stretch of codes: a bit says that the row of that place may match an event whose value is in the bin. An event
-combines one bitmap per column, 512 rows in 64 bytes each; what is left is compared by codes.
+are in *leaves* of up to 512. A leaf has bitmaps for the columns that many of them test, one per *bin*, an
+interval of codes: a set bit means that the row of that place may match an event whose value is in the bin. An
+event combines one bitmap per column, 512 rows in 64 bytes each; the rows that remain are compared by codes.
 
     words    leaf [ taken | column 3: bin 0 | bin 1 | ... | column 7: bin 0 | ... ]      8 words each
     records  [ id | columns and row | low high low high | low high low high ]            4 words per row
     lines    leaf [ column rows least most ]
     directory  column [ how many | leaf 4 | leaf 0 | leaf 9 ]                            by their least
 
-All rows of a leaf test one column, its *guard*: the narrowest range of most of them is on it, and leaves of
-one guard part the rows by the low end, as the leaves of a B-tree do. No row of a leaf matches an event whose
-code on the guard is outside `least` to `most`, so most leaves are left out by one comparison. Order is only
-for finding a row its leaf: a row whose bounds stay within stays in its place, and only bits and codes change.
+All rows of a leaf test one column, its *guard*: the narrowest range of most of them is on it. Leaves of one
+guard divide the rows by low end, as the leaves of a B-tree do. No row of a leaf matches an event whose code
+on the guard is outside `least` to `most`, so one comparison excludes most leaves. A row whose new bounds stay
+within them keeps its place; only bits and codes change.
 
-Invariants: the bits of a place that is taken are those of its row's bounds; all bits of a free place are
-ones, but that it is not taken.
+Invariants: the bits of a used place are those of its row's bounds; of a free place all bits are ones, but for
+`taken`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LEAF_STATE = 7
 CODE_MASK = np.int64(0xFFFF)
 """The bits of one code in a record."""
 SLACK = 32
-"""Places of a leaf that are left free for rows that come."""
+"""Places of a leaf that stay free for later rows when all are placed."""
 # lines: guard column or NONE, rows (FREE_LEAF where it is free), least and most code; LEAF_LEAST of a free
 # leaf is the next free one
 LEAF_GUARD, LEAF_COUNT, LEAF_LEAST, LEAF_MOST = range(4)

@@ -28,13 +28,13 @@ FAR = 2**63 - 2**31
 
 @inlined
 def fits_word(key):  # type: ignore[no-untyped-def]
-    """Whether a key can stand in a word: it is near 0, or one of the two outermost on either side."""
+    """Whether a key fits a word: it is near 0, or one of the two outermost on either side."""
     return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
 
 
 @inlined
 def read_bound(bounds, at, long):  # type: ignore[no-untyped-def]
-    """The key that stands in bounds[at]; a long one in the word behind as well."""
+    """The key in bounds[at]; a long one is in the next word as well."""
     word = np.int64(bounds[at])
     if long != 0:
         return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
@@ -45,7 +45,7 @@ def read_bound(bounds, at, long):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
-    """Write a key to bounds[at], from which it can be read as `read_bound`."""
+    """Write a key to bounds[at], for `read_bound`."""
     if long != 0:
         bounds[at] = np.int32(key << 32 >> 32)
         bounds[at + 1] = np.int32(key >> 32)
@@ -57,7 +57,7 @@ def write_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
 
 @inlined
 def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
-    """The first bound that a row keeps for a test, or the second one of a range."""
+    """The first bound of a row's test, or the second one of a range."""
     line = SIGN_TESTS + TEST_FIELDS * test
     long = store.signatures[signature, line + TEST_LONG]
     return read_bound(

@@ -1,4 +1,4 @@
-"""Helpers of kernels by which rows get places in leaves; the arrays are drawn in `leaves/arrays.py`."""
+"""Helpers of kernels that place rows in leaves; the arrays are drawn in `layout/leaf_arrays.py`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def directory_line(leaves, guard):  # type: ignore[no-untyped-def]
 
 @inlined
 def leaf_room(store):  # type: ignore[no-untyped-def]
-    """Whether there is room for a row, which may part a leaf."""
+    """Whether there is room for a row, which may split a leaf."""
     return store.leaves.state[LEAF_FREE] != NONE or store.leaves.state[LEAF_TOP] < store.leaves.lines.shape[0]
 
 
@@ -91,7 +91,7 @@ def leaf_order(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
 
 @inlined
 def write_bits(store, leaf, place, number, first, last):  # type: ignore[no-untyped-def]
-    """Let the row of a place be in bins `first` to `last` of a column's bitmaps, and in no others."""
+    """Set the bits of a place in bins `first` to `last` of a column's bitmaps, and clear the others."""
     leaves = store.leaves
     bins = leaves.state[BINS]
     at = leaf * leaves.state[LEAF_WORDS] + LINE * (1 + number * bins) + (place >> 6)
@@ -103,7 +103,7 @@ def write_bits(store, leaf, place, number, first, last):  # type: ignore[no-unty
 
 @inlined
 def write_row(store, row, leaf, place, guard, scratch, hashed, fresh):  # type: ignore[no-untyped-def]
-    """Write the bits and the record of a row, its test on the guard first; `fresh`: the place held no row."""
+    """Write the bits and the record of a row, its test on the guard first; `fresh`: the place was free."""
     leaves = store.leaves
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     record = LEAF_RECORD * (LEAF * leaf + place)
@@ -144,8 +144,8 @@ def write_row(store, row, leaf, place, guard, scratch, hashed, fresh):  # type: 
                 write_bits(store, leaf, place, number, low * scale >> 16, high * scale >> 16)
     for t in range(written, NARROW):
         side = 32 * (t & 1)
-        kept = leaves.records[record + 2 + (t >> 1)] & ~(np.int64(0xFFFFFFFF) << side)
-        leaves.records[record + 2 + (t >> 1)] = kept | np.int64(NEVER) << (16 + side)
+        old = leaves.records[record + 2 + (t >> 1)] & ~(np.int64(0xFFFFFFFF) << side)
+        leaves.records[record + 2 + (t >> 1)] = old | np.int64(NEVER) << (16 + side)
     leaves.records[record] = store.ids[row]
     leaves.records[record + 1] = (row if narrow else ~row) << 32 | columns
 
@@ -172,7 +172,7 @@ def new_leaf(store, guard, least):  # type: ignore[no-untyped-def]
 
 @inlined
 def insert_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
-    """Make a leaf the one of that number in its guard's part of the directory."""
+    """Insert a leaf at a position of its guard's line of the directory."""
     entries = store.leaves.directory[directory_line(store.leaves, guard)]
     for i in range(entries[0], at, -1):
         entries[i + 1] = entries[i]
@@ -182,7 +182,7 @@ def insert_leaf(store, guard, at, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def drop_leaf(store, leaf):  # type: ignore[no-untyped-def]
-    """Take an empty leaf out of the directory."""
+    """Remove an empty leaf from the directory."""
     leaves = store.leaves
     guard = leaves.lines[leaf, LEAF_GUARD]
     entries = leaves.directory[directory_line(leaves, guard)]
@@ -200,7 +200,7 @@ def drop_leaf(store, leaf):  # type: ignore[no-untyped-def]
 
 @inlined
 def leaf_before(store, guard, low):  # type: ignore[no-untyped-def]
-    """The number, in its guard's part of the directory, of the last leaf whose least is at most `low`; 0
+    """The position, in its guard's line of the directory, of the last leaf whose least is at most `low`; 0
     where there is none.
     """
     entries = store.leaves.directory[directory_line(store.leaves, guard)]
@@ -276,8 +276,8 @@ def move_rows(store, leaf, target, split_code):  # type: ignore[no-untyped-def]
 
 @inlined
 def split_leaf(store, guard, at, low, sorting):  # type: ignore[no-untyped-def]
-    """Make a new leaf behind a full one, for a row of this low end: alone where the row is the last by it,
-    else with the rows from the middle on. Returns the leaf for the row.
+    """Add a leaf after a full one, for a row of this low end: empty where the row comes last, else with the
+    rows from the middle on. Returns the leaf for the row.
     """
     leaves = store.leaves
     leaf = np.int64(leaves.directory[directory_line(leaves, guard), at + 1])
@@ -300,7 +300,7 @@ def split_leaf(store, guard, at, low, sorting):  # type: ignore[no-untyped-def]
 
 @inlined
 def put_in_leaf(store, row, scratch, hashed, sorting):  # type: ignore[no-untyped-def]
-    """Put a row in the leaf where it belongs; its codes are in scratch[hashed:]."""
+    """Place a row in the leaf for its low end; its codes are in scratch[hashed:]."""
     leaves = store.leaves
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     guard = narrowest_test(store, line, scratch, hashed)
@@ -348,7 +348,7 @@ def remove_from_leaf(store, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def stays_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
-    """Whether a row that has new codes may keep its place: all events that it matches look into its leaf."""
+    """Whether a row with new codes may keep its place: all events that it matches search its leaf."""
     leaf = np.int64(store.where[row, PLACE]) // LEAF
     guard = store.leaves.lines[leaf, LEAF_GUARD]
     if guard == NONE:
@@ -362,6 +362,6 @@ def stays_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
 
 @inlined
 def rewrite_in_leaf(store, row, scratch, hashed):  # type: ignore[no-untyped-def]
-    """Renew the bits and codes of a row in its place."""
+    """Rewrite the bits and codes of a row in its place."""
     leaf, place = np.int64(store.where[row, PLACE]) // LEAF, np.int64(store.where[row, PLACE]) % LEAF
     write_row(store, row, leaf, place, store.leaves.lines[leaf, LEAF_GUARD], scratch, hashed, False)

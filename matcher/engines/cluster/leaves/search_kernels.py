@@ -1,7 +1,7 @@
-"""Helpers of kernels by which events meet rows in leaves; the arrays are drawn in `leaves/arrays.py`.
+"""Helpers of kernels that search leaves; the arrays are drawn in `layout/leaf_arrays.py`.
 
-Leaves whose guard an event passes are listed first; while the bitmaps of one are combined, the lines of the
-next are fetched. Bitmaps only say what may match, since bins are coarser than codes.
+Leaves whose guard an event passes are listed first; while the bitmaps of one are combined, the next one is
+prefetched. Bitmaps give a superset of the matching rows, since bins are coarser than codes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ BYTE = np.int64(0xFF)
 
 
 class LeafBuffers(NamedTuple):
-    """What matching one event against leaves needs; a thread has its own."""
+    """Working memory to match one event against leaves; each thread has its own."""
 
-    listed: npt.NDArray[np.int64]  # [leaves]: those that an event looks into
+    listed: npt.NDArray[np.int64]  # [leaves]: those to search
     lines: npt.NDArray[np.int64]  # [columns]: where in a leaf the event's bitmap of each is
     left: npt.NDArray[np.uint64]  # [LINE]: the rows of a leaf that are left
     hits: npt.NDArray[np.int64]  # [LEAF]: their places in all leaves
@@ -48,7 +48,7 @@ LEAF_BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
 
 @inlined
 def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
-    """List the leaves that an event looks into; returns how many."""
+    """List the leaves to search for an event; returns how many."""
     bins = leaves.state[BINS]
     for n in range(leaves.columns.shape[0]):
         b = np.int64(event[leaves.columns[n, 0]]) * leaves.columns[n, 1] >> 16
@@ -65,7 +65,7 @@ def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
 
 @inlined
 def fetch_leaf(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
-    """Ask for the lines of a leaf that an event needs."""
+    """Prefetch the bitmaps of a leaf that an event needs."""
     start = leaf * leaves.state[LEAF_WORDS]
     prefetch(leaves.words, start)
     for n in range(leaves.columns.shape[0]):
@@ -99,8 +99,8 @@ def combine_bitmaps(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
 
 @inlined
 def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
-    """Whether an event passes the two tests of a word of a record: bit 0; and whether a code leaves that in
-    doubt: bit 1. Without branches, which would be guessed wrong.
+    """Whether an event passes the two tests of a word of a record: bit 0; and whether a code leaves that
+    undecided: bit 1. Without branches, which would be mispredicted.
     """
     first = np.int64(event[(columns >> (16 * turn)) & BYTE])
     second = np.int64(event[(columns >> (16 * turn + 8)) & BYTE])

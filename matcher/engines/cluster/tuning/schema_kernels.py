@@ -1,5 +1,5 @@
-"""Kernels about access schemas: which one a signature uses, and what its rows have left to test; what tables
-for them would save.
+"""Kernels about access schemas: which one a signature uses, the tests that remain, and what tables would
+save.
 
     use [ schema ranged head-column head-shape head-alone left ]     one line per signature; the fields below
 """
@@ -77,7 +77,7 @@ def fits(line, schema):  # type: ignore[no-untyped-def]
 @kernel(array(int32, 2), frozen(int64), frozen(int64, 2), array(int64, 2))
 def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-def]
     """The first of the schemas that each of these signatures fits, a line of columns each, and what follows.
-    Which tests are hashed is written to the signatures.
+    The hashed tests are written to the signatures.
     """
     for i in range(numbers.size):
         line = signatures[numbers[i]]

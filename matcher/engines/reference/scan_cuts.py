@@ -1,6 +1,6 @@
-"""Narrow codes for the keys of a column, exact for the bounds that rows have.
+"""The scan's narrow codes for the keys of a column, exact for the bounds of rows.
 
-An open end needs no cut: a test with only one bound has only one code.
+A test with one bound has one code: an open end needs no cut.
 
 The code of a key is the number of the column's *cuts* that are <= it, where the cuts are every lo and every
 hi + 1; so `lo <= key <= hi` is `code(lo) <= code(key) <= code(hi + 1) - 1`. Where the cuts are integers close
@@ -23,8 +23,8 @@ _MANY = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
-    """How one column is coded: `count` cuts, from `base` on if linear, else `cuts`, ascending."""
+class ColumnCuts:
+    """The cuts of a column: `count` of them, from `base` on if linear, else `cuts`, ascending."""
 
     linear: bool
     base: int
@@ -43,9 +43,7 @@ class Coding:
             return inside - self.base + 1
         if len(keys) < _MANY:
             return np.searchsorted(self.cuts, keys, side="right").astype(np.int64)
-        order = np.argsort(
-            keys
-        )  # searched in order, many keys meet the cuts in the cache: five times as fast
+        order = np.argsort(keys)  # sorted keys find the cuts in the cache: five times as fast
         codes = np.empty(len(keys), dtype=np.int64)
         codes[order] = np.searchsorted(self.cuts, keys[order], side="right")
         return codes
@@ -65,27 +63,29 @@ class Coding:
         return found
 
 
-def code_columns(columns: npt.NDArray[np.int64], lows: Keys, highs: Keys, tops: Keys) -> list[Coding | None]:
-    """The coding of every column for these intervals, given test by test; None for a column without any.
+def cuts_of_columns(
+    columns: npt.NDArray[np.int64], lows: Keys, highs: Keys, tops: Keys
+) -> list[ColumnCuts | None]:
+    """The cuts of every column for these intervals, given test by test; None for a column without any.
 
     `tops[i]` is the key of the largest value of columns[i].
     """
-    made: list[Coding | None] = [None] * (int(columns.max()) + 1 if len(columns) else 0)
+    by_column: list[ColumnCuts | None] = [None] * (int(columns.max()) + 1 if len(columns) else 0)
     order = np.argsort(columns, kind="stable")
-    ends = np.cumsum(np.bincount(columns, minlength=len(made)))
-    for column in range(len(made)):
+    ends = np.cumsum(np.bincount(columns, minlength=len(by_column)))
+    for column in range(len(by_column)):
         at = order[ends[column - 1] if column else 0 : ends[column]]
         if len(at):
             low, high = lows[at], highs[at]
             bounded = (low <= high) & ((low > FIRST) | (low == high)), (low <= high) & (high < tops[at])
-            made[column] = code_column(
+            by_column[column] = cuts_of_column(
                 low[bounded[0]], high[bounded[1] | ((low == FIRST) & (low <= high))] + 1
             )
-    return made
+    return by_column
 
 
-def code_column(starts: Keys, ends: Keys) -> Coding:
-    """The coding of one column for intervals that start and end (with the first key beyond) at these cuts."""
+def cuts_of_column(starts: Keys, ends: Keys) -> ColumnCuts:
+    """The cuts of one column for intervals from keys in `starts` to keys before those in `ends`."""
     cuts = np.sort(
         np.concatenate([starts, ends])
     )  # np.unique hashes, and takes ten times as long with float keys
@@ -93,5 +93,5 @@ def code_column(starts: Keys, ends: Keys) -> Coding:
         cuts = cuts[np.concatenate([[True], cuts[1:] != cuts[:-1]])]
         span = int(cuts[-1]) - int(cuts[0]) + 1  # as Python integers: it may exceed 64 bits
         if span <= _LINEAR:
-            return Coding(True, int(cuts[0]), span, np.zeros(0, dtype=np.int64))
-    return Coding(False, 0, len(cuts), cuts)
+            return ColumnCuts(True, int(cuts[0]), span, np.zeros(0, dtype=np.int64))
+    return ColumnCuts(False, 0, len(cuts), cuts)

@@ -1,4 +1,4 @@
-"""The structures of the rivals, row by row, against a model that evaluates every interval.
+"""The stores of all engines, row by row, against a model that evaluates every interval.
 
 Like `test_kernels.py`, this runs compiled in the suite and once more uncompiled, from `test_compiling.py`.
 """
@@ -145,8 +145,8 @@ class Model:
                 if all(low <= event[c] <= high for c, (low, high) in zip(columns, tests, strict=True))
             ]
             assert ids[offsets[e] : offsets[e + 1]].tolist() == [row + 1000 for row in expected]
-            wanted = {row % 70 for row in expected}
-            assert {i for i in range(70) if int(bits[e, i // 64]) >> (i % 64) & 1} == wanted
+            interfaces = {row % 70 for row in expected}
+            assert {i for i in range(70) if int(bits[e, i // 64]) >> (i % 64) & 1} == interfaces
         for row in self.choose.sample(sorted(self.rows), min(5, len(self.rows))):
             columns, tests = self.rows[row]
             lows, highs = self.store.read(np.array([row]), len(columns))
@@ -175,7 +175,7 @@ def test_rows_under_churn(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_rows_that_are_arranged_and_then_change(name: str) -> None:
+def test_rows_change_after_they_were_arranged(name: str) -> None:
     """Enough rows that what waits is sorted, arranged or planted, so that changes meet that."""
     choose = random.Random(7)
     model = Model(STORES[name](), choose)
@@ -189,7 +189,7 @@ def test_rows_that_are_arranged_and_then_change(name: str) -> None:
         model.check(2)
 
 
-def test_equal_predicates_are_one_while_somebody_has_them() -> None:
+def test_equal_predicates_share_a_number_while_in_use() -> None:
     table = PredicateTable(TYPE)
     columns = np.array([0, 1], dtype=np.int64)
     lows, highs = np.array([[1, 1, 2], [3, 3, 3]]), np.array([[1, 1, 9], [LAST, LAST, LAST]])
@@ -235,6 +235,6 @@ def test_the_noncanonical_engine_evaluates_trees() -> None:
         oracle.update(2, {"v": value})
         for ours, theirs in zip(engine.match(batch), oracle.match(batch), strict=True):
             assert ours.tolist() == theirs.tolist()
-    told = engine.explain(rows[0], 0)
-    assert "of these predicates" in told
-    assert "(1 or 2)" in told
+    text = engine.explain(rows[0], 0)
+    assert "of these predicates" in text
+    assert "(1 or 2)" in text

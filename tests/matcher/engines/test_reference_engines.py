@@ -1,4 +1,4 @@
-"""What the rivals of the cluster engine promise beyond the suite that every engine runs."""
+"""The reference engines' own behaviour, besides the suite that every engine runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_row_of_more_tests_than_a_byte_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_updates_without_end_take_no_more_room(name: str) -> None:
+def test_memory_is_bounded_under_updates(name: str) -> None:
     engine = create_engine(name, QUOTE)
     ids = np.arange(3000)
     filter = parse("price < $limit and volume >= 0", QUOTE)
@@ -52,7 +52,7 @@ def test_updates_without_end_take_no_more_room(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_updates_between_matches_take_no_more_room_either(name: str) -> None:
+def test_memory_is_bounded_under_updates_without_matches(name: str) -> None:
     engine = create_engine(name, QUOTE)
     ids = np.arange(2000)
     engine.add_many(ids, parse("price < $limit", QUOTE), {"limit": np.ones(2000)})
@@ -65,7 +65,7 @@ def test_updates_between_matches_take_no_more_room_either(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_one_after_the_other_is_as_good_as_all_at_once(name: str) -> None:
+def test_single_calls_and_columns_give_equal_engines(name: str) -> None:
     one, many = create_engine(name, QUOTE), create_engine(name, QUOTE)
     filter = parse("firm == $firm and (price between $low and $low + 1.0 or volume in (7, 8))", QUOTE)
     firms = np.array([f"F{i % 7}" for i in range(700)], dtype=object)
@@ -94,15 +94,15 @@ def test_an_event_that_everything_matches(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RIVALS)
-def test_structure_for_people(name: str) -> None:
+def test_render_shows_the_structure(name: str) -> None:
     engine = create_engine(name, QUOTE)
     engine.add_many(
         np.arange(600), parse("firm == $f and price < $p", QUOTE), {"f": "A", "p": np.arange(600.0)}
     )
     counts(engine, prices([3.0]))
-    told = engine.render()
-    assert told.startswith(f"{name}: 600 subscriptions to Quote")
-    assert len(told.splitlines()) > 1
+    text = engine.render()
+    assert text.startswith(f"{name}: 600 subscriptions to Quote")
+    assert len(text.splitlines()) > 1
     assert all(size >= 0 for size in engine.memory_bytes().values())
 
 
@@ -149,14 +149,14 @@ class TestSearchTreeOptions:
         assert len(answers[0][1]) > 0
 
     def test_skipping_trivial_tests_leaves_them_out(self) -> None:
-        told = []
+        texts = []
         for skip in (True, False):
             engine = create_engine("search_tree", QUOTE, factoring=0, skip_trivial_tests=skip)
             engine.add_many(np.arange(10), parse("volume == $v", QUOTE), {"v": np.arange(10)})
             counts(engine, prices([1.0]))
-            told.append(engine.render())
-        assert "1 trees, 1 tests, 10 leaves" in told[0]
-        assert "1 trees, 21 tests, 10 leaves" in told[1]
+            texts.append(engine.render())
+        assert "1 trees, 1 tests, 10 leaves" in texts[0]
+        assert "1 trees, 21 tests, 10 leaves" in texts[1]
 
     def test_factoring_takes_attributes_that_almost_all_test(self) -> None:
         engine = create_engine("search_tree", QUOTE)
