@@ -30,7 +30,7 @@ from covey.matcher.expressions.expression import (
     any_of,
 )
 from covey.matcher.expressions.operators import COMPARISONS, SPECS, WORDS, Operator, Syntax, spellings
-from covey.matcher.expressions.tokens import TEXT_LIMIT, Sort, Token, Tokens
+from covey.matcher.expressions.tokens import TEXT_LIMIT, Token, TokenKind, Tokens
 from covey.matcher.expressions.values import FAMILY
 
 
@@ -67,12 +67,12 @@ class _Parser:
 
     def filter(self) -> Expression:
         tokens = self.tokens
-        if tokens.next.sort is Sort.END:
+        if tokens.next.kind is TokenKind.END:
             return TRUE
         frames = [_Frame(0, False)]
         while True:
             negative = frames[-1].negative
-            while tokens.next.text in ("not", "!") and tokens.next.sort is not Sort.STRING:
+            while tokens.next.text in ("not", "!") and tokens.next.kind is not TokenKind.STRING:
                 tokens.take()
                 negative = not negative
             if tokens.next.is_symbol("("):
@@ -86,12 +86,12 @@ class _Parser:
                 closed = frames.pop()
                 frames[-1].groups[-1].append(closed.expression())
             token = tokens.next
-            if token.text in ("and", "&&") and token.sort is not Sort.STRING:
+            if token.text in ("and", "&&") and token.kind is not TokenKind.STRING:
                 tokens.take()
-            elif token.text in ("or", "||") and token.sort is not Sort.STRING:
+            elif token.text in ("or", "||") and token.kind is not TokenKind.STRING:
                 tokens.take()
                 frames[-1].groups.append([])
-            elif token.sort is not Sort.END:
+            elif token.kind is not TokenKind.END:
                 closing = ", )" if len(frames) > 1 else ""
                 raise self.error(f"expected and, or{closing} or the end of the filter{_meant(token)}")
             elif len(frames) > 1:
@@ -102,14 +102,14 @@ class _Parser:
     def one(self, negative: bool) -> Expression:
         tokens = self.tokens
         token = tokens.next
-        if token.sort is Sort.WORD and token.text in ("true", "false"):
+        if token.kind is TokenKind.WORD and token.text in ("true", "false"):
             tokens.take()
-            if tokens.next.text in COMPARISONS and tokens.next.sort is Sort.SYMBOL:
+            if tokens.next.text in COMPARISONS and tokens.next.kind is TokenKind.SYMBOL:
                 return self.mirrored(token, Constant(token.text == "true"), negative)
             return TRUE if (token.text == "true") is not negative else FALSE
-        if token.sort is Sort.WORD and token.text == "exists":
+        if token.kind is TokenKind.WORD and token.text == "exists":
             return self.exists(negative)
-        if token.sort is Sort.WORD and token.text not in RESERVED and not self.is_infinity(token):
+        if token.kind is TokenKind.WORD and token.text not in RESERVED and not self.is_infinity(token):
             return self.predicate(negative)
         if self.starts_operand(token):
             return self.mirrored(token, self.operand(None, ""), negative)
@@ -136,7 +136,7 @@ class _Parser:
             operands = self.members(attribute, kind)
         elif syntax is Syntax.RANGE:
             low = self.fitting(attribute, kind, after)
-            if self.tokens.next.sort is not Sort.WORD or self.tokens.next.text != "and":
+            if self.tokens.next.kind is not TokenKind.WORD or self.tokens.next.text != "and":
                 raise self.error("expected and, between the two ends of between")
             self.tokens.take()
             operands = [low, self.fitting(attribute, kind, "and")]
@@ -146,15 +146,15 @@ class _Parser:
 
     def operator(self, attribute: str, kind: Kind) -> tuple[Operator, str]:
         token = self.tokens.next
-        operator = COMPARISONS.get(token.text) if token.sort is Sort.SYMBOL else None
+        operator = COMPARISONS.get(token.text) if token.kind is TokenKind.SYMBOL else None
         after = token.text
-        if token.sort is Sort.WORD and token.text == "not":
+        if token.kind is TokenKind.WORD and token.text == "not":
             self.tokens.take()
             word = self.tokens.next
-            if word.sort is not Sort.WORD or word.text not in WORDS:
+            if word.kind is not TokenKind.WORD or word.text not in WORDS:
                 raise self.error(f"expected {', '.join(WORDS)} after not")
             operator, after = WORDS[word.text].complement, f"not {word.text}"
-        elif token.sort is Sort.WORD:
+        elif token.kind is TokenKind.WORD:
             operator = WORDS.get(token.text)
         if operator is None:
             if token.is_symbol("="):
@@ -182,7 +182,7 @@ class _Parser:
     def mirrored(self, first: Token, operand: Operand, negative: bool) -> Predicate:
         """`operand comparison attribute`, of which the operand has been read."""
         token = self.tokens.next
-        if token.sort is not Sort.SYMBOL or token.text not in COMPARISONS:
+        if token.kind is not TokenKind.SYMBOL or token.text not in COMPARISONS:
             raise self.error(f"expected a comparison: {' '.join(COMPARISONS)}")
         self.tokens.take()
         operator = SPECS[COMPARISONS[token.text]].mirrored
@@ -197,7 +197,7 @@ class _Parser:
 
     def attribute(self) -> tuple[str, Kind]:
         token = self.tokens.next
-        if token.sort is not Sort.WORD or token.text in RESERVED:
+        if token.kind is not TokenKind.WORD or token.text in RESERVED:
             raise self.error(f"expected an attribute of {self.event_type.name}{_after(self.tokens)}")
         kind = self.event_type.attributes.get(token.text)
         if kind is None:
@@ -221,10 +221,10 @@ class _Parser:
         return token.text == "inf" and "inf" not in self.event_type.attributes
 
     def starts_operand(self, token: Token) -> bool:
-        if token.sort is Sort.WORD:
+        if token.kind is TokenKind.WORD:
             return token.text in ("true", "false", "inf")
         return (
-            token.sort in (Sort.NUMBER, Sort.STRING, Sort.VARIABLE)
+            token.kind in (TokenKind.NUMBER, TokenKind.STRING, TokenKind.VARIABLE)
             or token.is_symbol("-")
             or token.is_symbol("+")
         )
@@ -234,14 +234,14 @@ class _Parser:
         if not self.starts_operand(token):
             expected = "a constant or a variable" if kind is None else EXPECTED[FAMILY[kind]]
             hint = ""
-            if token.sort is Sort.WORD and token.text in self.event_type.attributes:
+            if token.kind is TokenKind.WORD and token.text in self.event_type.attributes:
                 hint = " (attributes are not compared with each other)"
             elif token.is_symbol("="):
                 hint = f" (for {after}= leave no space)" if after in ("<", ">", "!") else ""
             raise self.error(f"expected {expected} after {after}{hint}")
-        if token.sort is Sort.STRING:
+        if token.kind is TokenKind.STRING:
             return Constant(self.tokens.take().text)
-        if token.sort is Sort.WORD and token.text != "inf":
+        if token.kind is TokenKind.WORD and token.text != "inf":
             return Constant(self.tokens.take().text == "true")
         return self.sum()
 
@@ -269,7 +269,7 @@ class _Parser:
         while tokens.next.is_symbol("+") or tokens.next.is_symbol("-"):
             sign = -sign if tokens.take().text == "-" else sign
         first = tokens.next
-        if first.sort is Sort.VARIABLE:
+        if first.kind is TokenKind.VARIABLE:
             tokens.take()
             name = first.text
             if not tokens.next.is_symbol("*"):
@@ -281,17 +281,17 @@ class _Parser:
             return number
         tokens.take()
         variable = tokens.next
-        if variable.sort is not Sort.VARIABLE:
+        if variable.kind is not TokenKind.VARIABLE:
             raise self.error("expected a variable after *")
         tokens.take()
         return Variable(variable.text, number)
 
     def number(self, sign: int, after: str) -> int | float:
         token = self.tokens.next
-        if token.sort is Sort.WORD and token.text == "inf":
+        if token.kind is TokenKind.WORD and token.text == "inf":
             self.tokens.take()
             return sign * float("inf")
-        if token.sort is not Sort.NUMBER:
+        if token.kind is not TokenKind.NUMBER:
             raise self.error(f"expected a number{'' if after == '*' else ' or a variable'} after {after}")
         self.tokens.take()
         return sign * token.number
@@ -324,7 +324,7 @@ def _meant(token: Token) -> str:
         "&": "and",
         "|": "or",
     }
-    suggestion = suggestions.get(token.text.upper() if token.sort is Sort.WORD else token.text)
-    return (
-        f" (did you mean {suggestion}?)" if suggestion is not None and token.sort is not Sort.STRING else ""
-    )
+    if token.kind is TokenKind.STRING:
+        return ""
+    suggestion = suggestions.get(token.text.upper() if token.kind is TokenKind.WORD else token.text)
+    return "" if suggestion is None else f" (did you mean {suggestion}?)"

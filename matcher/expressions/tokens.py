@@ -31,7 +31,7 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
 
 
-class Sort(Enum):
+class TokenKind(Enum):
     NUMBER = auto()
     WORD = auto()
     VARIABLE = auto()
@@ -44,13 +44,13 @@ class Sort(Enum):
 class Token:
     """One token: of a string its value, of a variable its name without the $, else the text as it stands."""
 
-    sort: Sort
+    kind: TokenKind
     text: str
     column: int
     number: int | float = 0
 
     def is_symbol(self, text: str) -> bool:
-        return self.sort is Sort.SYMBOL and self.text == text
+        return self.kind is TokenKind.SYMBOL and self.text == text
 
 
 class Tokens:
@@ -66,7 +66,7 @@ class Tokens:
 
     def take(self) -> Token:
         self.previous = self.next
-        if self.next.sort is not Sort.END:
+        if self.next.kind is not TokenKind.END:
             self.next = self._read()
         return self.previous
 
@@ -78,16 +78,16 @@ class Tokens:
         space = _SPACE.match(text, self._position)
         column = space.end() if space else self._position
         if column == len(text):
-            return Token(Sort.END, "", column)
+            return Token(TokenKind.END, "", column)
         match = _TOKEN.match(text, column)
         if match is None:
             raise self._unreadable(column)
         self._position = match.end()
-        sort = Sort[match.lastgroup or "END"]
-        content = match[sort.name]
-        if sort is Sort.NUMBER:
-            return Token(sort, content, column, self._number(content, column))
-        return Token(sort, self._string(content, column) if sort is Sort.STRING else content, column)
+        kind = TokenKind[match.lastgroup or "END"]
+        content = match[kind.name]
+        if kind is TokenKind.NUMBER:
+            return Token(kind, content, column, self._number(content, column))
+        return Token(kind, self._string(content, column) if kind is TokenKind.STRING else content, column)
 
     def _unreadable(self, column: int) -> FilterSyntaxError:
         character = self._text[column]

@@ -1,4 +1,4 @@
-"""Bounds of boxes: the kernel gives what single bounds are."""
+"""Bounds of boxes: those of the kernel equal single bounds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_columns_and_single_values_give_the_bounds_of_each(
                 assert bounds[t, i] == one(test.kind, value, side.strict)
 
 
-def test_what_the_kernel_has_no_type_for_gives_the_same_bounds() -> None:
+def test_types_without_a_kernel_give_the_same_bounds() -> None:
     (box,) = plan_of("f > $x and i <= $y").boxes
     of_test = {test.kind: t for t, test in enumerate(box.tests)}
     operands: Operands = {0: np.array([1, 2**53 + 1], dtype=np.int64), 1: np.array([0.5, 7.0])}

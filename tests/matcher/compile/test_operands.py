@@ -1,4 +1,4 @@
-"""Values of many subscriptions at once are checked as those of each alone."""
+"""Columns of values are checked like the values of each subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: what a skeleton shares is what each structure would have been given alone."""
+"""Plans: the shared plan of a skeleton equals that of each structure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_of(filter: Filter) -> Plan:
 
 @examples(400)
 @given(st.data())
-def test_structures_are_told_apart_as_lifting_does(data: st.DataObject) -> None:
+def test_structure_keys_are_equal_exactly_for_equal_structures(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
     f, g = (data.draw(filters(event_type)) for _ in range(2))
     for one, other in ((f, g), (f, f.lift()[0])):
@@ -35,7 +35,7 @@ def test_structures_are_told_apart_as_lifting_does(data: st.DataObject) -> None:
 
 @examples(400)
 @given(st.data())
-def test_a_skeleton_gives_the_plan_of_the_structure(data: st.DataObject) -> None:
+def test_a_skeleton_has_the_plan_of_its_structure(data: st.DataObject) -> None:
     f = data.draw(data.draw(event_types().map(filters)))
     key, operands = plan_key(f)
     if isinstance(key[0], Filter):
@@ -82,7 +82,7 @@ def test_structures_that_differ_in_attributes_alone_share_all_but_columns() -> N
     assert plan_of(parse("z > $a", T)).kinds == (Kind.FLOAT64,)
 
 
-def test_a_filter_whose_constants_make_for_fewer_boxes_has_a_plan_of_its_own() -> None:
+def test_a_filter_whose_constants_make_fewer_boxes_has_its_own_plan() -> None:
     assert len(plan_of(parse("x not in (10, 20, 30)", T)).boxes) == 4
     assert len(plan_of(parse("x not in ($a, $b, $c)", T)).boxes) == 8
     assert plan_key(parse("x != 1", T))[0] == plan_key(parse("x != 2", T))[0]

@@ -1,4 +1,4 @@
-"""The disjunctive normal form: its boxes say what the filter says, and are as few as they can plainly be."""
+"""The disjunctive normal form: its boxes are equivalent to the filter, and few."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_boxes(text: str, expected: tuple[Box, ...]) -> None:
     assert boxes(text) == expected
 
 
-def test_reals_have_numbers_where_integers_have_none() -> None:
+def test_an_open_interval_may_be_empty_over_integers_only() -> None:
     assert len(boxes("f > 5 and f < 6")) == 1
 
 
@@ -176,7 +176,7 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
 
 @examples(400)
 @given(st.data())
-def test_boxes_say_what_the_filter_says(data: st.DataObject) -> None:
+def test_boxes_are_equivalent_to_the_filter(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
     # The holds() above knows nothing of seconds to add to times.
     f = data.draw(

@@ -173,13 +173,13 @@ def test_intersects(a: str, b: str, expected: bool) -> None:
     assert intersects(a, b) is expected
 
 
-def test_filters_of_two_event_types_have_nothing_in_common() -> None:
+def test_filters_of_two_event_types_never_cover_or_intersect() -> None:
     other = EventType("U", dict(T.attributes))
     assert not parse("", T).covers(parse("false", other))
     assert not parse("", T).intersects(parse("", other))
 
 
-def test_over_the_cap_covering_is_sound_and_sees_what_is_plain() -> None:
+def test_over_the_cap_covering_is_sound_and_finds_simple_cases() -> None:
     pairs = " and ".join(f"(i == {k} or f == {k})" for k in range(9))
     tree = parse(pairs, T)
     assert tree.boxes() is None
@@ -211,7 +211,7 @@ def test_the_hull_of_a_region() -> None:
     assert parse("s prefix 'ab'", T).region().box_of("s") == ("\1ab", "\1ac")
 
 
-def test_a_region_of_values_needs_no_filter() -> None:
+def test_a_region_is_computed_from_values_without_a_filter() -> None:
     f = parse("s == $s and f < 1.5 * $x and i in ($i, 7) or s suffix $s", T)
     values = f.check_values({"s": "ab", "x": 2, "i": 3})
     assert f.region(values) == f.substitute(values).region()
@@ -427,7 +427,7 @@ def test_cut_points_keep_the_order_of_values(kind: Kind) -> None:
         assert line.before(2**53 + 1) == line.after(2**53 + 1) == line.after(2.0**53)
 
 
-def test_an_unknown_is_an_atom() -> None:
+def test_a_predicate_with_an_unset_variable_is_an_atom() -> None:
     region = parse("i < $x", T).region()
     assert region.conjunctions is not None
     assert region.conjunctions[0].atoms == {Predicate("i", Operator.LT, (Variable("x"),))}

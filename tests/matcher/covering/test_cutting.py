@@ -1,4 +1,4 @@
-"""What is worked out beforehand comes to what is evaluated step by step: regions, lifted values, covering."""
+"""Regions, lifted values and covering from precomputed plans equal those evaluated step by step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def drawn(draw: random.Random, text: str) -> tuple[Region, Region]:
 
 
 @pytest.mark.parametrize("text", SHAPES)
-def test_the_region_of_values_is_that_of_the_constants(text: str) -> None:
+def test_the_region_of_values_equals_that_of_constants(text: str) -> None:
     draw = random.Random(text)
     before: list[Region] = []
     for _ in range(150):
@@ -61,6 +61,6 @@ def test_the_region_of_values_is_that_of_the_constants(text: str) -> None:
         before = [region, *before[:5]]
 
 
-def test_lifted_values_name_the_variable_that_is_missing() -> None:
+def test_lifting_without_a_value_names_the_variable() -> None:
     with pytest.raises(VariableError, match=r"variable \$y has no value"):
         parse("f > $x and f < $y", POINT).lift_values({"x": 1.0})

@@ -1,4 +1,4 @@
-"""The index of regions against covering asked of every pair: it never misses one, and names few others."""
+"""The index of regions against covering of every pair: it misses none, and returns few others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def drawn(draw: random.Random, shapes: tuple[str, ...]) -> Region:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_thousand_regions_that_come_move_and_go(seed: int) -> None:
+def test_a_thousand_regions_are_added_moved_and_removed(seed: int) -> None:
     """Blocks overflow and fall empty, attributes appear late; what is put and not taken is always found."""
     draw = random.Random(seed)
     index, regions = RegionIndex(), dict[int, Region]()
@@ -81,7 +81,7 @@ def test_a_thousand_regions_that_come_move_and_go(seed: int) -> None:
     assert (len(index), index.blocks) == (0, 0)
 
 
-def test_an_answer_names_few_of_many() -> None:
+def test_a_search_returns_few_of_many_regions() -> None:
     """Boxes of a city of which none covers another, thresholds, and equalities on 200 symbols."""
     draw = random.Random(1)
     box = parse("price between $a and $b and volume between $c and $d", TRADE)
@@ -108,7 +108,7 @@ def test_equal_regions_fill_more_than_a_block() -> None:
     assert sorted(index.may_be_covered(same)) == list(range(2 * BLOCK, 3 * BLOCK))
 
 
-def test_one_history_gives_one_order() -> None:
+def test_the_order_of_answers_depends_on_the_history_alone() -> None:
     def answers() -> list[list[int]]:
         draw, index = random.Random(5), RegionIndex()
         for identity in range(500):
@@ -121,7 +121,7 @@ def test_one_history_gives_one_order() -> None:
 @pytest.mark.parametrize(
     "late", ["volume > 3", "volume > 3 and volume < 7", "volume in (5, 999)", "price > 1"]
 )
-def test_a_block_of_equal_vectors_has_room_beside_it(late: str) -> None:
+def test_a_full_block_of_equal_vectors_gets_a_sibling(late: str) -> None:
     """Sets of one hull fill a block that no cut divides; what comes beside or or among them has a place."""
     index, regions = RegionIndex(), {}
     for identity in range(BLOCK):
@@ -138,7 +138,7 @@ def test_a_block_of_equal_vectors_has_room_beside_it(late: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_regions_that_move_are_found_where_they_are(seed: int) -> None:
+def test_moved_regions_are_found_in_their_new_place(seed: int) -> None:
     """Both questions at once, about a region that has just moved, leave it out and nothing else."""
     draw, box = random.Random(seed), parse("price between $a and $b and volume between $c and $d", TRADE)
     index, regions = RegionIndex(), dict[int, Region]()

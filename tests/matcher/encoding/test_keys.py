@@ -39,7 +39,7 @@ def keys_of(kind: Kind, values: list[Any]) -> list[int]:
     return [int(key) for key in keys[:, 0]]
 
 
-def test_missing_and_nan_have_keys_of_their_own() -> None:
+def test_missing_and_nan_have_reserved_keys() -> None:
     assert keys_of(Kind.FLOAT64, [None, nan, -nan, inf, -0.0, 0.0]) == [
         MISSING, NAN_KEY, NAN_KEY, INFINITY_KEY, 0, 0,
     ]  # fmt: skip
@@ -64,7 +64,7 @@ def test_float_keys_keep_order_and_equality(values: list[float]) -> None:
     numbers,
     st.booleans(),
 )
-def test_a_bound_is_the_comparison(value: tuple[Kind, Any], bound: int | float, strict: bool) -> None:
+def test_keys_of_bounds_decide_comparisons(value: tuple[Kind, Any], bound: int | float, strict: bool) -> None:
     kind, x = value
     key = keys_of(kind, [x])[0]
     above, below = (x > bound, x < bound) if strict else (x >= bound, x <= bound)
@@ -74,7 +74,7 @@ def test_a_bound_is_the_comparison(value: tuple[Kind, Any], bound: int | float, 
 
 
 @given(st.lists(numbers, min_size=1, max_size=8), st.booleans(), st.sampled_from([Kind.INT64, Kind.FLOAT64]))
-def test_columns_of_bounds_are_the_single_ones(bounds: list[Any], strict: bool, kind: Kind) -> None:
+def test_columns_of_bounds_equal_single_bounds(bounds: list[Any], strict: bool, kind: Kind) -> None:
     same = len(set(map(type, bounds))) == 1
     column = np.array(bounds) if same else np.array(bounds, dtype=object)
     for one, lower in ((lower_key, True), (upper_key, False)):
@@ -101,7 +101,7 @@ def test_strings_have_the_ids_of_constants_and_events_do_not_grow_the_dictionary
     assert len(columns.strings) == 4
 
 
-def test_a_million_constants_come_and_go() -> None:
+def test_ids_of_many_constants_are_freed_and_reused() -> None:
     columns = Columns(EventType("T", {"x": "string"}))
     strings = columns.strings
     for start in range(0, 200_000, 20_000):
@@ -136,7 +136,7 @@ def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is()
     assert len(columns) == 2
 
 
-def test_an_attribute_is_encoded_while_anybody_tests_it() -> None:
+def test_an_attribute_is_encoded_while_rows_test_it() -> None:
     event_type = EventType("T", {"x": "int64", "y": "float64"})
     columns = Columns(event_type)
     batch = EventBatch.from_pylist(event_type, [{"x": 2**63 - 2, "y": 1.0}])
@@ -160,7 +160,7 @@ def test_a_column_may_have_a_few_bytes_more_than_its_values() -> None:
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_slices_and_nulls_are_read_where_they_lie(kind: Kind) -> None:
+def test_slices_and_nulls_are_encoded_in_place(kind: Kind) -> None:
     values = EVENT_POOLS[kind] * 3
     event_type = EventType("T", {"x": kind})
     columns = Columns(event_type)

@@ -1,6 +1,4 @@
-"""Event batches: what goes in comes out, what does not fit is refused by name, bytes from outside cannot
-do harm.
-"""
+"""Event batches: round trips, refusals that name what does not fit, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def volumes(batch: EventBatch) -> list[int]:
 
 
 @given(st.data())
-def test_events_survive_python_arrow_and_bytes(data: st.DataObject) -> None:
+def test_events_round_trip_through_python_arrow_and_bytes(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
     drawn = data.draw(st.lists(events(event_type), max_size=9))
     rows = [{name: event[name] for name in event_type.names} for event in drawn]
@@ -47,7 +45,7 @@ def test_events_survive_python_arrow_and_bytes(data: st.DataObject) -> None:
     assert batch.nbytes == len(batch.serialized())
 
 
-def test_bytes_that_arrived_are_passed_on_as_they_are() -> None:
+def test_received_bytes_are_forwarded_unchanged() -> None:
     data = some(3).serialized()
     assert EventBatch.deserialize(QUOTE, data).serialized() is data
 
@@ -71,7 +69,7 @@ def test_times_may_be_written_in_several_ways(given_time: object) -> None:
     assert EventBatch.from_pylist(QUOTE, [{"time": given_time}]).to_pylist()[0]["time"] == NOON
 
 
-def test_numpy_scalars_are_values() -> None:
+def test_numpy_scalars_are_accepted() -> None:
     row = {"price": np.float32(1.5), "volume": np.int16(3), "open": np.bool_(True), "firm": np.str_("x")}
     assert EventBatch.from_pylist(QUOTE, [row]).to_pylist() == [
         NONE | {"price": 1.5, "volume": 3, "open": True, "firm": "x"}
@@ -101,7 +99,7 @@ def test_numpy_scalars_are_values() -> None:
         (["IBM"], ["event 1", "mapping", "list"]),
     ],
 )
-def test_an_event_that_does_not_fit_is_named(row: Any, names: list[str]) -> None:
+def test_errors_name_the_event_that_does_not_fit(row: Any, names: list[str]) -> None:
     with pytest.raises(EventError) as caught:
         EventBatch.from_pylist(QUOTE, [FULL, row])
     for name in names:
@@ -140,20 +138,20 @@ def test_arrow_columns_are_reordered_widened_and_filled() -> None:
         ({"time": pa.array([2**62], pa.timestamp("us", tz="UTC"))}, ["time", "9999"]),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(columns: dict[str, Any], names: list[str]) -> None:
+def test_errors_name_the_column_that_does_not_fit(columns: dict[str, Any], names: list[str]) -> None:
     with pytest.raises(EventError) as caught:
         EventBatch.from_arrow(QUOTE, pa.table(columns))
     for name in names:
         assert name in str(caught.value)
 
 
-def test_a_column_given_twice_is_refused() -> None:
+def test_a_repeated_column_is_refused() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["volume", "volume"])
     with pytest.raises(EventError, match="'volume' appears 2 times"):
         EventBatch.from_arrow(QUOTE, twice)
 
 
-def test_what_is_no_arrow_is_refused() -> None:
+def test_only_arrow_data_is_accepted_as_arrow() -> None:
     with pytest.raises(EventError, match="got list"):
         EventBatch.from_arrow(QUOTE, [1])
 
@@ -185,7 +183,7 @@ def test_parts_keep_their_sequence_numbers() -> None:
     assert again != taken.stamped(publisher="q")
 
 
-def test_taking_all_costs_nothing_and_taking_none_is_empty() -> None:
+def test_take_of_all_events_returns_the_same_batch_and_of_none_an_empty_one() -> None:
     batch = some(4)
     assert batch.take([0, 1, 2, 3]) is batch
     assert batch.slice(0) is batch
@@ -226,7 +224,7 @@ def test_sequence_offsets_must_fit_the_events() -> None:
             EventBatch.deserialize(QUOTE, data, sequence_offsets=offsets)
 
 
-def test_event_bytes_counts_text() -> None:
+def test_event_bytes_includes_the_length_of_strings() -> None:
     sizes = EventBatch.from_pylist(QUOTE, [{}, {"firm": "abc"}, {"firm": "é"}]).event_bytes()
     assert (sizes - sizes[0]).tolist() == [0, 3, 2]
 
@@ -234,7 +232,7 @@ def test_event_bytes_counts_text() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"x", b"\0" * 100, b"\xff" * 8, b"\xff\xff\xff\xff\xff\xff\xff\x7f" * 9]
 )
-def test_what_is_no_batch_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_batch_are_refused(data: bytes) -> None:
     with pytest.raises(EventError, match="Quote"):
         EventBatch.deserialize(QUOTE, data)
 
@@ -245,7 +243,7 @@ def test_a_batch_of_another_type_is_refused_or_harmless() -> None:
         EventBatch.deserialize(QUOTE, EventBatch.from_pylist(other, [{"firm": 1}]).serialized())
 
 
-def test_damaged_bytes_are_refused_or_read_but_never_harm() -> None:
+def test_damaged_bytes_are_refused_or_decode_without_a_crash() -> None:
     """Every accepted batch can be read whole; a crash would end the process."""
     data = some(40).serialized()
     choose = random.Random(7)

@@ -21,7 +21,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_batch_survives_the_way_to_pandas_and_back() -> None:
+def test_a_batch_round_trips_through_pandas() -> None:
     batch = EventBatch.from_pylist(QUOTE, ROWS)
     frame = batch.to_pandas()
     assert [str(dtype) for dtype in frame.dtypes[1:]] == [

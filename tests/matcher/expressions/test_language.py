@@ -1,4 +1,4 @@
-"""The filter language: what texts mean, what they look like again, and where errors point."""
+"""The filter language: parsing, canonical text, and the columns of errors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_text_becomes_canonical(text: str, canonical: str) -> None:
     assert parse(canonical, QUOTE) == found
 
 
-def test_what_a_text_is_made_of() -> None:
+def test_a_text_parses_to_its_expression() -> None:
     assert predicate("price < 1.01 * $ref - 5") == Predicate(
         "price", Operator.LT, (Variable("ref", 1.01, -5),)
     )
@@ -110,7 +110,7 @@ def test_what_a_text_is_made_of() -> None:
     assert type(predicate("price == 3").operands[0].value) is float  # type: ignore[union-attr]
 
 
-def test_words_of_the_language_are_read_only_where_they_stand_for_themselves() -> None:
+def test_keywords_are_recognised_as_whole_words_only() -> None:
     odd = EventType("Odd", {"inf": "float64", "AND": "int64"})
     assert str(parse("inf < inf and AND > 3", odd)) == "inf < inf and AND > 3"
     assert str(parse('firm == "and" or firm == "not"', QUOTE)) == 'firm == "and" or firm == "not"'
@@ -210,7 +210,7 @@ def test_words_of_the_language_are_read_only_where_they_stand_for_themselves() -
         (r'firm == "\ud800"', r"firm is string: expected a string without lone surrogates, not '\ud800'", 8),
     ],
 )  # fmt: skip
-def test_errors_say_what_was_expected_and_point_at_it(text: str, message: str, column: int) -> None:
+def test_errors_name_what_was_expected_and_its_column(text: str, message: str, column: int) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text, QUOTE)
     assert caught.value.message == message
@@ -257,7 +257,7 @@ def test_a_long_text_is_shown_near_the_error() -> None:
     ],
     ids=range(11),
 )
-def test_huge_or_deep_texts_are_refused_in_a_sentence(text: str) -> None:
+def test_texts_over_the_limits_are_refused(text: str) -> None:
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text, QUOTE)
     assert len(caught.value.message) < 1_200_000
@@ -271,7 +271,7 @@ def _at_depth(frames: int, work: object) -> None:
         work()  # type: ignore[operator]
 
 
-def test_the_deepest_and_the_longest_filters_are_whole() -> None:
+def test_filters_at_the_limits_parse() -> None:
     deep = "(open == true or volume < 3 and " * 200 + "price < $x" + ")" * 200
     f = parse(deep, QUOTE)
 
@@ -314,7 +314,7 @@ def test_text_must_be_text() -> None:
         parse(b"price < 3", QUOTE)  # type: ignore[arg-type]
 
 
-def test_texts_are_remembered_per_event_type() -> None:
+def test_parsed_texts_are_cached_per_event_type() -> None:
     other = EventType("Quote", {"price": "int64"})
     assert parse("price < 3", QUOTE) is parse("price < 3", QUOTE)
     assert parse("price < 3", other) != parse("price < 3", QUOTE)
@@ -323,7 +323,7 @@ def test_texts_are_remembered_per_event_type() -> None:
 
 @examples(400)
 @given(st.data())
-def test_every_filter_is_what_its_text_says(data: st.DataObject) -> None:
+def test_the_text_of_a_filter_parses_to_an_equal_filter(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
     f = data.draw(filters(event_type))
     again = parse(str(f), event_type)
@@ -334,7 +334,7 @@ def test_every_filter_is_what_its_text_says(data: st.DataObject) -> None:
 
 @examples(400)
 @given(st.text(alphabet="price<>=!()&|$x123.\"'\\ andortfe*+-,\n", max_size=40))
-def test_any_text_is_a_filter_or_a_syntax_error(text: str) -> None:
+def test_any_text_parses_or_raises_a_syntax_error(text: str) -> None:
     try:
         f = parse(text, QUOTE)
     except FilterSyntaxError as error:

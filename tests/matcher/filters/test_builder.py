@@ -1,4 +1,4 @@
-"""Filters made in Python are the filters that the text makes."""
+"""Filters built in Python equal those parsed from text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ QUOTE = EventType(
         (False, "false"),
     ],
 )  # fmt: skip
-def test_python_makes_what_the_text_makes(built: Any, text: str) -> None:
+def test_the_builder_and_the_text_give_equal_filters(built: Any, text: str) -> None:
     assert filter_of(QUOTE, built) == parse(text, QUOTE)
 
 
@@ -88,7 +88,7 @@ def test_errors(make: Callable[[], object], message: str) -> None:
         make()
 
 
-def test_what_makes_no_sense_is_a_type_error() -> None:
+def test_unsupported_operands_raise_type_errors() -> None:
     with pytest.raises(TypeError):
         Var("x") * Var("y")  # type: ignore[operator]
     with pytest.raises(TypeError):

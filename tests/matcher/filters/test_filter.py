@@ -54,7 +54,7 @@ def test_only_exists_and_not_exists_see_absence(attribute: str) -> None:
     assert true_of(f"not exists({attribute})", **{attribute: None})
 
 
-def test_nan_satisfies_unequal_and_exists_alone() -> None:
+def test_nan_satisfies_only_unequal_not_in_and_exists() -> None:
     for text in ("f == 1", "f < 1", "f <= inf", "f > 1", "f >= -inf", "f in (1)", "f between -inf and inf"):
         assert not true_of(text, f=nan), text
     for text in ("f >= 1", "f not between 1 and 2", "not f < 1"):
@@ -108,7 +108,7 @@ def test_times_compare_as_instants() -> None:
     assert true_of('t < "2026-01-31T12:00:00.000001"', t=noon)
 
 
-def test_bool_knows_equality_only() -> None:
+def test_bool_attributes_take_equality_only() -> None:
     assert true_of("b == true", b=True)
     assert not true_of("b == true", b=False)
     assert true_of("b != true", b=False)
@@ -159,7 +159,7 @@ def test_affine_operands() -> None:
 # --- variables ----------------------------------------------------------------------------------------------
 
 
-def test_values_come_out_in_one_form() -> None:
+def test_checked_values_have_one_form() -> None:
     f = parse("i < $i and f < $f and s == $s and b == $b and t < $t", T)
     assert f.variables == ("i", "f", "s", "b", "t")
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -218,7 +218,7 @@ def test_values_that_do_not_fit_are_refused(values: dict[str, Any], message: str
 @pytest.mark.parametrize(
     "value", ["soon", 5, None, np.datetime64("NaT"), np.datetime64("2026-01-01T00:00:00.000000001"), True]
 )
-def test_times_that_are_none_are_refused(value: object) -> None:
+def test_invalid_times_are_refused(value: object) -> None:
     with pytest.raises(VariableError, match="expected a time"):
         parse("t < $x", T).check_values({"x": value})
 
@@ -235,7 +235,7 @@ def test_partial_values() -> None:
     assert f.substitute({}) is f
 
 
-def test_one_variable_may_serve_both_kinds_of_numbers() -> None:
+def test_one_variable_is_compared_with_int64_and_float64() -> None:
     f = parse("i < $x and f > $x - 1", T)
     assert str(f.substitute({"x": 10.5})) == "i < 10.5 and f > 9.5"
     assert str(f.substitute({"x": 10})) == "i < 10 and f > 9.0"
@@ -277,13 +277,13 @@ def test_expressions_are_brought_to_normal_form() -> None:
         ("i < 3", "expression 'i < 3': expected a Predicate, And or Or"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(expression: Any, message: str) -> None:
+def test_predicates_that_do_not_fit_the_type_are_refused(expression: Any, message: str) -> None:
     with pytest.raises(FilterError) as caught:
         Filter(T, expression)
     assert str(caught.value) == message
 
 
-def test_endless_nesting_is_refused() -> None:
+def test_nesting_over_the_limit_is_refused() -> None:
     expression: Any = Predicate("i", Operator.LT, (Constant(3),))
     for _ in range(900):
         expression = And((Or((expression, expression)), expression))
