@@ -1,4 +1,4 @@
-"""Advertisements with content and quenching, over real connections."""
+"""Advertisements with content and reports of listeners, over real connections."""
 
 from __future__ import annotations
 
