@@ -81,6 +81,7 @@ def some_seeds(name: str, parts: int) -> Any:
 
 def report() -> list[str]:
     """What this run draws, for people."""
-    lines = [f"seed {SEED} (COVEY_SEED={SEED} repeats this run), {'many' if ALL else 'few'} draws:"]
-    lines += [f"  {name}: {each.count:,} {each.unit}" for name, each in DRAWS.items()]
-    return [*lines, f"  properties: {SHARE:.0%} of the examples that each states"]
+    lines = [f"seed {SEED} (COVEY_SEED={SEED} repeats this run); draws of make test, make test-all:"]
+    lines += [f"  {name}: {each.few:,}, {each.many:,} {each.unit}" for name, each in DRAWS.items()]
+    lines.append("  Hypothesis: 20 %, 200 % of the examples that each test states")
+    return [*lines, f"  this run draws as {'make test-all' if ALL else 'make test'} does"]
