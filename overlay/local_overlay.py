@@ -1,7 +1,7 @@
-"""An overlay of broker processes on this machine, on free ports, for as long as a `async with` block lasts.
+"""An overlay of broker processes on this machine, on free ports, for the duration of an `async with` block.
 
-The brokers are what `covey broker` starts, so what runs here is what users run. Their output goes to a file
-per broker, and its end is shown when one does not start. A broker can be killed and started again in place.
+The processes are those of `covey broker`. Their output goes to a file per broker, whose end is shown when one
+does not start. A broker can be killed and restarted in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def broker_command(overlay_file: Path, broker: str) -> list[str]:
 
 
 async def is_linked(address: str, process_id: int, neighbours: Iterable[str]) -> bool:
-    """Whether the broker at an address is this process, serves, and has its links to all neighbours open."""
+    """Whether the broker at an address is this process, serves, and is connected to all neighbours."""
     try:
         _, state = await inspect_broker(address, listed=0)
     except CoveyError:
@@ -103,18 +103,18 @@ class LocalOverlay:
         await self.stop()
 
     async def kill(self, broker: str) -> None:
-        """Ends a broker as `kill -9` does."""
+        """Kill a broker with SIGKILL."""
         process = self._processes[broker]
         process.kill()
         await process.wait()
 
     async def start(self, broker: str) -> None:
-        """Starts a broker that was killed, at its old address; returns when its links are open."""
+        """Restart a killed broker at its old address; returns when its links are open."""
         await self._spawn(broker)
         await self._until_linked(broker)
 
     async def stop(self, patience_s: float = 10.0) -> None:
-        """Lets every broker drain and end, and kills those that have not ended in time."""
+        """Let every broker drain, and kill those that have not ended in time."""
         running = [process for process in self._processes.values() if process.returncode is None]
         for process in running:
             process.terminate()
@@ -129,9 +129,9 @@ class LocalOverlay:
         self._cleanup.close()
 
     async def inspect(self) -> dict[str, dict[str, Any]]:
-        """What each broker's routing core says of itself. `CoveyError` if one does not answer."""
-        said = await asyncio.gather(*(inspect_broker(address) for address in self.addresses.values()))
-        return {broker: state["core"] for broker, (_, state) in zip(self.addresses, said, strict=True)}
+        """The state of each broker's routing core. `CoveyError` if one does not answer."""
+        replies = await asyncio.gather(*(inspect_broker(address) for address in self.addresses.values()))
+        return {broker: state["core"] for broker, (_, state) in zip(self.addresses, replies, strict=True)}
 
     def process_ids(self) -> dict[str, int]:
         return {broker: process.pid for broker, process in self._processes.items()}

@@ -40,14 +40,14 @@ class Client:
     """A client of the broker at `address` ("host:port"), to be used as an async context manager.
 
     `name` is the client's in the overlay, unique among those connected (one is made up if it is None). When
-    it falls behind, its broker does as `slow_consumer` says: "block" (publishers wait), "drop_oldest",
+    it falls behind, its broker does as `slow_consumer` says: "block" (publishers are blocked), "drop_oldest",
     "drop_newest" or "disconnect". `window_bytes` bounds the events that wait in this process. `routing`
     "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or
     "unsubscribe-first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first
-    connection, in seconds; a lost one is opened again without a bound, and `on_state(connected, reason)`
-    hears of both. `session` is a state machine of the protocol to use, in place of one of its own.
+    connection, in seconds; a lost one is opened again without a bound, and `on_state(connected, reason)` is
+    called for both. `session` is a state machine of the protocol to use, in place of one of its own.
 
-    Entering the context raises `ConnectError` if no broker answers or the broker will not have this client.
+    Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Client:
 
     @property
     def dropped(self) -> int:
-        """Events for this client that its broker gave up, as `slow_consumer` has it or while it was away."""
+        """Events for this client that its broker dropped, by `slow_consumer` or while it was disconnected."""
         return self._driver.connection.link.missed
 
     @property
@@ -141,10 +141,10 @@ class Client:
     async def advertise(
         self, event_type: EventType, filter: str | Filter | object = "", /, *, timeout: float | None = None
     ) -> None:
-        """Announce that events of this type will come; returns when the overlay knows.
+        """Announce events of this type; returns when the overlay has taken it up.
 
-        With a filter (without variables) only events that it accepts: others are refused, and only what
-        subscribers want of them comes here. Said again with another filter, that takes its place. Raises
+        With a filter (without variables) only events that it accepts: others are refused, and only interest
+        in them reaches this client's broker. A second call with another filter replaces the first. Raises
         `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
         """
         self._driver.check_open()
@@ -157,7 +157,7 @@ class Client:
         await self._driver.settle(timeout, f"the advertisement of {event_type.name}")
 
     async def listeners(self, type_name: str, *, timeout: float | None = None) -> Listeners:
-        """Whether anyone wants anything of what this client advertises of a type, kept up to date.
+        """Whether any subscription matches what this client advertises of a type, kept up to date.
 
         `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type.
         """

@@ -1,5 +1,4 @@
-"""What can go wrong for a client beyond what it says itself: the broker refuses, or is out of reach, or too
-slow."""
+"""Errors of a client that come from its broker: it refuses, is out of reach, or is too slow."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from covey.matcher.errors import CoveyError
 
 
 class RefusedError(CoveyError):
-    """The broker refused what was asked, and nothing changed. `status` is the name of a gRPC status."""
+    """The broker refused a call, and nothing changed. `status` is the name of a gRPC status."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -15,7 +14,7 @@ class RefusedError(CoveyError):
 
 
 class ConnectError(CoveyError, ConnectionError):
-    """No broker answers, or what answers will not have this client."""
+    """No broker answers, or the broker refuses this client."""
 
     def __init__(self, reason: str, status: str = "UNAVAILABLE") -> None:
         super().__init__(reason)
@@ -27,5 +26,6 @@ class ClosedError(CoveyError):
 
 
 class NotSettledError(CoveyError, TimeoutError):
-    """A change has not taken effect everywhere within the time given. It stands, and will take effect; only a
-    new subscription is taken back, as nobody would hold it."""
+    """A change has not taken effect everywhere within the timeout. It stands, and will take effect; only a
+    new subscription is cancelled, as its caller has no handle on it.
+    """

@@ -1,5 +1,5 @@
-"""One event, as a subscriber sees it. Made only where a user asks for single events; batches are the cheap
-form."""
+"""One event, as a subscriber gets it. Objects exist only where a user reads single events; batches are the
+cheap form."""
 
 from __future__ import annotations
 

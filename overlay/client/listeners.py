@@ -1,7 +1,7 @@
-"""Whether anyone listens (quenching): a publisher need not publish into the void.
+"""Whether any subscription matches what a client advertises (quenching), so that it need not publish in vain.
 
-Invariant: `any` is the broker's newest word. Whoever iterates hears of the newest change, not of each:
-changes that come while nobody waits replace each other, so that nothing grows.
+Invariant: `any` is the newest report of the broker. Iteration yields the newest change, not each: changes
+that arrive while no task waits replace each other, so that nothing grows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import asyncio
 
 
 class Listeners:
-    """What `Client.listeners` gives: truthy while somebody wants something; an async iterator of changes."""
+    """Returned by `Client.listeners`: truthy while there is a matching subscription; an async iterator of
+    changes.
+    """
 
     def __init__(self, type_name: str) -> None:
         self.type_name = type_name
@@ -27,7 +29,7 @@ class Listeners:
         return self
 
     async def __anext__(self) -> bool:
-        """The present answer at first, then the next one that differs; ends with the advertisement."""
+        """The present state first, then each change; ends with the advertisement."""
         while self._shown is self.any:
             if self._error is not None:
                 raise self._error.with_traceback(None)

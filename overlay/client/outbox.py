@@ -1,9 +1,9 @@
-"""Events on their way out of a client: single ones gather into batches while the link is busy.
+"""Published events on their way to the broker: single ones gather into batches while the link is busy.
 
 Invariants: events leave in the order in which they were published; a call to publish returns once the broker
-has taken its events, and raises if it has not. An idle link takes what there is at once; while frames are in
+has accepted its events, and raises if it has not. An idle link takes events at once; while frames are in
 flight, events gather, so batches form by themselves; none has more bytes than a frame takes, unless it is a
-single event. A call that was cancelled before its events were handed to the link publishes none of them.
+single event. A call that is cancelled before its events are passed to the link publishes none of them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from covey.overlay.transport.limits import Limits
 Accepted = asyncio.Future[None]
 
 _SWEEP_AT = 1_024
-"""How many calls may wait before those are looked for that were cancelled: who gives up on a broker that is
-away, and tries again, leaves nothing behind for each time."""
+"""Cancelled calls are removed when more entries than this are pending, so that a caller that retries while
+the broker is away does not fill memory."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Sent:
-    """A Publish that the broker has not yet acknowledged, and who waits for each of its parts, by sequence
-    number."""
+    """A Publish that the broker has not acknowledged yet, and the futures of its events, in order."""
 
     publish: Publish
     waiting: list[Accepted]
@@ -58,8 +57,9 @@ class _Sent:
 
 
 class Outbox:
-    """What a client publishes, from the call to the broker's acknowledgement. `stamp` gives batches their
-    identity."""
+    """Events of a client, from the call to the broker's acknowledgement. `stamp` gives batches their
+    identity.
+    """
 
     def __init__(self, stamp: Callable[[EventBatch], Publish]) -> None:
         self.limits = Limits()
@@ -76,7 +76,7 @@ class Outbox:
         return accepted
 
     def put_batch(self, batch: EventBatch) -> Accepted:
-        """Any number of events; what exceeds a batch or a frame is cut up."""
+        """Any number of events; split into batches and frames."""
         accepted: Accepted = asyncio.get_running_loop().create_future()
         step = self.limits.max_batch_events
         for start in range(0, len(batch), step):
@@ -93,21 +93,21 @@ class Outbox:
 
     @property
     def idle(self) -> bool:
-        """Whether the broker has taken all that was published."""
+        """Whether the broker has accepted all published events."""
         return not self._entries and not self._sent
 
     # --- to the link ------------------------------------------------------------------------------
 
     def flush(self, link: Link) -> None:
-        """Hand as much to the link as its next frame takes, if it would take any."""
+        """Pass as many events to the link as its next frame takes."""
         if self._entries and link.open_for_events:
-            self._hand(link, link.max_frame_bytes)
+            self._pass(link, link.max_frame_bytes)
 
     def drain(self, link: Link) -> None:
-        """Hand everything to the link, for what is to come behind it."""
-        self._hand(link, math.inf)
+        """Pass all events to the link, for a message that must come behind them."""
+        self._pass(link, math.inf)
 
-    def _hand(self, link: Link, room: float) -> None:
+    def _pass(self, link: Link, room: float) -> None:
         while self._entries and room > 0:
             if isinstance(self._entries[0], _Batch):
                 entry = self._entries.popleft()
@@ -133,7 +133,7 @@ class Outbox:
         try:
             batch = EventBatch.from_pylist(event_type, [row.values for row in rows])
         except EventError:
-            rows = [row for row in rows if _good(row)]
+            rows = [row for row in rows if _fits(row)]
             if not rows:
                 return 0
             batch = EventBatch.from_pylist(event_type, [row.values for row in rows])
@@ -175,7 +175,7 @@ class Outbox:
     # --- from the link ----------------------------------------------------------------------------
 
     def framed(self, frame: Frame[Message]) -> None:
-        """A frame has left; which Publishes it holds follows from their number, as they keep their order."""
+        """A frame was sent. The number of its Publishes identifies them, as they keep their order."""
         if frame.sequence > self._last_frame:
             self._last_frame = frame.sequence
             count = sum(isinstance(message, Publish) for message in frame.messages)
@@ -183,7 +183,7 @@ class Outbox:
                 self._frames.append((frame.sequence, count))
 
     def acknowledged(self, sequence: int) -> None:
-        """The broker has taken all frames up to this one."""
+        """The broker has received all frames up to this one."""
         while self._frames and self._frames[0][0] <= sequence:
             for _ in range(self._frames.popleft()[1]):
                 sent = self._sent.popleft()
@@ -193,13 +193,12 @@ class Outbox:
                             accepted.set_result(None)
 
     def restart(self) -> None:
-        """The link starts afresh, and queues again what was not acknowledged: in the same order, in new
-        frames."""
+        """The link was reset, and queues unacknowledged messages again: in the same order, in new frames."""
         self._frames.clear()
         self._last_frame = 0
 
     def refused(self, refuse: Refused) -> None:
-        """The broker did not take some events."""
+        """The broker refused some events."""
         error = RefusedError(refuse.status, refuse.reason)
         for sent in self._sent:
             batch = sent.publish.batch
@@ -213,7 +212,7 @@ class Outbox:
                     _fail(accepted, error)
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will be taken."""
+        """No more events will be sent."""
         for entry in self._entries:
             _fail(entry.accepted, error)
         for sent in self._sent:
@@ -224,8 +223,8 @@ class Outbox:
         self._frames.clear()
 
 
-def _good(row: _Row) -> bool:
-    """Whether an event is one; whoever published it hears of it if not."""
+def _fits(row: _Row) -> bool:
+    """Whether an event fits its type; fails the call that published it if not."""
     try:
         EventBatch.from_pylist(row.event_type, [row.values])
     except EventError as error:

@@ -1,4 +1,4 @@
-"""Who waits for which control epoch. Epochs settle cumulatively; a refusal fails those that it answers."""
+"""Futures of calls that wait for a control epoch. Epochs settle cumulatively; a refusal fails one epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Waiters:
         self._settled = 0
 
     def wait(self, epoch: int) -> asyncio.Future[None]:
-        """A future that is done once this epoch has settled; who gives up before that is to `leave`."""
+        """A future that is done once this epoch has settled; a caller that gives up earlier must `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if epoch <= self._settled:
             future.set_result(None)
@@ -22,16 +22,16 @@ class Waiters:
         return future
 
     def leave(self, epoch: int, future: asyncio.Future[None]) -> None:
-        """Nobody waits for this future any more."""
-        waiting = self._futures.get(epoch, {})
-        waiting.pop(future, None)
-        if not waiting:
+        """Drop a future that no call waits for any more."""
+        futures = self._futures.get(epoch, {})
+        futures.pop(future, None)
+        if not futures:
             self._futures.pop(epoch, None)
 
     def settle(self, epoch: int) -> None:
         self._settled = max(self._settled, epoch)
-        for settled in [e for e in self._futures if e <= epoch]:
-            for future in self._futures.pop(settled):
+        for settled_epoch in [e for e in self._futures if e <= epoch]:
+            for future in self._futures.pop(settled_epoch):
                 if not future.done():
                     future.set_result(None)
 

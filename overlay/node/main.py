@@ -1,8 +1,8 @@
 """The broker process: configuration in, a serving broker, an orderly end.
 
-SIGTERM and SIGINT drain it: new connections are turned away, what was accepted reaches the next stop (for at
-most `DRAIN_S` seconds), peers are told, and the process exits with 0. What is wrong with the configuration
-is one clear line and exit status 2; an address that cannot be had is one line and exit status 1.
+SIGTERM and SIGINT drain it: it refuses new connections, sends accepted events to the next hop (for at most
+`DRAIN_S` seconds), says goodbye to its peers, and exits with 0. A mistake in the configuration is one line
+and exit status 2; an address that cannot be bound is one line and exit status 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def run_broker(config: str | Path | None, name: str | None) -> int:
-    """Run one broker until it is told to stop; the exit status of the process.
+    """Run one broker until a signal stops it; returns the exit status of the process.
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """

@@ -1,4 +1,4 @@
-"""The gRPC server of a broker: its calls, health and reflection, from the first to the last."""
+"""The gRPC server of a broker: its calls, health and reflection."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _GOODBYE_S = 2.0
 
 
 class AddressError(Exception):
-    """The address to listen at cannot be had."""
+    """The address to listen at cannot be bound."""
 
 
 async def _try_to_bind(listen: str) -> None:
-    """`OSError` if an address cannot be had: gRPC itself would say so in many words, on stderr."""
+    """`OSError` if an address cannot be bound; gRPC would print many lines about it on stderr."""
     host, _, port = listen.rpartition(":")
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -59,7 +59,7 @@ class Server:
         self._server = grpc.aio.server(options=server_options(node.overlay.limits.max_frame_bytes))
 
     async def start(self) -> None:
-        """Listen. `AddressError` with one clear sentence if that cannot be."""
+        """Listen. `AddressError`, one sentence, if the address cannot be bound."""
         calls = Calls(self._node)
         handlers = {
             "Connect": grpc.stream_stream_rpc_method_handler(Acceptor(self._node).connect),
@@ -80,7 +80,7 @@ class Server:
             why = (
                 error.strerror
                 if isinstance(error, OSError) and error.strerror
-                else "the address cannot be had"
+                else "the address cannot be bound"
             )
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
         self._loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class Server:
             await self._health.set(name, status)
 
     async def stop(self, drain_s: float, dialers: Sequence[asyncio.Task[None]] = ()) -> None:
-        """Turn new connections away, let what was accepted reach the next stop, then end all connections."""
+        """Refuse new connections, drain accepted events to the next hop, then end all connections."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._node.drain(drain_s)
         self._node.close_connections()

@@ -1,7 +1,7 @@
-"""Events on their way into a broker: what is accepted from publishers.
+"""Admission of events from publishers.
 
-Invariant: every event of a batch from a client is either handed on, stamped with the time it entered the
-overlay, or refused by a sentence that names its size and the limit; a refused event takes no other with it.
+Invariant: every event of a client's batch is either admitted, stamped with the time of its entry into the
+overlay, or refused by a sentence that names its size and the limit; a refusal concerns no other event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from covey.overlay.transport.limits import Limits
 
 
 def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatch | None, list[Refuse]]:
-    """What a broker takes of a batch that a client publishes, and the refusals of the rest."""
+    """The admitted events of a client's batch, and the refusals of the others."""
     name = batch.event_type.name
     if len(batch) > limits.max_batch_events:
         reason = f"a batch of {len(batch)} events of {name}: expected at most {limits.max_batch_events}"

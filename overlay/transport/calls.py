@@ -1,7 +1,7 @@
-"""The wire form of the calls beside Connect: Describe, Inspect, Explain, Follow (proto/broker.proto).
+"""The wire form of the single calls: Describe, Inspect, Explain, Follow (proto/broker.proto).
 
-Invariant: bytes that are no request raise `MalformedPacketError`, never anything else. The answer to Describe
-is an event type, as `codec.py` writes it.
+Invariant: bytes that are no request raise `MalformedPacketError`, never anything else. The reply to Describe
+is an event type (`wire_values.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def encode_describe(type_name: str) -> bytes:
 
 
 def decode_describe(data: bytes) -> str:
-    """The type name asked for."""
+    """The name of the event type."""
     return _parse(pb.DescribeRequest, data).type_name
 
 
@@ -38,7 +38,7 @@ def encode_explain(interface: str, subscription_id: int, event: str) -> bytes:
 
 
 def decode_explain(data: bytes) -> tuple[str, int, str]:
-    """The interface, the subscription and the event asked for."""
+    """The interface, the subscription and the event, as JSON."""
     request = _parse(pb.ExplainRequest, data)
     return request.interface, request.subscription_id, request.event
 
@@ -67,7 +67,7 @@ def encode_inspect(listed: int | None) -> bytes:
 
 
 def decode_inspect(data: bytes) -> int | None:
-    """How much is to be listed; None for all."""
+    """How many subscriptions and slots to list; None for all."""
     request = _parse(pb.InspectRequest, data)
     return request.listed if request.HasField("listed") else None
 

@@ -1,8 +1,8 @@
 """How Covey uses gRPC: options of servers and channels, and the names of its methods.
 
-A peer that is gone without a word (a pulled cable, a stopped machine) is noticed within about five seconds,
-by pings of HTTP/2 that cost nothing measurable. Connections are direct, never through a proxy of the
-environment, and never shared between channels, so that a new attempt to connect is a new connection.
+HTTP/2 pings detect a dead peer (a pulled cable, a stopped machine) within about five seconds, at no
+measurable cost. Connections are direct, never through a proxy of the environment, and never shared between
+channels, so that each attempt to connect opens a new connection.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def server_options(max_frame_bytes: int) -> list[tuple[str, int]]:
 def open_channel(address: str, max_frame_bytes: int | None = None) -> grpc.aio.Channel:
     """A channel to a broker; it connects when it is first used.
 
-    With None gRPC bounds no message: a client knows how large frames are once the broker has greeted it.
+    With None gRPC bounds no message: a client learns the frame size from the hello of the broker.
     """
     return grpc.aio.insecure_channel(
         address,
@@ -65,5 +65,5 @@ def reason_of(error: grpc.aio.AioRpcError, address: str) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE and "connect" in details.lower():
         return f"no broker answers at {address}"
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return f"what answers at {address} is no Covey broker"
+        return f"the server at {address} is not a Covey broker"
     return details or error.code().name

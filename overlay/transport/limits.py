@@ -1,7 +1,7 @@
-"""What a broker accepts and keeps: sizes of events and frames, lives and queues of sessions, slow consumers.
+"""Limits of a broker: sizes of events and frames, leases and queues of sessions, slow consumers.
 
-Invariant: whatever a publisher or a slow consumer does, what a broker holds for it is bounded, and what is
-given up is counted.
+Invariant: whatever a publisher or a slow consumer does, its memory in a broker is bounded, and every dropped
+event is counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class SlowConsumer(Enum):
-    """What a broker does for a client that does not keep up: wait for it, or drop events, or the client."""
+    """What a broker does when a client does not keep up: block publishers, drop events, or disconnect it."""
 
     BLOCK = "block"
     DROP_OLDEST = "drop_oldest"
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """For clients out of reach or slow: seconds that their session is kept, events that are kept for them."""
+    """For disconnected or slow clients: seconds that a session is kept, and events kept for it."""
 
     lease_s: float = 30.0
     queue_events: int = 65_536

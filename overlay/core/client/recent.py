@@ -1,8 +1,8 @@
-"""Which events a subscription has had lately, so that what is replayed to it is not handed out twice.
+"""The recent events of a subscription, so that none is handed out twice when it is replayed.
 
-A client that updates without gaps gets some events out of their order, and the highest sequence number seen
-says nothing of those. Events are known by (publisher, sequence). Invariant: the last `KEPT` events are
-remembered at least; memory is bounded by twice that.
+A client that updates without gaps gets some events out of order, for which the highest sequence number is not
+enough. The identity of an event is (publisher, sequence). Invariant: at least the last `KEPT` events are
+kept, and at most twice as many.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ KEPT = 65_536
 class Recent:
     """The recent events of one subscription.
 
-    `seen` are the highest sequence numbers by publisher of what it, or another subscription of its client,
-    has had before: nothing up to them is fresh.
+    `seen` are the highest sequence numbers, by publisher, that its client received before: no event up to
+    them is fresh.
     """
 
     def __init__(self, seen: Mapping[str, int] | None = None) -> None:
@@ -31,9 +31,7 @@ class Recent:
         self._count = 0
 
     def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these events were not there before; remembers them. One pass over what is kept of this
-        publisher.
-        """
+        """Which of these events are new; keeps them. One pass over the kept events of this publisher."""
         fresh = sequences > self._seen.get(publisher, -1)
         for kept in (self._new, self._old):
             chunks = kept.get(publisher)
