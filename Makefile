@@ -1,8 +1,10 @@
-# Every target does its own set-up first: a virtual environment in .venv with all that Covey needs.
+# Every target sets up a virtual environment in .venv first: `demo` and `up` with what they run on ($(RUN)), the others with
+# all that tests and development need, Spark among it ($(STAMP)).
 # `make` alone explains the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
+RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
 CACHE := .cache
 
@@ -21,11 +23,11 @@ help:  ## explain the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: $(STAMP)  ## five brokers, real quotes, thresholds that move, and a proof that nothing was missed
+demo: $(RUN)  ## five brokers, real quotes, thresholds that move, and a proof that nothing was missed
 	@$(BIN)/covey demo $(ARGS)
 
 .PHONY: up
-up: $(STAMP)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C stops it
+up: $(RUN)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C stops it
 	@$(BIN)/covey up examples/five.yaml $(ARGS)
 
 # The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
@@ -40,7 +42,7 @@ test-all: $(STAMP) java compile  ## the random tests with many draws, and the th
 
 .PHONY: compile
 compile: $(STAMP)
-	@$(BIN)/python -c 'from covey.matcher import compile_kernels; compile_kernels()'
+	@$(BIN)/covey compile
 
 .PHONY: lint
 lint: $(STAMP)  ## ruff: common mistakes and style
@@ -78,11 +80,20 @@ clean:  ## remove the virtual environment and all caches
 java:
 	@.ci/java
 
-$(STAMP): pyproject.toml
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --prefer-binary
+
+# The quotes' package names pandas as a requirement, but needs it no more.
+$(RUN): pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Covey needs Python 3.11 or newer with its venv module; install it (Debian: apt install" \
 		"python3-venv) or say where it is: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' || { echo "$(PYTHON) is no Python 3.11 or newer with its venv module" >&2; exit 1; }
-	@echo "Installing Covey into $(VENV); the first time takes a few minutes."
+	@echo "Installing Covey into $(VENV); the first time takes up to a minute."
 	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sim,dev]'
+	@$(PIP) -e .
+	@$(PIP) --no-deps 'bokeh-sampledata>=2026.1'
+	@touch $@
+
+$(STAMP): pyproject.toml | $(RUN)
+	@echo "Installing what tests and development need; the first time takes a few minutes."
+	@$(PIP) -e '.[sim,dev]'
 	@touch $@

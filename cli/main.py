@@ -65,14 +65,21 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(words: list[str]) -> int:
     import typer
 
+    def group(
+        version: bool = typer.Option(
+            False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
+    ) -> None: ...
+
     app = typer.Typer(
         name="covey",
-        help=f"{_group.__doc__}\n\nExample: covey up examples/five.yaml",
+        help="Publish/subscribe by content, with subscriptions that move.\n\n"
+        "Example: covey up examples/five.yaml",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_group)
+    app.callback()(group)
     wanted = next((word for word in words if not word.startswith("-")), None)
     command = "covey"
     for name, module, attribute, text in COMMANDS:
@@ -123,8 +130,12 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _group() -> None:
-    """Publish/subscribe by content, with subscriptions that move."""
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"covey {version('covey')}")
+        raise SystemExit(0)
 
 
 def _stub() -> None:
