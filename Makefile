@@ -55,11 +55,15 @@ types: $(STAMP)  ## mypy --strict
 	@for room in cli matcher overlay proto sim; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
 
+# An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself.
+PROTOC := $(CACHE)/protoc
 .PHONY: proto
-proto: $(STAMP)  ## generate the stubs in proto/ from proto/broker.proto
+proto:  ## generate the stubs in proto/ from proto/broker.proto
+	@[ -x $(PROTOC)/bin/python ] || "$(PYTHON)" -m venv $(PROTOC)
+	@$(PROTOC)/bin/python -m pip --disable-pip-version-check install --quiet grpcio-tools==1.62.3 'setuptools<81'
 	@mkdir -p $(CACHE)/stubs
-	@$(BIN)/python -m grpc_tools.protoc -Icovey/proto=proto --python_out=$(CACHE)/stubs --pyi_out=$(CACHE)/stubs \
-		--grpc_python_out=$(CACHE)/stubs proto/broker.proto
+	@$(PROTOC)/bin/python -m grpc_tools.protoc -Icovey/proto=proto --python_out=$(CACHE)/stubs \
+		--pyi_out=$(CACHE)/stubs --grpc_python_out=$(CACHE)/stubs proto/broker.proto
 	@cp $(CACHE)/stubs/covey/proto/broker_pb2* proto/
 
 .PHONY: bench

@@ -2,8 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -107,7 +106,7 @@ class Frame(_message.Message):
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     probe: bool
     dropped: int
-    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: _Optional[bool] = ..., dropped: _Optional[int] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report")
@@ -177,7 +176,7 @@ class Value(_message.Message):
     bool: bool
     timestamp: int
     motion: Motion
-    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: _Optional[bool] = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
+    def __init__(self, int64: _Optional[int] = ..., float64: _Optional[float] = ..., string: _Optional[str] = ..., bool: bool = ..., timestamp: _Optional[int] = ..., motion: _Optional[_Union[Motion, _Mapping]] = ...) -> None: ...
 
 class Advertise(_message.Message):
     __slots__ = ("epoch", "event_type", "filter", "report_listeners")
@@ -189,7 +188,7 @@ class Advertise(_message.Message):
     event_type: EventType
     filter: str
     report_listeners: bool
-    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., report_listeners: _Optional[bool] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., event_type: _Optional[_Union[EventType, _Mapping]] = ..., filter: _Optional[str] = ..., report_listeners: bool = ...) -> None: ...
 
 class Unadvertise(_message.Message):
     __slots__ = ("epoch", "type_name")
@@ -261,7 +260,7 @@ class ListenersReport(_message.Message):
     PRESENT_FIELD_NUMBER: _ClassVar[int]
     type_name: str
     present: bool
-    def __init__(self, type_name: _Optional[str] = ..., present: _Optional[bool] = ...) -> None: ...
+    def __init__(self, type_name: _Optional[str] = ..., present: bool = ...) -> None: ...
 
 class SyncBegin(_message.Message):
     __slots__ = ()
@@ -297,7 +296,7 @@ class Publish(_message.Message):
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     events: Events
     replayed: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., replayed: bool = ...) -> None: ...
 
 class Deliver(_message.Message):
     __slots__ = ("events", "offsets", "ids", "epoch", "replayed")
@@ -311,7 +310,7 @@ class Deliver(_message.Message):
     ids: bytes
     epoch: int
     replayed: bool
-    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, events: _Optional[_Union[Events, _Mapping]] = ..., offsets: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., epoch: _Optional[int] = ..., replayed: bool = ...) -> None: ...
 
 class Refuse(_message.Message):
     __slots__ = ("epoch", "status", "reason", "subscription_id", "type_name", "first_sequence", "count")

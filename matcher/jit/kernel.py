@@ -22,6 +22,7 @@ from shutil import rmtree
 from tempfile import TemporaryFile
 from typing import Any
 
+import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
 from numba.core import cgutils
@@ -195,7 +196,7 @@ class _Cache(FunctionCache):
 
 @cache
 def _stamp(module: str) -> str:
-    """A hash of the sources of a module and all that it imports from its package."""
+    """A hash of Numba's version and of the sources of a module and all that it imports from its package."""
     package = module.partition(".")[0] + "."
     sources: dict[str, bytes] = {}
     waiting = [module]
@@ -208,7 +209,7 @@ def _stamp(module: str) -> str:
         for node in ast.parse(sources[name]).body:
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package):
                 waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    digest = sha256()
+    digest = sha256(numba.__version__.encode())
     for name in sorted(sources):
         digest.update(sources[name])
     return digest.hexdigest()
