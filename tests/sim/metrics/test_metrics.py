@@ -356,7 +356,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     sweep = load_sweep(file)
     good, impossible = run_sweep(sweep, out, progress=lambda step, _: steps.append(step))
     assert (good.failed, good.reused, good.counts) == (False, False, {})
-    assert "has no places and roads" in impossible.error
+    assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
     SimulatedRun(sweep.runs["good_seed-0"]).run(tmp_path / "here.parquet")
     here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
