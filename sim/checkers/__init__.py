@@ -1,4 +1,4 @@
-"""Independent checkers: they judge a run from what clients say and see, not from what brokers think."""
+"""Independent checkers: they judge a run by its clients, not by the state of the brokers."""
 
 from covey.sim.checkers.findings import Finding, Findings
 from covey.sim.checkers.judge import Judge

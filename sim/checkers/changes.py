@@ -1,12 +1,11 @@
-"""Which change of a subscription a delivery answers (the *delay* of Jayaram et al., section 5.2).
+"""Which changes of a subscription a delivery answers (the *delay* of Jayaram et al., section 5.2).
 
-A change from Φ to Φ' is answered by the first delivered event that matches Φ' and not Φ. It stays open until
-then, later changes notwithstanding: where a subscription changes faster than the overlay can follow, the
-answers to many changes are on their way at once, and to count only those that arrive before the next change
-would count only the fast ones.
+The first delivered event that matches Φ' and not Φ answers a change from Φ to Φ'. A change stays open until
+then, whatever changes follow: if only answers before the next change counted, a subscription that changes
+faster than the overlay would show its fast answers only.
 
-Invariant: kept are the values of every open change, those before it, and the newest; at most `OPEN`
-changes are open, and the oldest is given up for a new one.
+Invariant: the values of every open change, those before it, and the newest are stored; at most `OPEN`
+changes are open, and a new one evicts the oldest.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OPEN = 256
 
 
 class Changes:
-    """The changes of one subscription: 0 is the values of its birth, and 1, 2, ... are its changes."""
+    """The changes of one subscription: 0 stands for the initial values."""
 
     def __init__(self, filter: Filter, values: Mapping[str, Any]) -> None:
         self.newest = 0
@@ -45,12 +44,13 @@ class Changes:
         self._open.append(self.newest)
         del self._open[:-OPEN]
         self._keep(self.newest, values)
-        self._let_go()
+        self._evict()
         return self.newest
 
     def deliver(self, event: Mapping[str, Any], at_ns: int = 0) -> list[int]:
-        """An event that entered the overlay at this time has been delivered: the changes that it answers, and
-        so closes. Cost: one columnwise evaluation; where values move by themselves, one for each open change.
+        """The changes that the delivery of an event answers; `at_ns` is its entry into the overlay.
+
+        Cost: one columnwise evaluation; with Motion one for each open change.
         """
         if not self._open:
             return []
@@ -58,10 +58,10 @@ class Changes:
         answered = [number for number in self._open if number in wanting and number - 1 not in wanting]
         if answered:
             self._open = [number for number in self._open if number not in answered]
-            self._let_go()
+            self._evict()
         return answered
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         needed = {self.newest, *self._open, *(number - 1 for number in self._open)}
         for number in self._rows.keys() - needed:
             self._columns.discard(self._rows.pop(number))

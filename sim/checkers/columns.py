@@ -1,9 +1,9 @@
-"""One filter, many subscribers: which of them want an event, evaluated columnwise with numpy.
+"""One filter and many subscriptions: which of them match an event, evaluated columnwise with numpy.
 
 It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
-columns of values. Numbers are compared as float64, exactly as long as they stay below 2**53, which everything
-that the simulator draws does. Filters over times, or with operators on parts of strings, and all where a
-value moves by itself, are evaluated one subscriber at a time by `Filter.matches`.
+columns of values. Numbers are compared as float64, exact below 2**53, as all that the simulator draws.
+Filters over timestamps, with operators on parts of strings, or with Motion are evaluated one subscription
+at a time by `Filter.matches`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _PLAIN = {
 
 
 class Columns:
-    """The members of one filter, by row. A row that is let go is given to a later member."""
+    """The members of one filter, by row. Free rows are reused."""
 
     def __init__(self, filter: Filter) -> None:
         self.filter = filter
         self.members: list[Any] = []
-        """What stands in each row, None in a free one."""
+        """The member in each row, None in a free one."""
         self.ready: Bools = np.zeros(16, np.bool_)
-        """Whether the row counts."""
+        """Whether the member in a row takes part."""
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._free: list[int] = []
         self._columnwise = all(_is_plain(predicate, filter) for predicate in _predicates(filter.expression))
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
-        """A row for a member; it does not count yet."""
+        """A row for a member, which does not take part yet."""
         if self._free:
             row = self._free.pop()
             self.members[row] = member
@@ -88,7 +88,7 @@ class Columns:
         self._free.append(row)
 
     def wanting(self, event: Mapping[str, Any], values_of: Any) -> list[Any]:
-        """The members that count and want an event; `values_of(member)` gives one's newest values."""
+        """The members that take part and match an event; `values_of(member)` returns newest values."""
         count = len(self.members)
         ready = self.ready[:count]
         if not self._columnwise:

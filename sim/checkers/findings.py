@@ -1,4 +1,4 @@
-"""What the checkers have found wrong, each in one sentence, in the order in which they found it."""
+"""The violations that checkers find, one sentence each, in the order of detection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`what` is the property that does not hold; `time_ns` the virtual time at which that was seen."""
+    """`what` is the violated property, `time_ns` the time of detection."""
 
     what: str
     time_ns: int
@@ -18,7 +18,7 @@ class Finding:
 
 
 class Findings:
-    """Findings; only the first `keep` sentences are kept, all are counted by property."""
+    """Keeps the first `keep` findings and counts all by property."""
 
     def __init__(self, keep: int = 20) -> None:
         self.first: list[Finding] = []

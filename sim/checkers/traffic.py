@@ -1,11 +1,11 @@
-"""The judge of traffic: an event crosses a link at most once, and never goes back where it came from.
+"""The judge of traffic: an event crosses a link at most once, and never back.
 
 In a tree an event of one publisher reaches a broker over one interface, and events of one publisher and type
-keep their order; so the highest sequence number that has crossed in each direction is enough to know. Events
-that are replayed for an update without gaps are out of order; of those the numbers themselves are kept.
+keep their order, so the highest sequence number that has crossed in each direction is enough. Replays for
+gapless updates are out of order; their numbers are all kept.
 
-From a crash until all is quiet again a neighbour may send again what it cannot know to have arrived, in the
-same direction, and brokers may drop events; later it may still replay what one that crashed has forgotten.
+From a crash until all is at rest a neighbour may send unacknowledged events again, in the same direction, and
+brokers may drop events; afterwards a neighbour may still replay events that the crashed broker has lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from covey.sim.simulator.observer import Observer
 
 
 class Traffic(Observer):
-    """Watches all links between brokers; `now` says the virtual time."""
+    """Observes all links between brokers; `now` returns the current time in nanoseconds."""
 
     def __init__(self, findings: Findings, now: Callable[[], int]) -> None:
         self.events = 0
-        """Events that have crossed a link, once for each link."""
+        """Events that crossed a link, once for each link."""
         self._findings = findings
         self._now = now
         self._marks: dict[tuple[str, str, str, str], int] = {}
         self._replayed: set[tuple[str, str, str, str, int]] = set()
-        self._crashes = False
+        self._after_crash = False
 
     def received(self, source: str, target: str, message: Message) -> None:
         if not (isinstance(message, Publish) and source.startswith("broker/") and len(message.batch)):
@@ -39,31 +39,31 @@ class Traffic(Observer):
         name = batch.event_type.name
         key = (source, target, batch.publisher, name)
         if first <= self._marks.get((target, source, batch.publisher, name), -1):
-            self._say("echo", f"{source} sent event {first} of {batch.publisher} back to {target}")
+            self._report("echo", f"{source} sent event {first} of {batch.publisher} back to {target}")
         if message.replayed:
             for sequence in sequences.tolist():
-                if (*key, sequence) in self._replayed and not self._crashes:
-                    self._say("repetition", f"{source} replayed event {sequence} to {target} twice")
+                if (*key, sequence) in self._replayed and not self._after_crash:
+                    self._report("repetition", f"{source} replayed event {sequence} to {target} twice")
                 self._replayed.add((*key, sequence))
             return
-        if first <= self._marks.get(key, -1) and not self._crashes:
-            self._say("repetition", f"{source} sent event {first} of {batch.publisher} to {target} twice")
+        if first <= self._marks.get(key, -1) and not self._after_crash:
+            self._report("repetition", f"{source} sent event {first} of {batch.publisher} to {target} twice")
         self._marks[key] = max(last, self._marks.get(key, -1))
 
     def crashed(self, broker: str) -> None:
-        self._crashes = True
+        self._after_crash = True
 
     def quiet(self) -> None:
-        """All is quiet: a crash is no excuse for what happens from now on."""
-        if self._crashes:
-            self._crashes = False
+        """All is at rest: from now on a crash excuses nothing."""
+        if self._after_crash:
+            self._after_crash = False
             self._replayed.clear()
 
     def dropped(self, broker: str, action: Drop) -> None:
-        if action.reason != "not connected" and not self._crashes:
-            self._say(
+        if action.reason != "not connected" and not self._after_crash:
+            self._report(
                 "drop", f"{broker} dropped {action.events} events of {action.type_name}: {action.reason}"
             )
 
-    def _say(self, what: str, sentence: str) -> None:
+    def _report(self, what: str, sentence: str) -> None:
         self._findings.add(what, self._now(), sentence)

@@ -1,7 +1,7 @@
-"""Worker processes that share nothing with the one that starts them.
+"""Worker processes that share nothing with the process that starts them.
 
-A forked one would hold the objects of gRPC without the threads behind them, and crash or hang when it lets go
-of them: so every process starts afresh.
+A forked process would have the objects of gRPC without their threads, and crash or hang when it frees them;
+so each worker is spawned.
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from multiprocessing import get_context
 
 
 def workers(jobs: int = 0) -> ProcessPoolExecutor:
-    """So many processes (0: one per core), which import what they are asked to call."""
+    """A pool of `jobs` spawned processes (0: one per core)."""
     return ProcessPoolExecutor(jobs or os.cpu_count() or 1, mp_context=get_context("spawn"))

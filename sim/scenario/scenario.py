@@ -1,4 +1,4 @@
-"""A scenario: an overlay, a load, and what befalls them, in one flat file or on the command line.
+"""A scenario: an overlay, a load, and faults, in one flat file or on the command line.
 
 Every field has a default, so that a file says only what differs. The defaults are the AT benchmark of
 Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers, 150 subscribers, 200 event types, and

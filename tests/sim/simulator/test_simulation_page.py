@@ -27,7 +27,7 @@ def test_every_kind_defect_and_property_is_named() -> None:
         *(ROOT / "sim" / "checkers").glob("*.py"),
         ROOT / "sim" / "experiments" / "fuzz" / "history.py",
     ]
-    said = re.compile(r'(?:findings\.add|_say)\(\s*"([a-z]+)"')
+    said = re.compile(r'(?:findings\.add|_report)\(\s*"([a-z]+)"')
     properties = {name for source in sources for name in said.findall(source.read_text())} - {"livelock"}
     assert len(properties) >= 9
     table = PAGE.partition("| property |")[2]
