@@ -167,7 +167,7 @@ class Client:
             found = self._driver.listeners[type_name] = Listeners(type_name)
             content = self._core.advertised[type_name].filter
             self._driver.transmit(self._core.advertise(event_type, content, report_listeners=True))
-        await self._driver.settle(timeout, f"the question who listens to {type_name}")
+        await self._driver.settle(timeout, f"the listeners of {type_name}")
         return found
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:

@@ -53,7 +53,7 @@ NOTE = EventType("Note", {"number": "int64", "text": "string"})
 
 
 @on_a_loop
-async def test_what_waited_before_comes_first_and_gives_its_credit_back() -> None:
+async def test_deliveries_start_with_pending_events_and_release_their_credit() -> None:
     async with (
         Brokers() as overlay,
         Client(overlay.address("b1")) as feed,
@@ -87,7 +87,7 @@ async def test_what_waited_before_comes_first_and_gives_its_credit_back() -> Non
 
 
 @on_a_loop
-async def test_several_subscriptions_hand_over_in_the_order_of_arrival() -> None:
+async def test_deliveries_take_over_several_subscriptions_in_order_of_arrival() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as me:
         await me.advertise(NOTE)
         odd = await me.subscribe("Note", "number in (1, 3, 5)")
@@ -100,7 +100,7 @@ async def test_several_subscriptions_hand_over_in_the_order_of_arrival() -> None
 
 
 @on_a_loop
-async def test_what_came_over_a_former_link_is_no_credit_on_a_new_one() -> None:
+async def test_events_of_an_earlier_link_release_no_credit_on_a_new_one() -> None:
     window = 100_000
     async with Brokers() as overlay, Client(overlay.address("b1"), "me", window_bytes=window) as me:
         await me.advertise(NOTE)

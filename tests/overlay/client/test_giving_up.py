@@ -51,7 +51,7 @@ async def test_calls_that_were_cancelled_leave_neither_futures_nor_events() -> N
 
 
 @on_a_loop
-async def test_an_error_that_is_raised_again_and_again_does_not_grow() -> None:
+async def test_the_traceback_of_a_repeated_error_does_not_grow() -> None:
     async with Brokers() as overlay:
         client = Client(overlay.address("b1"))
         async with client:
@@ -65,6 +65,6 @@ async def test_an_error_that_is_raised_again_and_again_does_not_grow() -> None:
 
 
 @on_a_loop
-async def test_a_window_that_lets_nothing_in_is_refused() -> None:
+async def test_a_window_of_no_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="window_bytes is 0: expected at least 1"):
         Client("127.0.0.1:1", window_bytes=0)

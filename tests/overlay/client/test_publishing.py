@@ -16,7 +16,7 @@ NOTE = EventType("Note", {"text": "string"})
 
 
 @on_a_loop
-async def test_an_advertisement_ends_behind_what_was_published_before() -> None:
+async def test_unadvertise_is_sent_after_events_published_before() -> None:
     async with Brokers() as overlay, Client(overlay.address("b1")) as client:
         await client.advertise(QUOTE)
         mine = await client.subscribe("Quote")

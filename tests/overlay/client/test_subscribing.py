@@ -30,7 +30,7 @@ async def test_a_refused_event_type_leaves_nothing_behind() -> None:
 
 
 @on_a_loop
-async def test_a_name_means_what_it_means_now() -> None:
+async def test_a_type_name_is_resolved_to_its_current_type() -> None:
     async with (
         Brokers() as overlay,
         Client(overlay.address("b1")) as feed,
@@ -49,7 +49,7 @@ async def test_a_name_means_what_it_means_now() -> None:
 
 
 @on_a_loop
-async def test_a_subscription_that_has_not_settled_in_time_is_taken_back_other_changes_stand() -> None:
+async def test_a_timeout_cancels_a_new_subscription_and_keeps_other_changes() -> None:
     link = ("b1", "b2")
     async with (
         Brokers([link], proxied=[link]) as overlay,

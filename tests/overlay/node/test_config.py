@@ -35,7 +35,7 @@ def test_the_example_has_five_brokers_in_three_levels() -> None:
     assert (overlay.limits, overlay.sessions) == (Limits(), SessionLimits())
 
 
-def test_everything_a_file_can_say(tmp_path: Path) -> None:
+def test_every_field_of_an_overlay_file_is_read(tmp_path: Path) -> None:
     overlay = load(
         tmp_path,
         TWO
@@ -57,7 +57,7 @@ limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, ses
     assert overlay.brokers["b2"].listen == "0.0.0.0:7002"
 
 
-def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, TWO, COVEY_ROUTING="static")
     assert overlay.routing == "static"
     assert select_broker(overlay, "b1", {"COVEY_LISTEN": "[::]:9"}).listen == "[::]:9"
@@ -122,7 +122,7 @@ def test_mistakes(tmp_path: Path, change: tuple[str, str], complaint: str) -> No
     assert "\n" not in str(raised.value)
 
 
-def test_a_longer_cycle_is_named_whole(tmp_path: Path) -> None:
+def test_an_error_lists_every_broker_of_a_cycle(tmp_path: Path) -> None:
     brokers = "".join(f'  b{i}: {{address: "h:{i}"}}\n' for i in range(1, 6))
     text = f"overlay: ring\nbrokers:\n{brokers}links: [[b1, b2], [b4, b1], [b2, b3], [b3, b5], [b3, b4]]\n"
     with pytest.raises(

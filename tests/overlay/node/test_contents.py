@@ -33,7 +33,7 @@ async def test_events_outside_of_what_is_advertised_are_refused_to_their_publish
 
 
 @on_a_loop
-async def test_a_publisher_knows_whether_anyone_listens() -> None:
+async def test_a_publisher_is_notified_of_listeners() -> None:
     async with (
         Brokers(CHAIN) as overlay,
         Client(overlay.address("b3"), "feed") as feed,

@@ -15,7 +15,7 @@ CHAIN = [("b1", "b2"), ("b2", "b3")]
 
 @on_a_loop
 @pytest.mark.parametrize("gapless", [True, False], ids=["gapless", "ordinary"])
-async def test_what_is_published_after_the_call_is_delivered_though_the_update_has_not_arrived(
+async def test_events_published_after_a_gapless_call_are_delivered_before_the_update_arrives(
     gapless: bool,
 ) -> None:
     async with Brokers(CHAIN) as overlay:

@@ -76,13 +76,13 @@ def test_dropping_the_oldest_keeps_the_newest() -> None:
     assert oldest.drops.by_reason == {"queue full, oldest dropped": 10}
 
 
-def test_disconnecting_says_so() -> None:
+def test_the_disconnect_policy_ends_the_session() -> None:
     ended, _ = queue(SlowConsumer.DISCONNECT, max_events=7)
     assert ended.send(deliver(0, 5))
     assert not ended.send(deliver(5, 5))
 
 
-def test_one_that_is_away_for_long_holds_back_nobody() -> None:
+def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> None:
     away, heard = queue(SlowConsumer.BLOCK, max_events=10)
     for first in (0, 5, 10):
         away.send(deliver(first, 5))
@@ -95,7 +95,7 @@ def test_one_that_is_away_for_long_holds_back_nobody() -> None:
     assert away.drops.by_reason["session ended"] == 10
 
 
-def test_control_for_one_that_is_away_is_bounded() -> None:
+def test_control_for_a_disconnected_interface_is_bounded() -> None:
     link = Link(1, max_control=5)
     away = InterfaceQueue("broker/b2", link, changed=lambda _: None)
     for epoch in range(20):
@@ -106,7 +106,7 @@ def test_control_for_one_that_is_away_is_bounded() -> None:
     assert link.peer_incarnation == 0
 
 
-def test_large_messages_are_cut_up_without_losing_whom_they_are_for() -> None:
+def test_large_messages_are_split_and_keep_their_subscriptions() -> None:
     whole = deliver(0, 50, firm="x" * 1_000)
     cut = pieces(whole, 10_000)
     assert len(cut) > 4
@@ -124,7 +124,7 @@ def test_large_messages_are_cut_up_without_losing_whom_they_are_for() -> None:
     assert middle.batch.sequences().tolist() == [3, 4]
 
 
-def test_what_a_client_publishes_to_itself_while_its_queue_is_full_is_given_up() -> None:
+def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> None:
     """To wait would be to wait for itself."""
     blocked, _ = queue(SlowConsumer.BLOCK, max_events=7)
     assert blocked.send(deliver(0, 5), own=True)

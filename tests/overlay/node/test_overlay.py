@@ -104,7 +104,7 @@ async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(
 
 
 @on_a_loop
-async def test_updates_are_awaited_across_a_broken_link_and_name_who_is_missing() -> None:
+async def test_an_awaited_update_times_out_across_a_broken_link_and_names_the_missing_broker() -> None:
     async with (
         Brokers(CHAIN, proxied=[CHAIN[0]]) as overlay,
         Client(overlay.address("b1")) as feed,
@@ -133,7 +133,7 @@ async def test_updates_are_awaited_across_a_broken_link_and_name_who_is_missing(
 
 
 @on_a_loop
-async def test_a_restarted_broker_in_the_middle_is_told_everything_again() -> None:
+async def test_a_restarted_broker_in_the_middle_is_resynchronised() -> None:
     async with (
         Brokers(CHAIN) as overlay,
         Client(overlay.address("b1"), "feed") as feed,
@@ -215,7 +215,7 @@ async def test_a_client_that_returns_within_its_lease_finds_its_events() -> None
 
 
 @on_a_loop
-async def test_a_client_whose_lease_ran_out_says_everything_again() -> None:
+async def test_a_client_resends_its_state_after_its_lease_has_expired() -> None:
     async with Brokers([("b1", "b2")], sessions=SessionLimits(lease_s=0.3)) as overlay:
         proxy = await overlay.proxy("b2")
         async with Client(overlay.address("b1")) as feed, Client(proxy.address, "reader") as reader:
@@ -234,7 +234,7 @@ async def test_a_client_whose_lease_ran_out_says_everything_again() -> None:
 
 
 @on_a_loop
-async def test_events_kept_for_an_absent_client_are_bounded_and_those_lost_are_counted() -> None:
+async def test_events_kept_for_a_disconnected_client_are_bounded_and_drops_counted() -> None:
     limits = SessionLimits(lease_s=30.0, queue_events=100)
     async with Brokers(sessions=limits) as overlay:
         proxy = await overlay.proxy("b1")
@@ -254,7 +254,7 @@ async def test_events_kept_for_an_absent_client_are_bounded_and_those_lost_are_c
 
 
 @on_a_loop
-async def test_a_name_that_is_taken_is_refused_and_one_whose_owner_is_mute_is_not() -> None:
+async def test_a_name_in_use_is_refused_unless_its_client_does_not_answer() -> None:
     async with Brokers() as overlay:
         proxy = await overlay.proxy("b1")
         lost: list[str] = []
@@ -286,7 +286,7 @@ async def flood(feed: Client, batches: int, size: int = 500) -> None:
 
 
 @on_a_loop
-async def test_a_client_that_blocks_holds_back_publishers_and_loses_nothing() -> None:
+async def test_a_slow_client_with_policy_block_blocks_publishers_and_loses_nothing() -> None:
     async with Brokers(CHAIN, sessions=SMALL) as overlay:
         slow = Client(overlay.address("b3"), "slow", window_bytes=10_000)
         async with Client(overlay.address("b1")) as feed, slow:
@@ -307,7 +307,7 @@ async def test_a_client_that_blocks_holds_back_publishers_and_loses_nothing() ->
 
 @on_a_loop
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest"])
-async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> None:
+async def test_a_slow_client_with_a_drop_policy_blocks_nobody(policy: str) -> None:
     async with Brokers(sessions=SMALL) as overlay:
         slow = Client(overlay.address("b1"), "slow", window_bytes=1, slow_consumer=policy)
         async with Client(overlay.address("b1")) as feed, slow:
@@ -327,7 +327,7 @@ async def test_a_client_that_lets_events_go_holds_back_nobody(policy: str) -> No
 
 
 @on_a_loop
-async def test_a_client_that_publishes_what_it_makes_of_what_it_reads_does_not_wait_for_itself() -> None:
+async def test_a_client_that_publishes_from_what_it_reads_does_not_block_itself() -> None:
     note = EventType("Note", {"text": "string"})
     async with Brokers(sessions=SMALL) as overlay:
         busy = Client(overlay.address("b1"), "busy", window_bytes=1)
@@ -344,7 +344,7 @@ async def test_a_client_that_publishes_what_it_makes_of_what_it_reads_does_not_w
 
 
 @on_a_loop
-async def test_a_client_may_ask_to_be_disconnected_when_it_does_not_keep_up() -> None:
+async def test_a_slow_client_with_policy_disconnect_is_disconnected() -> None:
     async with Brokers(sessions=SMALL) as overlay:
         slow = Client(overlay.address("b1"), "slow", window_bytes=1, slow_consumer="disconnect")
         async with Client(overlay.address("b1")) as feed, slow:
@@ -362,7 +362,7 @@ async def test_a_client_may_ask_to_be_disconnected_when_it_does_not_keep_up() ->
 
 
 @on_a_loop
-async def test_mistakes_change_nothing_and_say_what_was_expected() -> None:
+async def test_invalid_calls_change_nothing_and_name_the_expected_value() -> None:
     async with (
         Brokers([("b1", "b2")]) as overlay,
         Client(overlay.address("b1")) as feed,

@@ -122,7 +122,9 @@ FRAME = encode_frame(Frame(1, 0, 0, (Update(1, 1, {}),)))
         ),
     ],
 )
-async def test_first_packets_that_are_no_hello_of_a_friend(first: bytes, status: str, reason: str) -> None:
+async def test_first_packets_other_than_an_acceptable_hello_are_refused(
+    first: bytes, status: str, reason: str
+) -> None:
     async with Brokers([("b1", "b2")]) as overlay:
         async with stranger_at(overlay) as stranger:
             await stranger.call.write(first)
@@ -155,7 +157,7 @@ async def test_packets_that_break_the_protocol(second: bytes, reason: str) -> No
 
 
 @on_a_loop
-async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
+async def test_a_stream_that_ends_without_a_goodbye_keeps_its_session() -> None:
     async with Brokers() as overlay:
         async with stranger_at(overlay) as stranger:
             await stranger.greet()
@@ -168,7 +170,7 @@ async def test_a_stream_that_ends_without_a_word_keeps_its_session() -> None:
 
 
 @on_a_loop
-async def test_a_session_whose_last_connection_could_not_take_it_up_ends_with_its_lease() -> None:
+async def test_a_session_that_was_not_resumed_ends_with_its_lease() -> None:
     async with Brokers(sessions=SessionLimits(lease_s=0.2)) as overlay:
         held = overlay.nodes["b1"].queues
         async with stranger_at(overlay) as stranger, stranger_at(overlay) as again:
@@ -219,7 +221,7 @@ async def test_an_event_that_is_too_large_is_refused_and_takes_no_other_with_it(
 
 
 @on_a_loop
-async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
+async def test_invalid_messages_are_refused_one_by_one() -> None:
     async with Brokers() as overlay:
         async with stranger_at(overlay) as stranger:
             await stranger.greet()
@@ -248,7 +250,7 @@ async def test_messages_that_make_no_sense_are_refused_one_by_one() -> None:
 
 
 @on_a_loop
-async def test_who_says_wrong_things_and_does_not_read_the_answers_is_shown_out(
+async def test_a_client_that_sends_invalid_messages_and_reads_no_refusal_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(interface_queue, "MAX_SESSION_CONTROL", 500)

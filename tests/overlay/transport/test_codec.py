@@ -121,7 +121,7 @@ def test_round_trip_of_deliveries(message: Deliver) -> None:
 
 
 @pytest.mark.parametrize("message", [m for m in (*MESSAGES, *DELIVERIES) if isinstance(m, Publish | Deliver)])
-def test_events_that_cannot_be_read_give_back_the_credit_that_they_took(message: Publish | Deliver) -> None:
+def test_undecodable_events_release_their_credit(message: Publish | Deliver) -> None:
     """As those of a subscription that was cancelled meanwhile, whose type the client has forgotten."""
     frame = decode_packet(encode_frame(Frame(1, 0, 0, (message,))))
     assert isinstance(frame, Frame)
@@ -285,9 +285,7 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
         ),
     ],
 )
-def test_messages_that_make_no_sense(
-    wire: pb.Message, status: str, reason: str, about: dict[str, object]
-) -> None:
+def test_invalid_messages(wire: pb.Message, status: str, reason: str, about: dict[str, object]) -> None:
     with pytest.raises(MessageError) as raised:
         decode_message(wire, TYPES.get)
     refuse = raised.value.refuse

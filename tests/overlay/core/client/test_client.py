@@ -243,7 +243,7 @@ def test_acknowledgements_settle_epochs(session: ClientSession) -> None:
     assert session.settled == 2
 
 
-def test_sync_says_everything_again_and_settles_with_its_end(session: ClientSession) -> None:
+def test_sync_resends_the_state_and_settles_with_its_end(session: ClientSession) -> None:
     session.advertise(QUOTE)
     session.subscribe(BELOW, {"limit": 10})
     session.update(1, {"limit": 9})
@@ -260,7 +260,7 @@ def test_sync_says_everything_again_and_settles_with_its_end(session: ClientSess
     assert session.receive(Acknowledge(6)) == [Settled(6)]
 
 
-def test_a_refused_subscription_is_forgotten(session: ClientSession) -> None:
+def test_a_refused_subscription_is_dropped(session: ClientSession) -> None:
     session.subscribe(BELOW, {"limit": 10})
     refusal = Refuse(1, "NOT_FOUND", "no such type", subscription_id=1, type_name="Quote")
     assert session.receive(refusal) == [Refused(1, "NOT_FOUND", "no such type", 1, "Quote")]
@@ -282,12 +282,12 @@ def test_a_refused_advertisement_is_taken_back_unless_it_had_settled(session: Cl
     session.publish(batch(1))
 
 
-def test_refused_events_are_told(session: ClientSession) -> None:
+def test_refused_events_are_reported(session: ClientSession) -> None:
     refusal = Refuse(0, "RESOURCE_EXHAUSTED", "too big", type_name="Quote", first_sequence=4, count=2)
     assert session.receive(refusal) == [
         Refused(0, "RESOURCE_EXHAUSTED", "too big", type_name="Quote", first_sequence=4, count=2)
     ]
 
 
-def test_what_only_brokers_say_is_ignored(session: ClientSession) -> None:
+def test_messages_of_brokers_alone_are_ignored(session: ClientSession) -> None:
     assert session.receive(Connect()) == []

@@ -69,7 +69,7 @@ def test_matches_are_the_deliveries_undivided(routing: str, seed: int) -> None:
         assert dict(matches.spurious) == spurious
 
 
-def test_of_a_type_that_nobody_wants_there_is_nothing() -> None:
+def test_an_event_type_without_subscriptions_has_no_matches() -> None:
     session = ClientSession("me", engine="naive")
     events = EventBatch.from_pylist(QUOTE, [{"price": 1.0}], publisher="p", first_sequence=1)
     assert session.matches(Deliver(events, np.array([0, 1]), np.array([1]), 0)) is None
