@@ -1,4 +1,4 @@
-"""`covey topology`: overlays to run, made from a kind and a number of brokers, or from a graph."""
+"""`covey topology`: topologies made from a kind and a number of brokers, or from a graph."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def make(
     ],
     brokers: Annotated[
         int | None,
-        typer.Option(min=1, help="How many brokers; spanning has those of --graph.", show_default="20"),
+        typer.Option(min=1, help="Number of brokers; spanning has those of --graph.", show_default="20"),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            help="random, preferential, highway: everything random is drawn from it.", show_default="0"
+            help="random, preferential, highway: the seed.", show_default="0"
         ),
     ] = None,
     graph: Annotated[
@@ -60,10 +60,10 @@ def make(
     ] = None,
     compose: Annotated[
         Path | None,
-        typer.Option(help="Compose file to write too; the overlay file is then for its containers."),
+        typer.Option(help="Compose file to write as well; the overlay file is then for its containers."),
     ] = None,
-    picture: Annotated[Path | None, typer.Option("--draw", help="Picture to write too (PNG).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
+    picture: Annotated[Path | None, typer.Option("--draw", help="Picture to write as well (PNG).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     json_output: Json = False,
 ) -> None:
     """Make a topology and write it as an overlay file that `covey up` and `covey sim` run.
@@ -99,7 +99,7 @@ def make(
         made = make_topology(kind, **{"brokers": 20, **given}, delay_ms=delay_ms)
     for path in (output, compose, picture):
         if path is not None and path.exists() and not force:
-            raise typer.BadParameter(f"{path} is there already; --force overwrites it")
+            raise typer.BadParameter(f"{path} already exists; --force overwrites it")
     text = overlay_file(made, port=port, containers=compose is not None)
     if compose is not None:
         if output is None:
@@ -114,7 +114,7 @@ def make(
     if json_output:
         print(json.dumps(made.summary(), indent=2))
     elif output is not None:
-        _say(made)
+        _print(made)
     else:
         print(text, end="")
 
@@ -124,7 +124,7 @@ def check(
     file: Annotated[Path, typer.Argument(help="The overlay file.")],
     json_output: Json = False,
 ) -> None:
-    """Check that an overlay file is sound, and say how large and how deep it is.
+    """Check an overlay file and print its size and depth.
 
     Example: covey topology check examples/five.yaml
     """
@@ -132,7 +132,7 @@ def check(
     if json_output:
         print(json.dumps(made.summary(), indent=2))
     else:
-        _say(made)
+        _print(made)
 
 
 @topology.command("draw")
@@ -178,7 +178,7 @@ def _draw(made: Topology, path: Path) -> None:
     print(f"drawn: {path}", file=sys.stderr)
 
 
-def _say(made: Topology) -> None:
+def _print(made: Topology) -> None:
     facts = made.summary()
     print(f"{facts['name']}: {facts['brokers']} brokers, {facts['links']} links, {facts['leaves']} leaves")
     print(f"  most links at one broker  {facts['largest_degree']}")

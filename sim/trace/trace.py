@@ -10,8 +10,8 @@ them depends on the machine. A trace without `ended` is that of a run that broke
     row           the position of the row, from 0
     time_ns       virtual time
     kind          begun, phase, worked, ended: the run;
-                  came, moved, left: clients; advertised, unadvertised, subscribed, updated, cancelled,
-                  settled, refused: what they said and were told;
+                  joined, moved, left: clients; advertised, unadvertised, subscribed, updated, unsubscribed,
+                  settled, refused: control;
                   published, delivered, spurious, answered: events;
                   expected, excused: deliveries that the judge expects, and no longer expects;
                   control, carried: messages that arrived; dropped, crashed, restarted: brokers

@@ -238,7 +238,7 @@ def test_the_command_makes_checks_and_draws(tmp_path: Path, capsys: pytest.Captu
     before = overlay.read_text()
     capsys.readouterr()
     assert run(*again) == 2
-    assert f"{overlay} is there already; --force overwrites it" in capsys.readouterr().err
+    assert f"{overlay} already exists; --force overwrites it" in capsys.readouterr().err
     assert (overlay.read_text(), compose.exists()) == (before, False)
     assert run(*again, "--force") == 0
     assert "./o.yaml:/etc/covey" in compose.read_text()
