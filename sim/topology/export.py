@@ -47,6 +47,7 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
     source = overlay if PurePosixPath(overlay).is_absolute() else f"./{overlay}"
     common = {
         "image": "covey",
+        "pull_policy": "never",
         "init": True,
         "restart": "unless-stopped",
         "cap_drop": ["ALL"],
