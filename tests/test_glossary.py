@@ -20,7 +20,8 @@ def rows() -> Iterator[tuple[str, list[str], list[str]]]:
     for line in (ROOT / "docs" / "glossary.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 4 and cells[0] not in ("term", "---"):
-            yield cells[0], re.findall(r"`(\w+)`", cells[1]), [w for w in cells[3].strip("| ").split(", ") if w]
+            ruled_out = cells[3].strip("| ").split(", ")
+            yield cells[0], re.findall(r"`(\w+)`", cells[1]), [word for word in ruled_out if word]
 
 
 def names_of(path: Path) -> Iterator[str]:
