@@ -30,11 +30,13 @@ from covey.matcher.engines.cluster.leaves.search_kernels import (
     search_leaf,
 )
 from covey.matcher.engines.cluster.probe_kernels import enqueue, fetch_bucket, find_queued
-from covey.matcher.engines.rows.row_kernels import first_of, interface_of, sort_range
+from covey.matcher.engines.rows.row_kernels import first_of, interface_of, sort_by_digits, sort_range
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 AHEAD = 3
 """How many buckets ahead cache lines are prefetched."""
+FEW_IDS = 128
+"""Fewer ids of an event are not sorted by digits."""
 
 
 class Buffers(NamedTuple):
@@ -47,12 +49,13 @@ class Buffers(NamedTuple):
     hits: npt.NDArray[np.int32]  # [MOST + 8]
     span: npt.NDArray[np.int64]  # [SPAN_FIELDS]
     seen: npt.NDArray[np.int64]  # [rows + 1], where subscriptions have several rows
+    digits: npt.NDArray[np.int64]  # [1 << DIGIT_BITS], to sort ids
     leaf: LeafBuffers
 
 
 BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64),
-     array(int64), LEAF_BUFFERS],
+     array(int64), array(int64), LEAF_BUFFERS],
     Buffers,
 )  # fmt: skip
 
@@ -144,7 +147,13 @@ def match_events(store, keys, codes, start, ahead, shared, ordered, buffers, off
                 out[end] = store.leaves.records[LEAF_RECORD * places[h]]
                 end += 1
         if ordered:
-            sort_range(out, offsets[e], end)
+            size = end - offsets[e]
+            if size < FEW_IDS:
+                sort_range(out, offsets[e], end)
+            elif end + size > out.size:
+                return e
+            else:
+                sort_by_digits(out, offsets[e], end, buffers.digits)
         offsets[e + 1] = end
     return keys.shape[0]
 

@@ -5,6 +5,7 @@ rows [ signature place plan interface | ... ]     one line of int32 per row; the
 
 from __future__ import annotations
 
+import numpy as np
 from numba import int32, int64
 
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
@@ -14,6 +15,9 @@ ROW_SIGNATURE, ROW_PLACE, ROW_PLAN, ROW_INTERFACE = range(4)
 ROW_FIELDS = 4
 INTERFACE_BITS = 16
 INTERFACE_MASK = (1 << INTERFACE_BITS) - 1
+DIGIT_BITS = 11
+DIGIT = np.uint64((1 << DIGIT_BITS) - 1)
+"""A digit of the ids that are sorted: two digits are enough for four million subscriptions."""
 
 
 @inlined
@@ -63,6 +67,38 @@ def sort_range(values, start, end):  # type: ignore[no-untyped-def]
     for last in range(size - 1, 0, -1):
         values[start], values[start + last] = values[start + last], values[start]
         sift(values, start, 0, last)
+
+
+@inlined
+def sort_by_digits(values, start, end, counts):  # type: ignore[no-untyped-def]
+    """Sort values[start:end] by digits of DIGIT_BITS bits, from the least; `values` has as many free places
+    behind `end`. About 5 ns per value where a heap takes 80.
+    """
+    size = end - start
+    low = high = values[start]
+    for i in range(start, end):
+        low, high = min(low, values[i]), max(high, values[i])
+    span = np.uint64(high) - np.uint64(low)
+    source, target = start, end
+    shift = np.uint64(0)
+    while shift < 64 and span >> shift != 0:
+        counts[:] = 0
+        for i in range(source, source + size):
+            counts[(np.uint64(values[i]) - np.uint64(low)) >> shift & DIGIT] += 1
+        total = target
+        for digit in range(counts.size):
+            count = counts[digit]
+            counts[digit] = total
+            total += count
+        for i in range(source, source + size):
+            digit = (np.uint64(values[i]) - np.uint64(low)) >> shift & DIGIT
+            values[counts[digit]] = values[i]
+            counts[digit] += 1
+        source, target = target, source
+        shift += np.uint64(DIGIT_BITS)
+    if source != start:
+        for i in range(size):
+            values[start + i] = values[source + i]
 
 
 @kernel(frozen(int64), int64, frozen(int64), int64, frozen(int64), array(int32, 2), array(int64))

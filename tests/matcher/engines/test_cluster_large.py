@@ -79,3 +79,17 @@ def test_a_column_of_much_text_is_one_value_for_each_subscription() -> None:
     engine.add_many(np.arange(count), parse("symbol == $s", QUOTE), {"s": texts})
     batch = EventBatch.from_pylist(QUOTE, [{"symbol": "0007"}])
     assert engine.match(batch)[1].tolist() == list(range(7, count, 10_000))
+
+
+@pytest.mark.parametrize("bits", [3, 11, 22, 40, 63])
+def test_many_ids_ascend_however_far_apart(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    ids = np.unique(rng.integers(-(1 << bits), 1 << bits, 20_000))
+    limits = rng.random(len(ids))
+    engine = create_engine("cluster", QUOTE)
+    engine.add_many(ids, parse("price < $p", QUOTE), {"p": limits})
+    prices = [0.0, 0.5, 0.99, 2.0]
+    batch = EventBatch.from_pylist(QUOTE, [{"price": price} for price in prices])
+    offsets, found = engine.match(batch)
+    for number, price in enumerate(prices):
+        assert found[offsets[number] : offsets[number + 1]].tolist() == ids[limits > price].tolist()
