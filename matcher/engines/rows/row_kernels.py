@@ -91,9 +91,9 @@ def sort_by_digits(values, start, end, counts):  # type: ignore[no-untyped-def]
             counts[digit] = total
             total += count
         for i in range(source, source + size):
-            digit = (np.uint64(values[i]) - np.uint64(low)) >> shift & DIGIT
-            values[counts[digit]] = values[i]
-            counts[digit] += 1
+            own = (np.uint64(values[i]) - np.uint64(low)) >> shift & DIGIT
+            values[counts[own]] = values[i]
+            counts[own] += 1
         source, target = target, source
         shift += np.uint64(DIGIT_BITS)
     if source != start:
