@@ -281,8 +281,7 @@ class FuzzHistory:
         self.judge.quiet()
         self.traffic.quiet()
         check_quiet(self.simulation, self.findings)
-        if not self.options.operators:
-            check_routes(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
 
 
 def _bounds(filter: Filter) -> list[str]:
