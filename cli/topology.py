@@ -1,8 +1,7 @@
-"""`covey topology`: topologies made from a kind and a number of brokers, or from a graph."""
+"""`covey topology`: generated topologies, and spanning trees of graphs."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.support.options import Json
+from covey.cli.support.output import print_json
 
 if TYPE_CHECKING:
     from covey.sim.topology import Topology
@@ -40,9 +40,7 @@ def make(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            help="random, preferential, highway: the seed.", show_default="0"
-        ),
+        typer.Option(help="random, preferential, highway: the seed.", show_default="0"),
     ] = None,
     graph: Annotated[
         Path | None,
@@ -72,7 +70,7 @@ def make(
     """
     from covey.sim.topology import (
         KINDS,
-        TAKERS,
+        KINDS_BY_PARAMETER,
         compose_file,
         make_topology,
         overlay_file,
@@ -81,40 +79,40 @@ def make(
     )
 
     options = {"brokers": brokers, "seed": seed, "branching": branching}
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
-        takers = TAKERS.get(name, tuple(KINDS))
-        if (kind in KINDS or kind == "spanning") and kind not in takers:
-            does = "do" if len(takers) > 1 else "does"
+    parameters = {name: value for name, value in options.items() if value is not None}
+    for name in parameters:
+        users = KINDS_BY_PARAMETER.get(name, tuple(KINDS))
+        if (kind in KINDS or kind == "spanning") and kind not in users:
+            does = "do" if len(users) > 1 else "does"
             raise typer.BadParameter(
-                f"{kind} takes no {name}; only {', '.join(takers)} {does}", param_hint=f"--{name}"
+                f"{kind} takes no {name}; only {', '.join(users)} {does}", param_hint=f"--{name}"
             )
     if kind == "spanning":
         if graph is None:
             raise typer.BadParameter("spanning needs a graph to span", param_hint="--graph")
-        made = spanning_tree(read_graph(graph), graph.stem, delay_ms=delay_ms)
+        result = spanning_tree(read_graph(graph), graph.stem, delay_ms=delay_ms)
     elif graph is not None:
         raise typer.BadParameter(f"{kind} takes no graph; only spanning does", param_hint="--graph")
     else:
-        made = make_topology(kind, **{"brokers": 20, **given}, delay_ms=delay_ms)
+        result = make_topology(kind, **{"brokers": 20, **parameters}, delay_ms=delay_ms)
     for path in (output, compose, picture):
         if path is not None and path.exists() and not force:
             raise typer.BadParameter(f"{path} already exists; --force overwrites it")
-    text = overlay_file(made, port=port, containers=compose is not None)
+    text = overlay_file(result, port=port, containers=compose is not None)
     if compose is not None:
         if output is None:
-            raise typer.BadParameter("a compose file needs an overlay file beside it", param_hint="--output")
-        where = output.resolve()
-        beside = where.relative_to(compose.resolve().parent) if _within(where, compose) else where
-        _write(compose, compose_file(made, beside.as_posix(), port=port))
+            raise typer.BadParameter("a compose file needs an overlay file", param_hint="--output")
+        overlay, folder = output.resolve(), compose.resolve().parent
+        overlay = overlay.relative_to(folder) if overlay.is_relative_to(folder) else overlay
+        _write(compose, compose_file(result, overlay.as_posix(), port=port))
     if output is not None:
         _write(output, text)
     if picture is not None:
-        _draw(made, picture)
+        _draw(result, picture)
     if json_output:
-        print(json.dumps(made.summary(), indent=2))
+        print_json(result.summary())
     elif output is not None:
-        _print(made)
+        _print(result)
     else:
         print(text, end="")
 
@@ -128,11 +126,11 @@ def check(
 
     Example: covey topology check examples/five.yaml
     """
-    made = _load(file)
+    result = _load(file)
     if json_output:
-        print(json.dumps(made.summary(), indent=2))
+        print_json(result.summary())
     else:
-        _print(made)
+        _print(result)
 
 
 @topology.command("draw")
@@ -154,10 +152,6 @@ def _load(file: Path) -> Topology:
     return of_overlay(load_overlay(file, {}))
 
 
-def _within(path: Path, beside: Path) -> bool:
-    return path.is_relative_to(beside.resolve().parent)
-
-
 def _write(path: Path, text: str) -> None:
     from covey.sim.topology import TopologyError
 
@@ -167,21 +161,21 @@ def _write(path: Path, text: str) -> None:
         raise TopologyError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _draw(made: Topology, path: Path) -> None:
+def _draw(result: Topology, path: Path) -> None:
     from covey.sim.topology import TopologyError
     from covey.sim.topology.drawing import draw
 
     try:
-        draw(made, path)
+        draw(result, path)
     except (OSError, ValueError) as error:
         raise TopologyError(f"{path}: cannot be drawn: {error}") from None
     print(f"drawn: {path}", file=sys.stderr)
 
 
-def _print(made: Topology) -> None:
-    facts = made.summary()
+def _print(result: Topology) -> None:
+    facts = result.summary()
     print(f"{facts['name']}: {facts['brokers']} brokers, {facts['links']} links, {facts['leaves']} leaves")
     print(f"  most links at one broker  {facts['largest_degree']}")
-    print(f"  longest way               {facts['longest_way_links']} links, {facts['longest_way_ms']:g} ms")
+    print(f"  longest path              {facts['longest_path_links']} links, {facts['longest_path_ms']:g} ms")
     if facts["roles"]:
         print(f"  roles                     {', '.join(f'{n} {role}' for role, n in facts['roles'].items())}")

@@ -1,4 +1,4 @@
-"""Topologies written down: the overlay file that `covey up` and `covey sim` run, and a compose file."""
+"""A topology as an overlay file, which `covey up` and `covey sim` run, and as a compose file."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import yaml
 from covey.sim.topology.topology import Topology, TopologyError
 
 FIRST_PORT = 7001
-_INSIDE = 7001
+_CONTAINER_PORT = 7001
 
 
 def overlay_file(topology: Topology, *, port: int = FIRST_PORT, containers: bool = False) -> str:
     """The overlay file: brokers at 127.0.0.1 from `port` on, or each in a container of its own name.
 
-    `TopologyError` if the ports do not suffice.
+    Raises `TopologyError` if the ports do not suffice.
     """
     last = port + len(topology.brokers) - 1
     if not containers and not 0 < port <= last < 65_536:
@@ -25,13 +25,13 @@ def overlay_file(topology: Topology, *, port: int = FIRST_PORT, containers: bool
         )
     lines = [f"overlay: {_quoted(topology.name)}", "routing: parametric", "brokers:"]
     for number, broker in enumerate(topology.brokers):
-        where = (
-            f'{{address: "{broker}:{_INSIDE}", listen: "0.0.0.0:{_INSIDE}"}}'
+        address = (
+            f'{{address: "{broker}:{_CONTAINER_PORT}", listen: "0.0.0.0:{_CONTAINER_PORT}"}}'
             if containers
             else f'{{address: "127.0.0.1:{port + number}"}}'
         )
         role = topology.roles.get(broker)
-        lines.append(f"  {_quoted(broker)}: {where}" + (f"  # {role}" if role else ""))
+        lines.append(f"  {_quoted(broker)}: {address}" + (f"  # {role}" if role else ""))
     lines.append("links:" if topology.links else "links: []")
     for link in topology.links:
         ends = f"[{_quoted(link.a)}, {_quoted(link.b)}]"
@@ -40,10 +40,10 @@ def overlay_file(topology: Topology, *, port: int = FIRST_PORT, containers: bool
 
 
 def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) -> str:
-    """A compose file that runs every broker of the overlay file `overlay` in a container, at host ports."""
+    """A compose file with a container and a host port for each broker of the overlay file `overlay`."""
     for broker in topology.brokers:
         if not broker.isascii() or not broker.replace("-", "").replace("_", "").isalnum():
-            raise TopologyError(f"broker {broker!r}: a container needs a name of letters, digits, - and _")
+            raise TopologyError(f"broker {broker!r}: expected letters, digits, - and _ for a container")
     source = overlay if PurePosixPath(overlay).is_absolute() else f"./{overlay}"
     common = {
         "image": "covey",
@@ -58,23 +58,23 @@ def compose_file(topology: Topology, overlay: str, *, port: int = FIRST_PORT) ->
         broker: {
             **common,
             "environment": {"COVEY_BROKER": broker},
-            "ports": [f"127.0.0.1:{port + number}:{_INSIDE}"],
+            "ports": [f"127.0.0.1:{port + number}:{_CONTAINER_PORT}"],
         }
         for number, broker in enumerate(topology.brokers)
     }
-    head = f"# {len(topology.brokers)} brokers of the image `covey` (docker build -t covey .).\n"
-    return head + yaml.dump({"services": services}, Dumper=_Plain, sort_keys=False)
+    comment = f"# {len(topology.brokers)} brokers of the image `covey` (docker build -t covey .).\n"
+    return comment + yaml.dump({"services": services}, Dumper=_Plain, sort_keys=False)
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what is there several times each time, since a reader of the file should not follow anchors."""
+    """Writes no anchors and aliases, for the sake of readers."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML: as it is where that means the same text, else between quotes."""
+    """A name as YAML text, in quotes only if it needs them."""
     plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum() and name[0].isalpha()
     if plain and isinstance(yaml.safe_load(name), str):
         return name

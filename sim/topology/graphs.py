@@ -1,9 +1,8 @@
-"""Topologies from given graphs: a spanning tree of what a file describes.
+"""Topologies from graph files: minimum spanning trees.
 
-Files: GraphML; edge lists (`a b` or `a b weight` per line); CSV of located sensors (an id and either latitude
-and longitude, or x and y). Edges are weighed by `length`, else `weight`, else 1; located places are joined by
-the shortest tree of all, with distances in metres where degrees are given. An edge's `delay_ms` becomes the
-link's delay.
+Formats: GraphML; edge lists (`a b` or `a b weight` per line); CSV of located sensors (an id and either
+latitude and longitude, or x and y). The weight of an edge is its `length`, else `weight`, else 1; between
+sensors it is the distance, in metres if they have latitudes. An edge's `delay_ms` is the delay of the link.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from covey.sim.topology.topology import DELAY_MS, Joint, Topology, TopologyError
+from covey.sim.topology.topology import DELAY_MS, Topology, TopologyError, TreeLink
 
 _EARTH_M = 6_371_000.0
 _ID_COLUMNS = ("sensor_id", "id", "name")
 
 
 def read_graph(path: str | Path) -> Any:
-    """The undirected graph that a file describes; located nodes carry `position`.
+    """The undirected graph of a file; located nodes have a `position`.
 
-    `TopologyError` naming the file for one that cannot be read or describes no graph.
+    Raises `TopologyError`, which names the file, if it cannot be read or contains no graph.
     """
     path = Path(path)
-    readers = {".graphml": _graphml, ".csv": _located, ".txt": _edge_list, ".edgelist": _edge_list}
+    readers = {".graphml": _graphml, ".csv": _sensors, ".txt": _edge_list, ".edgelist": _edge_list}
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise TopologyError(f"{path}: unknown kind of graph file; expected one of {', '.join(readers)}")
+        raise TopologyError(f"{path}: unknown graph format; expected one of {', '.join(readers)}")
     try:
         graph = reader(path)
     except OSError as error:
@@ -45,26 +44,26 @@ def read_graph(path: str | Path) -> Any:
 
 
 def spanning_tree(graph: Any, name: str, *, delay_ms: float = DELAY_MS) -> Topology:
-    """The spanning tree of least weight, as a topology.
+    """The minimum spanning tree, as a topology.
 
-    `TopologyError` if the graph is not connected, names a broker twice, or has a weight that is no number.
+    Raises `TopologyError` if the graph is not connected, has two nodes of one name, or an invalid weight.
     """
     named = nx.relabel_nodes(graph, {node: str(node) for node in graph})
     if named.number_of_nodes() != graph.number_of_nodes():
-        raise TopologyError(f"graph {name}: two nodes have the same name as text")
+        raise TopologyError(f"graph {name}: two nodes have the same name")
     nodes = list(named.nodes)
-    parts: list[set[str]] = list(nx.connected_components(named))
-    if len(parts) > 1:
-        smallest: set[str] = min(parts, key=lambda part: len(part))
+    components: list[set[str]] = list(nx.connected_components(named))
+    if len(components) > 1:
+        smallest: set[str] = min(components, key=lambda component: len(component))
         raise TopologyError(
-            f"graph {name}: it falls into {len(parts)} parts; "
-            f"nothing joins {', '.join(sorted(smallest)[:5])} with the rest"
+            f"graph {name}: it has {len(components)} components; "
+            f"no edge connects {', '.join(sorted(smallest)[:5])} to the others"
         )
     for a, b, data in named.edges(data=True):
         data["_weight"] = _number(data, ("length", "weight"), 1.0, f"graph {name}: edge {a} - {b}")
     tree = nx.minimum_spanning_tree(named, "_weight", "kruskal")
     links = tuple(
-        Joint(a, b, _number(named.edges[a, b], ("delay_ms",), delay_ms, f"graph {name}: edge {a} - {b}"))
+        TreeLink(a, b, _number(named.edges[a, b], ("delay_ms",), delay_ms, f"graph {name}: edge {a} - {b}"))
         for a, b in nx.bfs_edges(tree, nodes[0])
     )
     positions = {node: data["position"] for node, data in named.nodes(data=True) if "position" in data}
@@ -79,7 +78,7 @@ def _number(data: dict[str, Any], names: tuple[str, ...], default: float, where:
             except (TypeError, ValueError):
                 number = float("nan")
             if not 0 <= number < float("inf"):
-                raise TopologyError(f"{where}: {name} is {data[name]!r}; expected a number from 0 on")
+                raise TopologyError(f"{where}: {name} is {data[name]!r}; expected a number of at least 0")
             return number
     return default
 
@@ -90,15 +89,15 @@ def _graphml(path: Path) -> Any:
     try:
         graph = nx.Graph(nx.read_graphml(path))
     except (ParseError, nx.NetworkXError, ValueError, KeyError) as error:
-        raise TopologyError(f"{path}: no GraphML: {error}") from None
+        raise TopologyError(f"{path}: not GraphML: {error}") from None
     for node, data in graph.nodes(data=True):
         if "x" in data and "y" in data:
-            place = _place(data["x"], data["y"])
-            if place is None:
+            position = _position(data["x"], data["y"])
+            if position is None:
                 raise TopologyError(
                     f"{path}: node {node} is at x {data['x']!r}, y {data['y']!r}; expected numbers"
                 )
-            data["position"] = place
+            data["position"] = position
     return graph
 
 
@@ -109,12 +108,12 @@ def _edge_list(path: Path) -> Any:
         if not words:
             continue
         if len(words) not in (2, 3):
-            raise TopologyError(f"{path}: line {number} is {line!r}; expected two names and perhaps a weight")
+            raise TopologyError(f"{path}: line {number} is {line!r}; expected two names, perhaps a weight")
         graph.add_edge(words[0], words[1], **({"weight": words[2]} if len(words) == 3 else {}))
     return graph
 
 
-def _located(path: Path) -> Any:
+def _sensors(path: Path) -> Any:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         columns = reader.fieldnames or []
@@ -127,64 +126,64 @@ def _located(path: Path) -> Any:
                 f"{', '.join(_ID_COLUMNS)}, and latitude and longitude, or x and y"
             )
         names: list[str] = []
-        places: list[tuple[float, float]] = []
+        positions: list[tuple[float, float]] = []
         for number, row in enumerate(reader, 2):
-            place = _place(row[pair[0]], row[pair[1]])
-            if place is None or not row[key]:
+            position = _position(row[pair[0]], row[pair[1]])
+            if position is None or not row[key]:
                 raise TopologyError(f"{path}: line {number} has no name or no {pair[0]} and {pair[1]}")
             names.append(row[key])
-            places.append(place)
+            positions.append(position)
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise TopologyError(f"{path}: {twice} is there twice")
+        raise TopologyError(f"{path}: {twice} occurs twice")
     graph = nx.Graph()
-    for name, place in zip(names, places, strict=True):
-        graph.add_node(name, position=place)
-    metres = _project(np.array(places, dtype=np.float64).reshape(-1, 2), degrees)
+    for name, position in zip(names, positions, strict=True):
+        graph.add_node(name, position=position)
+    metres = _project(np.array(positions, dtype=np.float64).reshape(-1, 2), degrees)
     for a, b, length in _shortest_tree(metres):
         graph.add_edge(names[a], names[b], length=length)
     return graph
 
 
-def _place(x: Any, y: Any) -> tuple[float, float] | None:
-    """Two finite numbers; None for what is none."""
+def _position(x: Any, y: Any) -> tuple[float, float] | None:
+    """Two finite numbers, or None."""
     try:
-        place = (float(x), float(y))
+        position = (float(x), float(y))
     except (TypeError, ValueError):
         return None
-    return place if np.isfinite(place).all() else None
+    return position if np.isfinite(position).all() else None
 
 
 def planar(positions: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Longitudes and latitudes in degrees, on a plane that is true around their middle, in metres."""
+    """Longitudes and latitudes in degrees, projected to metres on a plane around their mean latitude."""
     metres = _project(np.array(list(positions.values()), dtype=np.float64).reshape(-1, 2), True)
     return {name: (float(x), float(y)) for name, (x, y) in zip(positions, metres, strict=True)}
 
 
-def _project(places: npt.NDArray[np.float64], degrees: bool) -> npt.NDArray[np.float64]:
-    """Degrees onto a plane that is true around the middle of the places, in metres; x and y as they are."""
-    if not degrees or not len(places):
-        return places
-    radians = np.radians(places)
+def _project(positions: npt.NDArray[np.float64], degrees: bool) -> npt.NDArray[np.float64]:
+    """Degrees projected to metres on a plane around the mean latitude; other coordinates unchanged."""
+    if not degrees or not len(positions):
+        return positions
+    radians = np.radians(positions)
     scale = np.array([np.cos(radians[:, 1].mean()), 1.0])
     return np.asarray(_EARTH_M * radians * scale)
 
 
-def _shortest_tree(places: npt.NDArray[np.float64]) -> list[tuple[int, int, float]]:
-    """Prim's algorithm on the complete graph of n places, O(n^2) time and O(n) memory."""
-    count = len(places)
+def _shortest_tree(positions: npt.NDArray[np.float64]) -> list[tuple[int, int, float]]:
+    """Prim's algorithm on the complete graph of n positions, in O(n^2) time and O(n) memory."""
+    count = len(positions)
     if not count:
         return []
     nearest = np.zeros(count, np.int64)
     distance = np.full(count, np.inf)
     outside = np.ones(count, np.bool_)
     at = 0
-    found = []
+    edges = []
     for _ in range(count - 1):
         outside[at] = False
-        here = np.hypot(*(places - places[at]).T)
+        here = np.hypot(*(positions - positions[at]).T)
         closer = outside & (here < distance)
         distance[closer], nearest[closer] = here[closer], at
         at = int(np.argmin(np.where(outside, distance, np.inf)))
-        found.append((int(nearest[at]), at, float(distance[at])))
-    return found
+        edges.append((int(nearest[at]), at, float(distance[at])))
+    return edges

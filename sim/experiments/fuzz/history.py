@@ -24,7 +24,7 @@ from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.costs import Calibrated, Costs, Free, Model
 from covey.sim.simulator.defects import DEFECTS
-from covey.sim.topology import Joint, Topology
+from covey.sim.topology import Topology, TreeLink
 
 _RATES = (-40.0, -1.0, -0.1, -0.02, 0.02, 0.1, 1.0, 40.0)
 _LIVELOCK_STEPS = 200_000
@@ -133,7 +133,9 @@ class FuzzHistory:
     def _play(self) -> None:
         simulation, draw = self.simulation, self._random
         names = [f"b{i}" for i in range(draw.randint(1, 6))]
-        links = tuple(Joint(names[draw.randrange(i)], names[i], self._delay_ms) for i in range(1, len(names)))
+        links = tuple(
+            TreeLink(names[draw.randrange(i)], name, self._delay_ms) for i, name in enumerate(names) if i
+        )
         simulation.build(Topology("history", tuple(names), links))
         if self.options.motion:
             simulation.clock.run(NS_PER_MS)  # at 0, a Motion would have no start

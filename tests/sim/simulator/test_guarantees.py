@@ -19,7 +19,7 @@ from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS
 from covey.sim.simulator.defects import ClaimNewest, Defect, EarlyAcknowledge, NoReplay, SwapOrder
 from covey.sim.simulator.observer import ObservedClient
-from covey.sim.topology import Joint, Topology
+from covey.sim.topology import Topology, TreeLink
 
 TICK = EventType("Tick", {"x": "int64"})
 TOCK = EventType("Tock", {"x": "int64"})
@@ -57,9 +57,9 @@ class Schedule:
         self.judge = Judge(self.findings, lambda: self.clock.now_ns)
         self.simulation.observers += [self.judge, self.seen]
         names = [f"b{i}" for i in range(draw.randint(3, 6))]
-        joints = [Joint(names[0], names[1], 5), Joint(names[1], names[2], 5)]
-        joints += [Joint(names[draw.randrange(i)], names[i], 5) for i in range(3, len(names))]
-        self.simulation.build(Topology("schedule", tuple(names), tuple(joints)))
+        links = [TreeLink(names[0], names[1], 5), TreeLink(names[1], names[2], 5)]
+        links += [TreeLink(names[draw.randrange(i)], names[i], 5) for i in range(3, len(names))]
+        self.simulation.build(Topology("schedule", tuple(names), tuple(links)))
         self.publisher = self.simulation.join("client/p", "broker/b0")
         self.subscriber = self.simulation.join("client/s", "broker/b2")
         self.publisher.advertise(TICK)
