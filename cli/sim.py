@@ -22,7 +22,7 @@ _ONLY_WITH = {
     "sensors": ("load", ("detectors",)),
     "resubscribe": ("routing", ("static",)),
 }
-"""FuzzOptions that only some values of another field use."""
+"""Fields of a scenario that only some values of another field use."""
 
 
 @sim.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""Packages that only the extra `sim` brings, and the sentence for who does without one."""
+"""The packages of the extra `sim`, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ EXTRAS = {
     "pandas": "pandas",
     "pyspark": "pyspark",
 }
-"""What each is imported as, and installed as."""
+"""By module, the package to install."""
 
 
 def missing(what: str, error: ModuleNotFoundError) -> Exception:
-    """What to raise where `what` needs a module that is missing: a `CoveyError` that says what to install if
-    the extra has it, else the error as it is.
-    """
+    """A `CoveyError` that names the package to install for `what`; other modules' errors unchanged."""
     package = EXTRAS.get((error.name or "").partition(".")[0])
     if package is None:
         return error
@@ -27,7 +25,7 @@ def missing(what: str, error: ModuleNotFoundError) -> Exception:
 
 
 def need(what: str, *modules: str) -> None:
-    """Raise what `missing` says unless all `modules` are there; asked before long work that ends in them."""
+    """Raise `missing` unless all `modules` can be imported; for a check before long work."""
     for module in modules:
         try:
             import_module(module)

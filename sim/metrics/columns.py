@@ -38,8 +38,7 @@ DELIVERY = (RUN, NODE, SUBSCRIPTION, *EVENT)
 CHANGE = (RUN, NODE, SUBSCRIPTION, COUNT)
 """Identifies a change of a subscription."""
 
-# --- computed
-# -------------------------------------------------------------------------------------------------
+# --- computed -----------------------------------------------------------------------------------------------
 COMPLETE = "complete"
 CLOCK_STEPS = "clock_steps"
 DURATION_NS = "duration_ns"

@@ -1,8 +1,7 @@
-"""A scenario: an overlay, a load, and faults, in one flat file or on the command line.
+"""A scenario: an overlay, a load and faults, as a flat file or options.
 
-Every field has a default, so that a file says only what differs. The defaults are the AT benchmark of
-Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers, 150 subscribers, 200 event types, and
-10 ms per link.
+The defaults are the AT benchmark of Jayaram et al., section 5.5: 20 brokers in a hierarchy, 5 publishers,
+150 subscribers, 200 event types, and 10 ms per link.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ LOADS = ("trading", "highway", "market", "quotes", "detectors")
 
 
 class ScenarioError(CoveyError, ValueError):
-    """A scenario is wrong; one sentence names the field, the value and what was expected."""
+    """A scenario is invalid; the message names the field, the value and the expectation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
 
-    `pace` is "timed", or "orderly" to let each thing take effect everywhere before the next happens.
-    `topology` is a kind of `covey topology make`, "" for that which goes with the load. `crashes` and `parts`
-    are how many brokers crash and links part, at drawn moments. `engine` is a matching engine, or "poset" to
-    match by walking the poset, which then is Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or
-    a calibration file; "measured" counts `cpu_scale` times, to stand for slower brokers at rates that can be
-    simulated. `speeds` and `sensors` are the CSV files of the load "detectors", whose brokers they determine.
+    `pace` is "timed", or "orderly": each step takes effect everywhere before the next. `topology` is a kind
+    of `covey topology make`, "" for that of the load. `crashes` and `partitions` happen at random times.
+    `engine` is a matching engine, or "poset" to match by walking the poset, which is then Siena's "diagram"
+    (`systems.py`). `cpu` is "free", "measured" or a calibration file; measured times are multiplied by
+    `cpu_scale`, which replaces rates that are too high to simulate. `speeds` and `sensors` are the CSV files
+    of the load "detectors", and determine its brokers.
     """
 
     name: str = "scenario"
@@ -67,8 +66,8 @@ class Scenario:
             value, default = getattr(self, field.name), field.default
             kinds: Any = (int, float) if isinstance(default, float) else type(default)
             if not isinstance(value, kinds) or isinstance(value, bool):
-                what = {str: "text", int: "a whole number", float: "a number"}[type(default)]
-                raise ScenarioError(f"{field.name} is {value!r}: expected {what}")
+                expected = {str: "text", int: "a whole number", float: "a number"}[type(default)]
+                raise ScenarioError(f"{field.name} is {value!r}: expected {expected}")
             least = 1 if field.name in ("brokers", "publishers", "batch", "types") else 0
             if not isinstance(value, str) and not least <= value < float("inf"):
                 raise ScenarioError(f"{field.name} is {value!r}: expected at least {least}")
@@ -98,9 +97,9 @@ class Scenario:
 
 
 def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
-    """Read a scenario file (YAML); fields that it does not name are those of `base`, or the defaults.
+    """Read a scenario file (YAML) over the fields of `base`, or the defaults.
 
-    `ScenarioError` naming the file and what is wrong with it.
+    Raises `ScenarioError`, which names the file.
     """
     document = read_document(path, ScenarioError)
     if not isinstance(document, dict):

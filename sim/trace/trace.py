@@ -1,13 +1,10 @@
-"""The trace of a run: what happened, when and where, as Parquet files that metrics are computed from.
+"""The trace of a run: a row per event published or delivered, per change, and per message received.
 
-One row per event published, delivered or kept from a user, per change of a subscription, and per message
-that arrived. A trace is a folder of parts, `part-00000.parquet` and so on, which appear whole while the run
-goes on: memory is bounded, and of a run that is killed everything but the last part is there. The first part
-says what the run was asked to do, each phase begins a new one, and a part holds `PART_ROWS` rows at most. The
-same run gives the same parts, byte for byte: rows are in the order in which things happened, and nothing in
-them depends on the machine. A trace without `ended` is that of a run that broke off.
+Metrics are computed from it. The first part contains the scenario, and each phase begins a new part. Rows are
+in the order of the happenings and do not depend on the machine, so the same run gives the same parts, byte
+for byte. A trace without `ended` is that of a run that was interrupted.
 
-    row           the position of the row, from 0
+    row           the number of the row, from 0
     time_ns       virtual time
     kind          begun, phase, worked, ended: the run;
                   joined, moved, left: clients; advertised, unadvertised, subscribed, updated, unsubscribed,
@@ -20,20 +17,18 @@ them depends on the machine. A trace without `ended` is that of a run that broke
     name          the event type, the kind of a control message, the reason of a drop, the name of a phase
     publisher, sequence   which event
     subscription  which of the client's subscriptions
-    count         how many events, where there may be several: spurious, dropped, carried;
+    count         spurious, dropped, carried: the number of events;
                   subscribed, updated, answered: the number of the change (`sim/checkers/changes.py`);
                   settled: the epoch;
-                  worked: how long the broker has been busy, in nanoseconds since the start
+                  worked: the working time of the broker so far, in nanoseconds
     values        as JSON; published: the event; subscribed, updated: all values of the subscription,
-                  of which those that move are objects of value, rate (per second) and since_ns
+                  those with Motion as objects of value, rate (per second) and since_ns
     text          the filter of a subscription, the reason of a refusal; begun: the scenario as JSON
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -41,14 +36,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from covey.matcher.errors import CoveyError
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.checkers.changes import Changes
 from covey.sim.simulator.observer import Observer
+from covey.sim.trace.parts import PartWriter
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
@@ -56,64 +48,27 @@ if TYPE_CHECKING:
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.observer import ObservedClient
 
-_WORD = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("kind", _WORD),
-        ("node", _WORD),
-        ("peer", _WORD),
-        ("name", _WORD),
-        ("publisher", _WORD),
-        ("sequence", pa.int64()),
-        ("subscription", pa.int64()),
-        ("count", pa.int64()),
-        ("values", pa.string()),
-        ("text", _WORD),
-    ]
-)
-"""The columns of a trace; null where a column says nothing about a row."""
-
-PART_ROWS = 100_000
-"""The most rows of a part, and so the most that a run holds in memory and may lose."""
-
-
-class TraceError(CoveyError, OSError):
-    """The trace cannot be written."""
-
-
-_PART = re.compile(r"\.?part-\d{5,}\.parquet")
-"""What a part is called, also one that was begun and not finished."""
-
-
-def part_name(number: int) -> str:
-    """The file name of a part; names are in the order of the parts."""
-    return f"part-{number:05}.parquet"
-
-
-def parts_of(trace: Path) -> list[Path]:
-    """The parts of a trace that lie in this folder, in their order."""
-    return sorted(trace.glob("part-*.parquet"))
-
 
 class Trace(Observer):
-    """Writes the trace of one run into the folder `path`, in a `with` block; `now` says the virtual time, and
-    `scenario` is what the run was asked to do, as plain values."""
+    """Writes the trace of one run into the folder `path`, in a `with` block.
+
+    `now` returns the virtual time; `scenario` has plain values.
+    """
 
     def __init__(
         self, path: str | Path, now: Callable[[], int], scenario: Mapping[str, Any] | None = None
     ) -> None:
-        self.rows = 0
         self._now = now
         self._changes: dict[tuple[str, int], Changes] = {}
         """By client and subscription, from its first change on."""
-        self._pending: list[tuple[Any, ...]] = []
-        self._folder = Path(path)
-        self._parts = 0
-        self._make_room()
+        self._parts = PartWriter(Path(path))
         self._row("begun", text=json.dumps(dict(scenario or {})))
-        self._flush()
+        self._parts.flush()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
+        return self._parts.rows
 
     def __enter__(self) -> Self:
         return self
@@ -123,33 +78,7 @@ class Trace(Observer):
     ) -> None:
         if kind is None:
             self._row("ended")
-        self.close()
-
-    def close(self) -> None:
-        """Write what is left."""
-        self._flush()
-
-    def _make_room(self) -> None:
-        """A trace takes the place of one that was there, and of nothing else."""
-        folder = self._folder
-        try:
-            if folder.is_file():
-                if not _is_trace(folder):
-                    raise TraceError(f"{folder}: cannot be written: a file that is no trace is there already")
-                folder.unlink()
-            folder.mkdir(exist_ok=True)
-            others = sorted(found.name for found in folder.iterdir() if not _PART.fullmatch(found.name))
-            if others:
-                raise TraceError(f"{folder}: cannot be written: {others[0]} in it is no part of a trace")
-            for part in folder.iterdir():
-                part.unlink()
-        except TraceError:
-            raise
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> TraceError:
-        return TraceError(f"{self._folder}: cannot be written: {error.strerror or error}")
+        self._parts.flush()
 
     def _row(
         self,
@@ -164,53 +93,15 @@ class Trace(Observer):
         values: str | None = None,
         text: str | None = None,
     ) -> None:
-        self._pending.append(
-            (
-                self.rows,
-                self._now(),
-                kind,
-                node,
-                peer,
-                name,
-                publisher,
-                sequence,
-                subscription,
-                count,
-                values,
-                text,
-            )
-        )
-        self.rows += 1
-        if len(self._pending) >= PART_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        """Write what waits as a part, under another name first: a part is there whole or not at all."""
-        if not self._pending:
-            return
-        columns = list(zip(*self._pending, strict=True))
-        self._pending.clear()
-        arrays = [
-            pa.array(column, pa.string()).dictionary_encode()
-            if field.type == _WORD
-            else pa.array(column, field.type)
-            for column, field in zip(columns, SCHEMA, strict=True)
-        ]
-        part = self._folder / part_name(self._parts)
-        unfinished = part.with_name(f".{part.name}")
-        try:
-            pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), unfinished, compression="zstd")
-            os.replace(unfinished, part)
-        except OSError as error:
-            raise self._unwritable(error) from None
-        self._parts += 1
+        which = publisher, sequence, subscription
+        self._parts.add(self._now(), kind, node, peer, name, *which, count, values, text)
 
     # --- the run --------------------------------------------------------------------------------------------
 
     def phase(self, name: str, busy_ns: Mapping[str, int]) -> None:
-        """A phase begins: advertising, subscribing, running, resting or quiet; `busy_ns` says how long each
-        broker has worked until now. What is measured happens from `running` on."""
-        self._flush()
+        """A phase begins: advertising, subscribing, running, resting or quiet; `busy_ns` is the working time
+        of each broker so far. The measurement begins with `running`."""
+        self._parts.flush()
         self._row("phase", name=name)
         for broker, worked_ns in busy_ns.items():
             self._row("worked", broker, count=worked_ns)
@@ -332,10 +223,10 @@ class Trace(Observer):
             self._row("carried", target, source, message.batch.event_type.name, count=len(message.batch))
 
     def counted(self, source: str, target: str, received: Mapping[str, int], events: int) -> None:
-        """By the count of a broker that nobody watched, control messages by sort and events have arrived."""
-        for sort, count in received.items():
+        """Control messages by kind, and events, that arrived according to the counters of a real broker."""
+        for kind, count in received.items():
             for _ in range(count):
-                self._row("control", target, source, sort)
+                self._row("control", target, source, kind)
         if events:
             self._row("carried", target, source, count=events)
 
@@ -347,14 +238,6 @@ class Trace(Observer):
 
     def restarted(self, broker: str) -> None:
         self._row("restarted", broker)
-
-
-def _is_trace(file: Path) -> bool:
-    """Whether a single file is a trace."""
-    try:
-        return bool(pq.read_schema(file).names[:3] == SCHEMA.names[:3])
-    except (pa.ArrowException, OSError):
-        return False
 
 
 def _json(values: Mapping[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 Four loads, each with every applicable mode:
 
-- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker. -
-*oscillating*: thresholds on prices that oscillate around individual levels. - *cruising*: vehicles that
-change their speed once a minute; each subscribes to the traffic up to 60 around it, and
-  updates its position every second, or, with *motion*, its speed when that changes.
+- *trading* (AT) and *highway* (HTM) are the loads of `covey sim`; vehicles stay with their broker.
+- *oscillating*: thresholds on prices that oscillate around individual levels.
+- *cruising*: vehicles that change their speed once a minute; each subscribes to the traffic up to 60 around
+  it, and updates its position every second, or, with *motion*, its speed when that changes.
 
 Modes: *static* re-subscribes, *parametric* updates, *damping* announces bounds a few typical steps wider. The
 result counts SUB, UPD and USUB over links between brokers, per change of a subscriber and link (each

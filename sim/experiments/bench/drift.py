@@ -1,13 +1,14 @@
-"""`covey bench drift`: a hashing configuration under changing subscriptions and events
-(Fabret et al. 2001, 6.4, the last two experiments).
+"""`covey bench drift`: a hashing configuration under changing subscriptions and events.
+
+These are the last two experiments of Fabret et al. 2001, section 6.4.
 
 At every step, new subscriptions of another kind replace the oldest ones. *Dynamic* adapts; *no change* keeps
 the configuration chosen for the initial state; at the end, a *static* one chosen for the final state serves
 as the reference for both. Two drifts:
 
-- `attributes`: subscriptions test one half of the 32 attributes at first, the other half at the end; -
-`skew`: the two attributes that all subscriptions test have 35 values at first, then only two, for subscribers
-  and publishers.
+- `attributes`: subscriptions test one half of the 32 attributes at first, the other half at the end;
+- `skew`: the two attributes that all subscriptions test have 35 values at first, then only two, for
+  subscribers and publishers.
 """
 
 from __future__ import annotations

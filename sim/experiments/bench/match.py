@@ -5,11 +5,9 @@ Every engine has the same subscriptions and matches the same events. The measure
 - *load*: `add_many`, group by group, in chunks, including the work that the first match completes; if the
   workload's subscriptions arrive in batches, batch by batch, with a match after each;
 - *events/s*: `match` over batches, repetitions alternating between engines, so that interference affects all
-of
-  them. A slow engine matches fewer events per repetition, the first of the same events;
+  of them. A slow engine matches fewer events per repetition, the first of the same events;
 - *update*, *of many*: `update` and `update_many` of the variables that the workload updates, including the
-work
-  that they cause in the next match, per subscription.
+  work that they cause in the next match, per subscription.
 
 Answers: the ids that engines return for a sample of events, and the number of matches over all events that
 both matched, must be equal; the sample again after the updates. Loading an engine is abandoned after a time

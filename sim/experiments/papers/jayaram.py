@@ -1,8 +1,8 @@
 """Jayaram, Jayalath and Eugster 2010: parametric subscriptions against re-subscription.
 
 Table 1 and Figs. 8 a-l and 9: throughput, delay of a change and spurious events under rising rates of
-updates, with the poset and with an engine as matcher; and Covey's best configuration
-beside them. Runs are simulated (`jayaram_runs.py`), their metrics computed by Spark from their traces.
+updates, with the poset and with an engine as matcher, and `covey-parametric` beside them. Runs are
+simulated (`jayaram_runs.py`), their metrics computed by Spark from their traces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def checkers_note(finished: Sequence[FinishedPoint]) -> str:
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """All figures. Cost: `quick` is 76 runs, five to ten minutes of processor time."""
+    """All figures. Cost: `quick` is 64 runs, five to ten minutes of processor time."""
     with tempfile.TemporaryDirectory(prefix="covey-jayaram-") as folder:
         results = run_experiments(experiments(plan), Path(folder), progress)
     findings = [table_1(results)]

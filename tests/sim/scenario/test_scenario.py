@@ -19,7 +19,8 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
-from covey.sim.trace.trace import SCHEMA, TraceError, parts_of
+from covey.sim.trace.parts import SCHEMA, TraceError, parts_of
+from covey.sim.trace.trace import Trace
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
 
@@ -90,7 +91,7 @@ def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> Non
 
 
 def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.sim.trace.trace.PART_ROWS", 500)
+    monkeypatch.setattr("covey.sim.trace.parts.PART_ROWS", 500)
     trace = tmp_path / "trace.parquet"
     seen: list[int] = []
     report = SimulatedRun(SMALL).run(trace, lambda phase, share: seen.append(len(parts_of(trace))))
@@ -112,7 +113,7 @@ def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) 
     assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
     for name in ("thesis.txt", "counterpart-1.txt", "part-list.parquet"):
         (trace / name).touch()
-        with pytest.raises(TraceError, match=f"{name} in it is no part of a trace"):
+        with pytest.raises(TraceError, match=f"{name} in it is not part of a trace"):
             SimulatedRun(SMALL).run(trace)
         (trace / name).unlink()
     assert parts_of(trace)
@@ -120,7 +121,7 @@ def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) 
     results.write_text("a,b\n")
     pq.write_table(pa.table({"a": [1]}), table)
     for file in (results, table):
-        with pytest.raises(TraceError, match="a file that is no trace is there already"):
+        with pytest.raises(TraceError, match="it is a file, but not a trace"):
             SimulatedRun(SMALL).run(file)
         assert file.is_file()
     single = tmp_path / "single.parquet"
@@ -175,7 +176,6 @@ def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path
     run = SimulatedRun(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
     load = run.load
     from covey.matcher import EventBatch
-    from covey.sim.trace.trace import Trace
 
     simulation = run.simulation
     with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
