@@ -28,6 +28,7 @@ import numpy as np
 from covey.matcher.covering.cuts import LINES
 from covey.matcher.covering.intervals import Cuts, only_string
 from covey.matcher.covering.region import Region
+from covey.matcher.covering.vector_table import VectorTable
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
 from covey.matcher.jit.compiling import compile_kernels
@@ -39,13 +40,19 @@ _NOBODY = -1
 
 
 class RegionIndex:
-    """Regions of one event type under int64 ids."""
+    """Regions of one event type under int64 ids. Without kernels if not `compiled`: a search then compares
+    all vectors.
+    """
 
-    def __init__(self) -> None:
-        from covey.matcher.covering import vector_tree  # Numba is loaded only where there is much to search
+    def __init__(self, *, compiled: bool = True) -> None:
+        self.compiled = compiled
+        self._new_tree: type[VectorTree] | type[VectorTable] = VectorTable
+        if compiled:
+            # Numba is loaded only where there is much to search.
+            from covey.matcher.covering import vector_tree
 
-        compile_kernels()
-        self._new_tree = vector_tree.VectorTree
+            compile_kernels()
+            self._new_tree = vector_tree.VectorTree
         self._reset()
 
     def _reset(self) -> None:
@@ -53,7 +60,7 @@ class RegionIndex:
         self._plain: dict[int, None] = {}
         self._layout: dict[str, bool] = {}
         """The attributes that have columns, in their order, and whether they are strings."""
-        self._tree: VectorTree = self._new_tree(0)
+        self._tree: VectorTree | VectorTable = self._new_tree(0)
         self._buffer = self._tree.vector.view(np.uint8).data
         self._pack = struct.Struct("").pack_into
         self._of: Region | None = None

@@ -84,11 +84,13 @@ class ScannedRoots(Roots):
 
 
 FEW = 16
-"""Up to so many roots are scanned: cheaper than an index, and without kernels."""
+"""Up to so many roots are scanned: cheaper than an index."""
 
 
 class IndexedRoots(ScannedRoots):
-    """Roots with an index of their regions once there are more than `few` and the kernels are loaded."""
+    """Roots with an index of their regions once there are more than `few`. Until the kernels are loaded it is
+    one without kernels.
+    """
 
     def __init__(self, few: int = FEW) -> None:
         super().__init__()
@@ -110,12 +112,17 @@ class IndexedRoots(ScannedRoots):
                 self._index = None
 
     def _searched(self) -> RegionIndex | None:
-        """The index, created once it pays and the kernels are loaded."""
-        if self._index is None and len(self._nodes) > self._few and kernels_usable():
-            self._index = RegionIndex()
-            for root in self._nodes.values():
-                self._index.put(root.uid, root.region)
-        return self._index
+        """The index, created once it pays, and again once the kernels are loaded."""
+        index = self._index
+        if index is not None and index.compiled:
+            return index
+        if len(self._nodes) > self._few:
+            compiled = kernels_usable()
+            if index is None or compiled:
+                index = self._index = RegionIndex(compiled=compiled)
+                for root in self._nodes.values():
+                    index.put(root.uid, root.region)
+        return index
 
     def move(self, node: Interest) -> tuple[Interest | None, list[Interest]]:
         index = self._searched()

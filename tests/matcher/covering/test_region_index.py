@@ -59,11 +59,12 @@ def drawn(draw: random.Random, shapes: tuple[str, ...]) -> Region:
     return filter.region(filter.check_values({name: values[name] for name in filter.variables}))
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_thousand_regions_are_added_moved_and_removed(seed: int) -> None:
+def test_a_thousand_regions_are_added_moved_and_removed(seed: int, compiled: bool) -> None:
     """Blocks overflow and fall empty, attributes appear late; what is put and not taken is always found."""
     draw = random.Random(seed)
-    index, regions = RegionIndex(), dict[int, Region]()
+    index, regions = RegionIndex(compiled=compiled), dict[int, Region]()
     for step in range(3000):
         shapes = SHAPES if step > 300 else SHAPES[2:3]
         identity = draw.randrange(1000)
@@ -137,11 +138,12 @@ def test_a_full_block_of_equal_vectors_gets_a_sibling(late: str) -> None:
     assert (len(index), index.blocks) == (0, 0)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_moved_regions_are_found_in_their_new_place(seed: int) -> None:
+def test_moved_regions_are_found_in_their_new_place(seed: int, compiled: bool) -> None:
     """Both questions at once, about a region that has just moved, leave it out and nothing else."""
     draw, box = random.Random(seed), parse("price between $a and $b and volume between $c and $d", TRADE)
-    index, regions = RegionIndex(), dict[int, Region]()
+    index, regions = RegionIndex(compiled=compiled), dict[int, Region]()
     for step in range(6000):
         identity = step % 1500
         a, c = draw.uniform(0, 60), draw.randrange(60)

@@ -1,0 +1,56 @@
+"""The index of roots before and after the kernels are loaded."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from covey.matcher.covering.region import Region
+from covey.matcher.events.event_type import EventType
+from covey.matcher.filters.filter import parse
+from covey.overlay.core.covering import poset, roots
+from covey.overlay.core.covering.poset import Forest
+from covey.overlay.core.covering.registry import Registry
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+BAND = parse("firm == $firm and price >= $low and price <= $high", QUOTE)
+
+
+def test_few_roots_are_compared_before_and_after_the_kernels_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table and the tree find the same roots, and neither compares a change with all of them."""
+    usable, compared = False, 0
+
+    def counted(wide: Region, narrow: Region) -> bool:
+        nonlocal compared
+        compared += 1
+        return covers_region(wide, narrow)
+
+    covers_region = roots.covers_region
+    monkeypatch.setattr(roots, "kernels_usable", lambda: usable)
+    for module in (roots, poset):
+        monkeypatch.setattr(module, "covers_region", counted)
+    draw, registry, forest = random.Random(1), Registry(), Forest()
+    nodes = []
+    for i in range(2_000):
+        low = draw.uniform(0, 1_000)
+        values = BAND.check_values({"firm": f"F{draw.randrange(50)}", "low": low, "high": low + 1})
+        nodes.append(registry.make("client/c", 0, i, BAND, values))
+        forest.change(entered=[nodes[-1]])
+        if i % 4 == 0:
+            moved = draw.choice(nodes)
+            low = draw.uniform(0, 1_000)
+            moved.move({"low": low, "high": low + 1})
+            forest.change(moved=[moved])
+        if i == 1_500:
+            usable = True
+    assert compared < 4 * len(nodes)
+    found = {node.uid for node in forest.roots()}
+    maximal = {
+        node.uid
+        for node in nodes
+        if not any(covers_region(other.region, node.region) for other in nodes if other is not node)
+    }
+    assert found == maximal
