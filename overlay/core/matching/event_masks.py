@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.covering.intervals import Cuts
 from covey.matcher.expressions.expression import Predicate
 
 if TYPE_CHECKING:
@@ -29,10 +28,12 @@ _Ranks = tuple[list[Any], npt.NDArray[np.int64]]
 class EventMasks:
     """The events of one batch, by rank."""
 
-    __slots__ = ("_atoms", "_events", "_ranks")
+    __slots__ = ("_atoms", "_events", "_none", "_ranks")
 
     def __init__(self, events: EventPoints) -> None:
         self._events = events
+        self._none: Mask = np.zeros(len(events), np.bool_)
+        """Of all regions with an interval that no event is in."""
         self._ranks: dict[str, _Ranks] = {}
         self._atoms: dict[Predicate, Mask] = {}
 
@@ -50,11 +51,19 @@ class EventMasks:
         return mask
 
     def _within(self, conjunction: Conjunction) -> Mask:
-        mask = np.ones(len(self._events), np.bool_)
+        intervals: list[tuple[npt.NDArray[np.int64], list[int]]] = []
         for attribute, cuts in conjunction.cuts.items():
-            mask &= self._between(attribute, cuts)
-            if not mask.any():
-                return mask
+            entry = self._ranks.get(attribute)
+            if entry is None:
+                entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
+            points, ranks = entry
+            bounds = [bisect_left(points, cut) for cut in cuts]
+            if bounds[0] == bounds[-1]:
+                return self._none
+            intervals.append((ranks, bounds))
+        mask = np.ones(len(self._events), np.bool_)
+        for ranks, bounds in intervals:
+            mask &= _between(ranks, bounds)
         for atom in conjunction.atoms:
             passing = self._atoms.get(atom)
             if passing is None:
@@ -63,16 +72,12 @@ class EventMasks:
             mask &= passing
         return mask
 
-    def _between(self, attribute: str, cuts: Cuts) -> Mask:
-        entry = self._ranks.get(attribute)
-        if entry is None:
-            entry = self._ranks[attribute] = _rank(self._events.points_of(attribute))
-        points, ranks = entry
-        bounds = [bisect_left(points, cut) for cut in cuts]
-        mask = (ranks >= bounds[0]) & (ranks < bounds[1])
-        for i in range(2, len(bounds), 2):
-            mask |= (ranks >= bounds[i]) & (ranks < bounds[i + 1])
-        return mask
+
+def _between(ranks: npt.NDArray[np.int64], bounds: list[int]) -> Mask:
+    mask = (ranks >= bounds[0]) & (ranks < bounds[1])
+    for i in range(2, len(bounds), 2):
+        mask |= (ranks >= bounds[i]) & (ranks < bounds[i + 1])
+    return mask
 
 
 def _rank(points: list[Any]) -> _Ranks:
