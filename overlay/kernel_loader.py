@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("covey.kernels")
 
 _POLL_S = 0.1
-_LOW_PRIORITY = 10
+_LOW_PRIORITY = 3
+"""Some processor time has to remain for it on a machine that is busy because the kernels are missing."""
 _CHILD = "from covey.overlay.kernel_loader import compile_for_parent; compile_for_parent()"
 
 
