@@ -74,12 +74,12 @@ def _words(step: dict[str, Any]) -> str:
     if "error" in step:
         return f"{step['broker']}: {step['error']}"
     if not step["seen"]:
-        return f"{step['broker']}: does not have it, or not any more"
+        return f"{step['broker']}: no such event, or evicted"
     links = ", ".join(step["links"]) or "no other broker"
     sessions = ", ".join(
         f"{name.removeprefix('client/')}#{i}" for name, ids in step["sessions"].items() for i in ids
     )
     return (
-        f"{step['broker']}: from {step['source']} to {links}; delivered to {sessions or 'nobody here'} "
+        f"{step['broker']}: from {step['source']} to {links}; delivered to {sessions or 'no client'} "
         f"({step['after_ms']} ms)"
     )

@@ -39,12 +39,12 @@ DataFrame: TypeAlias = Any
 class Client:
     """A client of the broker at `address` ("host:port"), to be used as an async context manager.
 
-    `name` is the client's in the overlay, unique among those connected (one is made up if it is None). When
-    it falls behind, its broker does as `slow_consumer` says: "block" (publishers are blocked), "drop_oldest",
-    "drop_newest" or "disconnect". `window_bytes` bounds the events that wait in this process. `routing`
-    "static" makes updates travel as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or
+    `name` identifies the client in the overlay, unique among those connected (random if None). When it falls
+    behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",
+    "drop_newest" or "disconnect". `window_bytes` bounds the events that are queued in this process. `routing`
+    "static" sends updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or
     "unsubscribe-first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first
-    connection, in seconds; a lost one is opened again without a bound, and `on_state(connected, reason)` is
+    connection, in seconds; a lost one is re-established without a bound, and `on_state(connected, reason)` is
     called for both. `session` is a state machine of the protocol to use, in place of one of its own.
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
@@ -108,7 +108,7 @@ class Client:
             raise refusal
 
     async def close(self, *, grace: float = 5.0) -> None:
-        """Disconnect once what was published has arrived, or `grace` seconds have passed; iteration over
+        """Disconnect once published events are acknowledged, or `grace` seconds have passed; iteration over
         events ends."""
         await self._driver.close(grace)
 
@@ -123,7 +123,7 @@ class Client:
 
     @property
     def publisher(self) -> str:
-        """What this client's events are known by, with their sequence numbers; new for each `Client`."""
+        """The id that identifies this client's events, with their sequence numbers; new for each `Client`."""
         return self._core.publisher
 
     @property
@@ -141,11 +141,11 @@ class Client:
     async def advertise(
         self, event_type: EventType, filter: str | Filter | object = "", /, *, timeout: float | None = None
     ) -> None:
-        """Announce events of this type; returns when the overlay has taken it up.
+        """Announce events of this type; returns when the overlay has applied the advertisement.
 
-        With a filter (without variables) only events that it accepts: others are refused, and only interest
-        in them reaches this client's broker. A second call with another filter replaces the first. Raises
-        `RefusedError` (ALREADY_EXISTS) if the overlay knows the name with other attributes.
+        A filter (without variables) restricts them: other events are refused, and only interest in matching
+        events reaches this client's broker. A second call with another filter replaces the first. Raises
+        `RefusedError` (ALREADY_EXISTS) if the overlay has a type of this name with other attributes.
         """
         self._driver.check_open()
         everything = isinstance(filter, str) and not filter
@@ -171,7 +171,7 @@ class Client:
         return found
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
-        """Take an advertisement back, after what was published before. `EventTypeError` if there is none."""
+        """Withdraw an advertisement, after the events published before. `EventTypeError` if there is none."""
         self._driver.check_open()
         self._driver.drain_outbox()
         messages = self._core.unadvertise(type_name)
@@ -180,7 +180,7 @@ class Client:
         await self._driver.settle(timeout, f"the end of the advertisement of {type_name}")
 
     async def publish(self, type_name: str, /, **attributes: object) -> None:
-        """Publish one event; returns when the broker has taken it.
+        """Publish one event; returns when the broker has accepted it.
 
         Calls made side by side (`asyncio.gather`) travel as one batch; one that is cancelled before its event
         has left publishes nothing. Raises `EventError` naming the attribute and the value that do not fit,
@@ -196,11 +196,10 @@ class Client:
         events: pa.RecordBatch | pa.Table | EventBatch | DataFrame | list[Mapping[str, object]],
         /,
     ) -> None:
-        """Publish many events: an Arrow record batch or table, an `EventBatch`, a pandas DataFrame, or a list
-        of mappings.
+        """Publish many events: an Arrow record batch or table, an `EventBatch`, a DataFrame, or mappings.
 
-        Returns when the broker has taken them. Raises as `publish`; no event is sent if any does not fit its
-        type, and an event above the size limit takes no other with it.
+        Returns when the broker has accepted them. Raises as `publish`; no event is sent if any does not fit
+        its type, and an event above the size limit is refused alone.
         """
         event_type = self._publishable(type_name)
         if isinstance(events, pa.RecordBatch | pa.Table):
@@ -238,13 +237,13 @@ class Client:
         timeout: float | None = None,
         **variables: object,
     ) -> Subscription:
-        """Subscribe to the events of a type that a filter accepts; returns when the overlay has taken it up.
+        """Subscribe to the events of a type that match a filter; returns when the overlay has applied it.
 
-        `filter` is text, a `Filter`, or what the builder makes; the keyword arguments give its variables. A
+        `filter` is text, a `Filter`, or an expression of `F`; the keyword arguments set its variables. A
         type name is looked up at the broker, unless this client subscribes to the type or advertises it:
-        `RefusedError` (NOT_FOUND) if nobody has advertised it. An `EventType` needs no one. Raises
+        `RefusedError` (NOT_FOUND) if no client has advertised it. An `EventType` works without. Raises
         `FilterSyntaxError`, `FilterError` or `VariableError` before anything is sent, and `NotSettledError`
-        after `timeout` seconds: then the subscription is taken back.
+        after `timeout` seconds: then the subscription is withdrawn.
         """
         self._driver.check_open()
         if isinstance(event_type, str):
@@ -264,7 +263,7 @@ class Client:
         return subscription
 
     def deliveries(self) -> Deliveries:
-        """All that waits and that comes in one stream, in place of the subscriptions' own iterators.
+        """Queued and future events of all subscriptions in one stream, which replaces their own iterators.
 
         For clients with many subscriptions: its cost does not grow with them. Each item has the attributes
         `batch`, `rows` and `ids`: the event `batch[rows[i]]` is for the subscription whose `id` is `ids[i]`.
@@ -273,7 +272,7 @@ class Client:
         return self._driver.deliveries()
 
     async def event_type(self, name: str) -> EventType:
-        """The event type of this name, as the broker knows it. `RefusedError` (NOT_FOUND) if it does not."""
+        """The event type of this name at the broker. `RefusedError` (NOT_FOUND) if the broker has none."""
         self._driver.check_open()
         return decode_event_type(await call_broker(self.address, DESCRIBE, encode_describe(name)))
 
@@ -285,7 +284,7 @@ class Client:
     async def settled(self, *, timeout: float | None = None) -> None:
         """Wait until everything that this client has sent so far has taken effect.
 
-        Raises `NotSettledError` after `timeout` seconds: then it stands, and takes effect later.
+        Raises `NotSettledError` after `timeout` seconds: it still takes effect, later.
         """
         self._driver.check_open()
         await self._driver.settle(timeout, f"what client {self.name} has sent")

@@ -189,7 +189,7 @@ class BrokerConnection:
             await asyncio.sleep(0.005)
         self._closing.set()
         if self._pump is not None:
-            self._pump.close("OK", "it has closed")
+            self._pump.close("OK", "closed by the client")
 
 
 async def _error_of(call: Any) -> grpc.aio.AioRpcError:

@@ -45,11 +45,12 @@ async def keep_connected(node: Node, neighbour: str) -> None:
         if queue.connections != connections:
             backoff.reset()
             logged = ""
+        if node.draining:
+            return
         if why != logged:
-            log.info("broker/%s at %s: %s; dialling again", neighbour, address, why)
+            log.info("broker/%s at %s: %s; retrying", neighbour, address, why)
             logged = why
-        if not node.draining:
-            await asyncio.sleep(backoff.pause_s())
+        await asyncio.sleep(backoff.pause_s())
 
 
 async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:

@@ -316,6 +316,6 @@ class Node:
             await asyncio.sleep(0.02)
 
     def unknown_type(self, name: str) -> str:
-        """One sentence on a type that this broker does not know."""
+        """The error message for an event type that this broker does not have."""
         known = ", ".join(self.core.known_types()) or "none yet"
-        return f"event type {name!r} is not known at broker {self.name}: it knows {known}"
+        return f"broker {self.name} has no event type {name!r}; it has {known}"

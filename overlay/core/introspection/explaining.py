@@ -34,7 +34,7 @@ def explain(
         known = (
             "" if peer is None else f"; it has {', '.join(map(str, sorted(peer.subscriptions))) or 'none'}"
         )
-        who = f"{interface} has no subscription {subscription_id}" if peer else f"{interface} is not here"
+        who = f"{interface} has no subscription {subscription_id}" if peer else f"no interface {interface}"
         raise SubscriptionError(f"broker {broker.tables.broker_id}: {who}{known}")
     filter = interest.filter
     values = still(interest.values, now_ns)

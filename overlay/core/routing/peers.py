@@ -26,7 +26,7 @@ class Counters:
     events_sent: int = 0
     events_dropped: int = 0
     events_unwanted: int = 0
-    """Events that a neighbour sent and nobody here wanted: the excess of merged slots."""
+    """Events that a neighbour sent and no subscription at this broker matched: the excess of merged slots."""
 
     def to_dict(self) -> dict[str, object]:
         return {

@@ -47,8 +47,19 @@ async def test_a_stream_that_has_ended_before_it_began_is_dialled_again(
         await keep_connected(node, "b1")
     assert not errors
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        "the connection broke; dialling again"
+        "the connection broke; retrying"
     ], "said once"
+
+
+@on_a_loop
+async def test_a_broker_that_stops_does_not_retry(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(Brokers([("b1", "b2")]).overlay("b2"), "b2")
+    monkeypatch.setattr(dialer, "open_channel", lambda *_: Broken([ConnectionResetError()], node))
+    with caplog.at_level("INFO", "covey.broker"):
+        await keep_connected(node, "b1")
+    assert not caplog.records
 
 
 def test_pauses_double_up_to_a_bound_and_begin_anew() -> None:

@@ -369,7 +369,7 @@ async def test_invalid_calls_change_nothing_and_name_the_expected_value() -> Non
         Client(overlay.address("b2")) as reader,
     ):
         with pytest.raises(
-            RefusedError, match="'Quote' is not known at broker b2: it knows none yet"
+            RefusedError, match="broker b2 has no event type 'Quote'; it has none yet"
         ) as raised:
             await reader.subscribe("Quote")
         assert raised.value.status == "NOT_FOUND"

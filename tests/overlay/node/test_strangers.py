@@ -272,7 +272,7 @@ async def test_describe_health_and_reflection() -> None:
     async with Brokers() as overlay, open_channel(overlay.address("b1")) as channel:
         for request, status, reason in (
             (b"\xff\xff", "INVALID_ARGUMENT", "2 bytes are no DescribeRequest"),
-            (b"", "NOT_FOUND", "event type '' is not known at broker b1: it knows none yet"),
+            (b"", "NOT_FOUND", "broker b1 has no event type ''; it has none yet"),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await channel.unary_unary(DESCRIBE)(request)
