@@ -224,7 +224,7 @@ class ClientSession:
         """
         subscription = self._known(subscription_id)
         message = Unsubscribe(self._next_epoch(), subscription.wire_id)
-        self._forget(subscription)
+        self._remove(subscription, self.epoch)
         return [message]
 
     def event_type(self, name: str) -> EventType | None:
@@ -254,10 +254,11 @@ class ClientSession:
             raise SubscriptionError(f"subscription {subscription_id}: it was cancelled or never made")
         return subscription
 
-    def _forget(self, subscription: ClientSubscription) -> None:
+    def _remove(self, subscription: ClientSubscription, epoch: int) -> None:
+        """Hand out nothing more for a subscription, nor what matched it before `epoch`."""
         del self._subscriptions[subscription.uid]
         self._reaching.pop(subscription.uid, None)
-        self._reception.discard(subscription, self.epoch)
+        self._reception.discard(subscription, epoch)
 
     # --- after a broker has lost its state ------------------------------------------------------------------
 
@@ -322,7 +323,7 @@ class ClientSession:
         subscription = self._subscriptions.get(uid)
         if message.subscription_id:
             if subscription is not None and subscription.born == message.epoch:
-                self._forget(subscription)
+                self._remove(subscription, self.epoch + 1)  # some may have matched at this very epoch
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:

@@ -268,6 +268,17 @@ def test_a_refused_subscription_is_dropped(session: ClientSession) -> None:
         session.update(1, {"limit": 3})
 
 
+def test_what_waits_is_not_handed_out_to_a_subscription_refused_meanwhile(session: ClientSession) -> None:
+    session.subscribe(IBM)
+    session.subscribe(BELOW, {"limit": 60})
+    matches = session.matches(deliver(batch(50, 70), [[1], [1]], epoch=1))
+    assert matches is not None
+    assert (matches.rows.tolist(), matches.ids.tolist()) == ([0, 0, 1], [1, 2, 1])
+    session.receive(Refuse(2, "NOT_FOUND", "no such type", subscription_id=2))
+    strict = session.strict(matches)
+    assert (strict.rows.tolist(), strict.ids.tolist()) == ([0, 1], [1, 1])
+
+
 def test_a_refused_advertisement_is_taken_back_unless_it_had_settled(session: ClientSession) -> None:
     session.advertise(QUOTE)
     refusal = Refuse(1, "ALREADY_EXISTS", "why", type_name="Quote")
