@@ -17,7 +17,7 @@ RUN /opt/covey/bin/covey compile
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin covey
 COPY --from=build /opt/covey /opt/covey
-# Numba wants its cache to be writable, even where everything in it is there already.
+# Writable, for processors other than the one that built the image.
 COPY --from=build --chown=covey:covey /var/cache/covey /var/cache/covey
 ENV PATH=/opt/covey/bin:$PATH \
     PYTHONUNBUFFERED=1 \

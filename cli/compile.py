@@ -13,7 +13,7 @@ def compile_ahead() -> None:
     """
     from covey.cli.support.progress import compile_once
     from covey.matcher.errors import CoveyError
-    from covey.matcher.jit.kernel import cache_directory, cache_writable
+    from covey.matcher.jit.cache import cache_directory, cache_writable
 
     if not cache_writable():
         raise CoveyError(f"the kernel cache {cache_directory()} is not writable: set NUMBA_CACHE_DIR")

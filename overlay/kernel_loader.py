@@ -24,6 +24,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from covey.matcher.errors import CoveyError
+from covey.matcher.jit.cache import cache_directory, cache_writable
 from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ _POLL_S = 0.1
 _LOW_PRIORITY = 3
 """Some processor time has to remain for it on a machine that is busy because the kernels are missing."""
 _CHILD = "from covey.overlay.kernel_loader import compile_for_parent; compile_for_parent()"
+_IMPORTING = "import sys; sys.path[:] = {path!r}; "
+"""The child imports what this process imports, whatever it has added to its path."""
 
 
 class KernelState(StrEnum):
@@ -98,22 +101,20 @@ class KernelLoader:
 
     def _compile(self) -> None:
         """Returns once the kernels are in the cache, or have to be compiled by this process."""
-        from covey.matcher.jit.kernel import cache_directory, cache_writable
-
-        if kernels_cached():
-            return
-        if not cache_writable():
-            self._announce(f"in this process, since {cache_directory()} is not writable")
-            return
-        self._set(KernelState.COMPILING)
-        with cache_lock(_wait):
-            if kernels_cached():
+        while not kernels_cached():
+            if not cache_writable():
+                self._announce(f"in this process, since {cache_directory()} is not writable")
                 return
-            if getattr(sys, "frozen", False) or not sys.executable:
-                self._announce("in this process")
+            self._set(KernelState.COMPILING)
+            with cache_lock(_wait) as waited:
+                if waited:  # for another process that compiled them, probably
+                    continue
+                if getattr(sys, "frozen", False) or not sys.executable:
+                    self._announce("in this process")
+                    return
+                self._announce("in the background, once")
+                _run_child()
                 return
-            self._announce("in the background, once")
-            _run_child()
 
     def _announce(self, where: str) -> None:
         log.info(
@@ -129,17 +130,20 @@ loader = KernelLoader()
 
 
 @contextmanager
-def cache_lock(wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of the kernel cache, if there is a cache; `wait` is called until it is free."""
-    from covey.matcher.jit.kernel import cache_directory, cache_writable
+def cache_lock(wait: Callable[[], None]) -> Iterator[bool]:
+    """Hold the lock of the kernel cache, if there is one; `wait` is called until it is free.
 
+    The value is whether another process had it.
+    """
     if not cache_writable():
-        yield
+        yield False
         return
+    waited = False
     with (cache_directory() / "compile.lock").open("a") as file:
         while not _try_lock(file):
+            waited = True
             wait()
-        yield  # closing the file unlocks it
+        yield waited  # closing the file unlocks it
 
 
 def _try_lock(file: TextIOWrapper) -> bool:
@@ -151,15 +155,25 @@ def _try_lock(file: TextIOWrapper) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:  # a network file system without locks: as on Windows
+        return True
     return True
 
 
 def _run_child() -> None:
-    """Compile in a child process. `CoveyError` if it fails."""
-    command = [sys.executable, "-P", "-c", _CHILD]
-    null = subprocess.DEVNULL
+    """Compile in a child process. `CoveyError` if it fails.
+
+    It has a session of its own: an interrupt from the terminal or the notebook is for this process alone.
+    """
+    command = [sys.executable, "-c", _IMPORTING.format(path=sys.path) + _CHILD]
     with TemporaryFile("w+", errors="replace") as stderr:
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=stderr) as child:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        ) as child:
             while child.poll() is None:
                 _wait()
         if child.returncode:

@@ -10,9 +10,12 @@ parse, publish and subscribe never load it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from covey.matcher.jit.cache import have_folders, prune_cache
 
 if TYPE_CHECKING:
     from covey.matcher.jit.kernel import Kernel
@@ -27,6 +30,11 @@ KERNEL_MODULES = (
     "covey.matcher.engines.cluster.match_kernels",
     "covey.matcher.engines.cluster.tuning.schema_kernels",
     "covey.matcher.covering.region_kernels",
+    # of the engine for filters over the cap of the normal form
+    "covey.matcher.engines.reference.answer_kernels",
+    "covey.matcher.engines.reference.counting_kernels",
+    "covey.matcher.engines.reference.noncanonical_kernels",
+    "covey.matcher.engines.reference.predicate_kernels",
 )
 
 _compiled = 0
@@ -45,7 +53,7 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
     registered = _registered()
     total = len(registered)
     if _compiled < total and not kernels_cached():
-        import_module("covey.matcher.jit.kernel").prune_cache()
+        prune_cache()
     while _compiled < total:
         if progress:
             progress(_compiled, total)
@@ -59,7 +67,12 @@ def compile_kernels(progress: Callable[[int, int], None] | None = None) -> None:
 
 
 def kernels_cached() -> bool:
-    """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already)."""
+    """Whether `compile_kernels` will find all of them in the on-disk cache (or has done its work already).
+
+    Imports Numba only if there is something in the cache.
+    """
+    if "covey.matcher.jit.kernel" not in sys.modules and not have_folders(KERNEL_MODULES):
+        return False
     return all(kernel.is_loaded() or kernel.is_cached() for kernel in _registered())
 
 

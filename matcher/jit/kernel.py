@@ -5,41 +5,30 @@ Invariant: importing a kernel module compiles nothing. A kernel is compiled, or 
 `compile_kernels` (`compiling.py`), which engines call when they are created; it never compiles a second
 signature. A cached kernel is used only while the source it was compiled from is unchanged: its own module
 and those it imports helpers and constants from. The cache is the user's, not the checkout's: all checkouts
-and installations with the same sources share it (`cache_directory`).
+and installations with the same sources share it (`cache.py`).
 """
 
 from __future__ import annotations
 
-import ast
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
-from shutil import rmtree
-from tempfile import TemporaryFile
 from typing import Any
 
-import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
 from numba.core import cgutils
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
-from numba.misc.appdirs import AppDirs
+
+from covey.matcher.jit.cache import cache_folder, source_stamp
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Kernels allocate nothing, so they need no reference counts; without `_nrt` every access to a field of a
 tuple of arrays counts references, with locked instructions: it made the counting engine half as fast, and the
 scan a sixth.
 """
-
-
-_MOST_FOLDERS = 500
-"""About 25 modules have kernels or helpers of kernels, each a folder for every state of its sources."""
 
 
 class Kernel:
@@ -72,10 +61,11 @@ class Kernel:
     def is_cached(self) -> bool:
         """Whether `load` will find it in the on-disk cache."""
         cache = self.compiled._cache
-        if not cache.cache_path:  # the cache of those who have none
-            return False
         key = cache._index_key(self.signature, self.compiled.targetctx.codegen())
-        return key in cache._cache_file._load_index()
+        try:
+            return key in cache._cache_file._load_index()
+        except OSError:
+            return False
 
     def check(self) -> None:
         """Have Numba look at the arguments of each call: `TypeError` for those of other types."""
@@ -119,43 +109,9 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def _jitted(function: Callable[..., Any], **options: Any) -> Any:
     compiled = njit(**_OPTIONS, **options)(function)
-    if not config.DISABLE_JIT and cache_writable():  # type: ignore[attr-defined]
+    if not config.DISABLE_JIT:  # type: ignore[attr-defined]
         compiled._cache = _Cache(function)  # type: ignore[no-untyped-call]
     return compiled
-
-
-@cache
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: NUMBA_CACHE_DIR, else the user's cache directory.
-
-    It has one folder for each state of a module's sources, `kernels/<hash>` (see `prune_cache`).
-    """
-    given: str = config.CACHE_DIR  # type: ignore[attr-defined]
-    if not given:
-        given = AppDirs(appname="covey", appauthor=False).user_cache_dir  # type: ignore[no-untyped-call]
-    return Path(given) / "kernels"
-
-
-@cache
-def cache_writable() -> bool:
-    """Whether the cache directory is writable; if not, kernels are compiled in every process."""
-    directory = cache_directory()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=directory).close()
-    except OSError:
-        return False
-    return True
-
-
-def prune_cache() -> None:
-    """Remove the kernels of sources not used lately: all folders but the `_MOST_FOLDERS` last used."""
-    folders = []
-    for folder in cache_directory().glob("*/"):
-        with suppress(OSError):  # another process may remove it at the same time
-            folders.append((folder.stat().st_mtime_ns, folder))
-    for _, folder in sorted(folders, reverse=True)[_MOST_FOLDERS:]:
-        rmtree(folder, ignore_errors=True)
 
 
 class _SourceLocator(_CacheLocator):
@@ -167,8 +123,8 @@ class _SourceLocator(_CacheLocator):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
-        self._stamp = _stamp(function.__module__)
-        self._path = cache_directory() / self._stamp[:20]
+        self._stamp = source_stamp(function.__module__)
+        self._path = cache_folder(function.__module__)
         with suppress(OSError):
             os.utime(self._path)
 
@@ -191,28 +147,18 @@ class _CacheImpl(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
+    """A cache that may be read-only, full or absent: then kernels are compiled and not stored."""
+
     _impl_class = _CacheImpl
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with suppress(OSError):
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        return None
 
-@cache
-def _stamp(module: str) -> str:
-    """A hash of Numba's version and of the sources of a module and all that it imports from its package."""
-    package = module.partition(".")[0] + "."
-    sources: dict[str, bytes] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if name in sources or file is None:
-            continue
-        sources[name] = Path(file).read_bytes()
-        for node in ast.parse(sources[name]).body:
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package):
-                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    digest = sha256(numba.__version__.encode())
-    for name in sorted(sources):
-        digest.update(sources[name])
-    return digest.hexdigest()
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 @intrinsic

@@ -1,11 +1,12 @@
-"""Loading in the background: one process compiles, the others wait, nobody's caller blocks, a failure is
-logged once.
+"""Loading in the background: one process compiles, the others wait, no caller blocks, a failure is logged
+once.
 
 The child compiles the smallest of the kernel modules only, since all of them take a minute.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -37,10 +38,11 @@ print(kernel_loader.loader.state, compiling.kernels_usable(), threads)
 """
 
 
-def python(code: str, cache: Path, **environment: str) -> subprocess.Popen[str]:
+def python(code: str, cache: Path, *, start_new_session: bool = False) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
+        start_new_session=start_new_session,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,6 +54,62 @@ def test_of_several_processes_one_compiles_and_all_load(tmp_path: Path) -> None:
     outputs = [process.communicate() for process in processes]
     assert [output for output, _ in outputs] == ["ready True {'covey-kernels'}\n"] * 3
     assert sum("in the background, once" in log for _, log in outputs) == 1
+
+
+def test_a_process_that_waits_for_another_has_not_imported_numba(tmp_path: Path) -> None:
+    directory = tmp_path / "kernels"
+    directory.mkdir()
+    with (directory / "compile.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = """
+import sys, time
+from covey.overlay import kernel_loader
+kernel_loader.loader.load()
+while kernel_loader.loader.state != "compiling":
+    time.sleep(0.02)
+time.sleep(0.3)
+print("numba" in sys.modules)
+"""
+        output, _ = python(waiting, tmp_path).communicate()
+    assert output == "False\n"
+
+
+def test_kernels_are_loaded_from_a_cache_that_is_not_writable(tmp_path: Path) -> None:
+    python(LOADING + WAITING, tmp_path).communicate()
+    read_only = "from covey.matcher.jit import cache\ncache.cache_writable = lambda: False\n"
+    output, log = python(read_only + LOADING + WAITING, tmp_path).communicate()
+    assert (output, log) == ("ready True {'covey-kernels'}\n", "")
+
+
+def test_a_file_system_without_locks_is_no_failure(tmp_path: Path) -> None:
+    without = """
+import fcntl
+def flock(file, operation):
+    raise OSError(37, "No locks available")
+fcntl.flock = flock
+"""
+    output, _ = python(without + LOADING + WAITING, tmp_path).communicate()
+    assert output == "ready True {'covey-kernels'}\n"
+
+
+def test_the_child_imports_from_the_path_of_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "extra_module.py").write_text("")
+    path = f"import sys\nsys.path.append({str(tmp_path / 'sources')!r})\n"
+    child = "kernel_loader._CHILD = 'import extra_module\\n' + kernel_loader._CHILD\n"
+    output, log = python(path + LOADING + child + WAITING, tmp_path / "cache").communicate()
+    assert output == "ready True {'covey-kernels'}\n", log
+
+
+def test_the_kernels_of_filters_over_the_cap_are_loaded_with_the_others() -> None:
+    code = """
+from covey.matcher.jit import compiling
+before = len(compiling._registered())
+from covey.matcher.engines.cluster import engine
+from covey.matcher.engines.reference import noncanonical
+print(before == len(compiling._registered()) > 0)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).stdout == b"True\n"
 
 
 def test_a_failing_child_is_logged_once_and_leaves_the_process_without_kernels(tmp_path: Path) -> None:
@@ -91,3 +149,18 @@ def test_a_process_that_ends_takes_its_compiling_child_with_it(tmp_path: Path) -
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert not Path(f"/proc/{Path(file).read_text()}").exists()
+
+
+def test_an_interrupt_from_the_terminal_does_not_end_the_child(tmp_path: Path) -> None:
+    file = str(tmp_path / "pid")
+    child = f"kernel_loader._CHILD = {FEW + SLOW_CHILD.format(file=file)!r}\n"
+    interrupt = """
+import os, signal
+signal.signal(signal.SIGINT, lambda *_: None)
+os.killpg(0, signal.SIGINT)
+time.sleep(0.5)
+print(kernel_loader.loader.state, os.path.exists("/proc/" + Path({file!r}).read_text()))
+"""
+    code = LOADING + child + UNTIL_STARTED.format(file=file) + interrupt.format(file=file)
+    process = python(code, tmp_path, start_new_session=True)
+    assert process.communicate(timeout=60)[0] == "compiling True\n"
