@@ -16,6 +16,7 @@ _SHOWN = 5
 
 
 def fuzz(
+    context: typer.Context,
     seeds: Annotated[int, typer.Option(min=1, help="Number of histories, one per seed.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seed: Annotated[
@@ -66,23 +67,7 @@ def fuzz(
         raise typer.BadParameter("static routing has no damping", param_hint="--damping")
     if routing == "static" and merging != "off":
         raise typer.BadParameter("static routing has no merging", param_hint="--merging")
-    options = FuzzOptions(
-        routing=routing,
-        resubscribe=resubscribe,
-        engine=engine,
-        poset=poset,
-        steps=steps,
-        crashes=crashes,
-        operators=operators,
-        dense=dense,
-        gapless=gapless,
-        content=content,
-        damping=damping,
-        motion=motion,
-        merging=merging,
-        merging_budget=merging_budget,
-        defect=defect,
-    )
+    options = FuzzOptions(**{name: context.params[name] for name in FuzzOptions.__dataclass_fields__})
     if seed is not None:
         outcomes = [play_history(seed, options)]
     else:

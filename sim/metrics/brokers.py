@@ -47,5 +47,4 @@ def busy(rows: DataFrame) -> DataFrame:
         rows.where(f.col(c.KIND) == c.WORKED)
         .groupBy(c.RUN, f.col(c.NODE).alias(c.BROKER))
         .agg((at_end - f.coalesce(at_start, f.lit(0))).alias(c.BUSY_NS))
-        .select(c.RUN, c.BROKER, c.BUSY_NS)
     )

@@ -20,18 +20,12 @@ def control_messages(rows: DataFrame) -> DataFrame:
             f.col(c.NAME).alias(c.MESSAGE_KIND),
         )
         .agg(f.count(f.lit(1)).alias(c.MESSAGES))
-        .select(c.RUN, c.SOURCE, c.TARGET, c.MESSAGE_KIND, c.MESSAGES)
     )
 
 
 def control_by_kind(rows: DataFrame) -> DataFrame:
     """One row per run and kind of message: control messages over all links."""
-    return (
-        control_messages(rows)
-        .groupBy(c.RUN, c.MESSAGE_KIND)
-        .agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
-        .select(c.RUN, c.MESSAGE_KIND, c.MESSAGES)
-    )
+    return control_messages(rows).groupBy(c.RUN, c.MESSAGE_KIND).agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
 
 
 def control_by_place(rows: DataFrame) -> DataFrame:
@@ -40,12 +34,8 @@ def control_by_place(rows: DataFrame) -> DataFrame:
     between = f.col(c.SOURCE).startswith(c.BROKERS) & f.col(c.TARGET).startswith(c.BROKERS)
     links = control_messages(rows).groupBy(c.RUN, c.SOURCE, c.TARGET).agg(f.sum(c.MESSAGES).alias(c.MESSAGES))
     between_brokers = f.when(between, f.col(c.MESSAGES))
-    return (
-        links.groupBy(c.RUN)
-        .agg(
-            f.sum(c.MESSAGES).alias("control_messages"),
-            f.coalesce(f.sum(between_brokers), f.lit(0)).alias("control_between_brokers"),
-            f.coalesce(f.max(between_brokers), f.lit(0)).alias("control_busiest_link"),
-        )
-        .select(c.RUN, "control_messages", "control_between_brokers", "control_busiest_link")
+    return links.groupBy(c.RUN).agg(
+        f.sum(c.MESSAGES).alias("control_messages"),
+        f.coalesce(f.sum(between_brokers), f.lit(0)).alias("control_between_brokers"),
+        f.coalesce(f.max(between_brokers), f.lit(0)).alias("control_busiest_link"),
     )

@@ -18,15 +18,11 @@ def courses(rows: DataFrame) -> DataFrame:
     measured = f.col(c.MEASURED)
     ends = f.coalesce(_start(c.RESTING), f.max(f.when(measured, f.col(c.TIME_NS))))
     begins = f.coalesce(_start(c.RUNNING), f.min(f.when(measured, f.col(c.TIME_NS))))
-    return (
-        rows.groupBy(c.RUN)
-        .agg(
-            f.max(f.when(f.col(c.KIND) == c.BEGUN, f.col(c.TEXT))).alias(c.SCENARIO),
-            f.max(f.col(c.KIND) == c.ENDED).alias(c.COMPLETE),
-            (ends - begins).alias(c.DURATION_NS),
-            f.count_if(f.col(c.STEPPED)).alias(c.CLOCK_STEPS),
-        )
-        .select(c.RUN, c.SCENARIO, c.COMPLETE, c.DURATION_NS, c.CLOCK_STEPS)
+    return rows.groupBy(c.RUN).agg(
+        f.max(f.when(f.col(c.KIND) == c.BEGUN, f.col(c.TEXT))).alias(c.SCENARIO),
+        f.max(f.col(c.KIND) == c.ENDED).alias(c.COMPLETE),
+        (ends - begins).alias(c.DURATION_NS),
+        f.count_if(f.col(c.STEPPED)).alias(c.CLOCK_STEPS),
     )
 
 
@@ -53,27 +49,13 @@ def counts(rows: DataFrame) -> DataFrame:
         return f.count_if(f.col(c.KIND) == kind)
 
     subscriber = f.when(f.col(c.KIND) == c.SUBSCRIBED, f.col(c.NODE))
-    return (
-        rows.groupBy(c.RUN)
-        .agg(
-            number(c.PUBLISHED).alias("published"),
-            number(c.DELIVERED).alias("delivered"),
-            f.count_if((f.col(c.KIND) == c.DELIVERED) & f.col(c.MEASURED)).alias("delivered_measured"),
-            number(c.UPDATED).alias("changes"),
-            total(c.SPURIOUS).alias("spurious"),
-            total(c.SPURIOUS, measured=True).alias("spurious_measured"),
-            total(c.DROPPED).alias("dropped"),
-            f.count_distinct(subscriber).alias("subscribers"),
-        )
-        .select(
-            c.RUN,
-            "published",
-            "delivered",
-            "delivered_measured",
-            "changes",
-            "spurious",
-            "spurious_measured",
-            "dropped",
-            "subscribers",
-        )
+    return rows.groupBy(c.RUN).agg(
+        number(c.PUBLISHED).alias("published"),
+        number(c.DELIVERED).alias("delivered"),
+        f.count_if((f.col(c.KIND) == c.DELIVERED) & f.col(c.MEASURED)).alias("delivered_measured"),
+        number(c.UPDATED).alias("changes"),
+        total(c.SPURIOUS).alias("spurious"),
+        total(c.SPURIOUS, measured=True).alias("spurious_measured"),
+        total(c.DROPPED).alias("dropped"),
+        f.count_distinct(subscriber).alias("subscribers"),
     )

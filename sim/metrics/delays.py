@@ -20,5 +20,4 @@ def delays(rows: DataFrame) -> DataFrame:
         .groupBy(*c.CHANGE)
         .agg((when(c.ANSWERED) - when(c.UPDATED)).alias(c.DELAY_NS))
         .where(f.col(c.DELAY_NS).isNotNull())
-        .select(*c.CHANGE, c.DELAY_NS)
     )

@@ -29,7 +29,6 @@ def deliveries(rows: DataFrame) -> DataFrame:
             f.count_if(is_a(c.DELIVERED)).alias(c.TIMES),
             f.min(f.when(is_a(c.DELIVERED), f.col(c.TIME_NS))).alias(c.DELIVERED_NS),
         )
-        .select(*c.DELIVERY, c.EXPECTED, c.TIMES, c.DELIVERED_NS)
     )
 
 
@@ -45,7 +44,6 @@ def verdicts(rows: DataFrame) -> DataFrame:
             f.count_if(f.col(c.EXPECTED) & (f.col(c.TIMES) == 0)).alias("missed"),
             f.sum(repeated).alias("duplicate"),
         )
-        .select(c.RUN, "expected", "missed", "duplicate")
     )
 
 

@@ -22,14 +22,10 @@ def distribution(durations: DataFrame, column: str, prefix: str) -> DataFrame:
         return f"percentile_disc({share}) within group (order by {column})"
 
     per_ms = f.lit(_NS_PER_MS)
-    return (
-        durations.groupBy(c.RUN)
-        .agg(
-            f.count(column).alias(f"{prefix}_count"),
-            (f.sum(column) / f.count(column) / per_ms).alias(f"{prefix}_mean"),
-            (f.expr(rank("0.5")) / per_ms).alias(f"{prefix}_p50"),
-            (f.expr(rank("0.99")) / per_ms).alias(f"{prefix}_p99"),
-            (f.max(column) / per_ms).alias(f"{prefix}_max"),
-        )
-        .select(c.RUN, *(f"{prefix}_{name}" for name in ("count", "mean", "p50", "p99", "max")))
+    return durations.groupBy(c.RUN).agg(
+        f.count(column).alias(f"{prefix}_count"),
+        (f.sum(column) / f.count(column) / per_ms).alias(f"{prefix}_mean"),
+        (f.expr(rank("0.5")) / per_ms).alias(f"{prefix}_p50"),
+        (f.expr(rank("0.99")) / per_ms).alias(f"{prefix}_p99"),
+        (f.max(column) / per_ms).alias(f"{prefix}_max"),
     )

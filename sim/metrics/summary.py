@@ -70,7 +70,7 @@ def per_run(rows: DataFrame) -> DataFrame:
         distribution(latencies(rows), c.LATENCY_NS, "latency"),
     ):
         table = table.join(part, on=c.RUN, how="left")
-    return table.select(*table.columns)
+    return table
 
 
 def _summary(run: str, row: dict[str, Any], kinds: dict[str, int], brokers: list[Row]) -> dict[str, Any]:

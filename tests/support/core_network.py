@@ -1,8 +1,8 @@
 """A network of the real core and client logic in memory: brokers, sessions, and the messages in flight.
 
 Every direction of a link has two lanes, as real links have: control messages overtake events that wait.
-`step` lets one message arrive: the oldest of all (`Network.run`), or one that a seeded random generator
-chooses, which is every schedule that reliable links can produce. It is independent of routing.
+`step` lets one message arrive: the oldest, or one that a random generator chooses, so that every schedule of
+reliable links is possible.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter
-from covey.overlay.core.baselines.options import broker_options
-from covey.overlay.core.client.actions import ClientAction, DeliverTo, Refused, Settled, Transmit
+from covey.overlay.core.client.actions import ClientAction, DeliverTo, Transmit
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.messages import CONTROL, Connect, Disconnect, Drop, Message, Send
+from covey.overlay.core.messages import CONTROL, Connect, Disconnect, Message, Send
 from covey.overlay.core.routing.broker import Broker
 
 Trace = Callable[[str, str, Message], None]
@@ -26,14 +25,12 @@ Trace = Callable[[str, str, Message], None]
 
 @dataclass
 class Client:
-    """A session, the broker it is attached to, and what its user saw."""
+    """A session, its broker, and the delivered events."""
 
     name: str
     broker: str
     session: ClientSession
     delivered: list[tuple[int, EventBatch]] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
-    spurious: dict[int, int] = field(default_factory=dict)
 
 
 class Network:
@@ -43,33 +40,27 @@ class Network:
         self,
         *,
         routing: str = "parametric",
-        engine: str = "naive",
-        poset: str = "forest",
         merging: str = "off",
         on_deliver: Callable[[Client, DeliverTo], None] | None = None,
-        on_settled: Callable[[Client, int], None] | None = None,
         trace: Trace | None = None,
     ) -> None:
-        self.routing, self.engine, self.poset, self.merging = routing, engine, poset, merging
+        self.routing, self.merging = routing, merging
         self.brokers: dict[str, Broker] = {}
         self.clients: dict[str, Client] = {}
         self.links: list[tuple[str, str]] = []
-        self.drops: list[Drop] = []
-        self.crashes = 0
         self._lanes: dict[tuple[str, str, bool], deque[tuple[int, Message]]] = {}
         self._serial = 0
         self._on_deliver = on_deliver
-        self._on_settled = on_settled
         self._trace = trace
 
     # --- shape ----------------------------------------------------------------------------------------------
 
     def broker(self, name: str, event_types: Iterable[EventType] = ()) -> Broker:
-        """A new broker, or a restart of one, with its present neighbours."""
+        """Add a broker, or restart it, with its current neighbours."""
         broker = Broker(
             name.partition("/")[2],
             routing=self.routing,
-            **broker_options(self.engine, self.poset),
+            engine="naive",
             merging=self.merging,
             merging_budget=3,
             event_types=event_types,
@@ -100,7 +91,6 @@ class Network:
 
     def crash(self, name: str) -> None:
         """A broker loses its state and everything on its links, and restarts."""
-        self.crashes += 1
         for key in [key for key in self._lanes if name in key[:2]]:
             del self._lanes[key]
         pinned = [s.event_type for s in self.brokers[name].tables.types.values() if s.pinned]
@@ -151,7 +141,7 @@ class Network:
         return bool(control) and (control[0][0] < serial or isinstance(message, Disconnect))
 
     def run(self, choose: random.Random | None = None, steps: int | None = None) -> int:
-        """Let messages arrive until none is on the way, or so many have; how many did."""
+        """Let messages arrive until none is in flight, or `steps` have; the number that did."""
         done = 0
         while not self.quiet and (steps is None or done < steps):
             self.step(choose)
@@ -160,9 +150,7 @@ class Network:
 
     def _feed(self, broker: str, source: str, message: Message) -> None:
         for action in self.brokers[broker].handle(message, source, 0.0):
-            if isinstance(action, Drop):
-                self.drops.append(action)
-            elif isinstance(action, Send) and (
+            if isinstance(action, Send) and (
                 action.interface in self.brokers or action.interface in self.clients
             ):
                 self.send(broker, action.interface, [action.message])
@@ -175,15 +163,8 @@ class Network:
         if isinstance(action, DeliverTo):
             if len(action.batch):
                 client.delivered.append((action.subscription_id, action.batch))
-            spurious = client.spurious.get(action.subscription_id, 0)
-            client.spurious[action.subscription_id] = spurious + action.spurious
             if self._on_deliver is not None:
                 self._on_deliver(client, action)
-        elif isinstance(action, Settled):
-            if self._on_settled is not None:
-                self._on_settled(client, action.epoch)
-        elif isinstance(action, Refused):
-            client.refused.append(action)
         elif isinstance(action, Transmit):
             self.send(client.name, client.broker, [action.message])
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from math import comb, expm1, log1p
 
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.measuring import find_engines, growth, measure, ms_per_event, rate
+from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event, rate
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
 from covey.sim.experiments.progress import Progress, part
 from covey.sim.workload import Domain, Fabret
@@ -22,17 +22,13 @@ from covey.sim.workload import Domain, Fabret
 CITATION = (
     "Aguilera, Strom, Sturman, Astley, Chandra: Matching Events in a Content-based Subscription System (1999)"
 )
-ENGINES: Mapping[str, tuple[str, ...]] = {
-    "search_tree": ("search_tree",),
-    "counting": ("counting",),
-    "scan": ("scan",),
-}
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "all three": ("search_tree",),
-    "no factoring": ("search_tree:factoring=0",),
-    "trivial tests kept": ("search_tree:skip_trivial_tests=false",),
-    "no delayed branching": ("search_tree:delayed_branching=false",),
-    "none": ("search_tree:factoring=0,skip_trivial_tests=false,delayed_branching=false",),
+ENGINES = {name: name for name in ("search_tree", "counting", "scan")}
+VARIANTS = {
+    "all three": "search_tree",
+    "no factoring": "search_tree:factoring=0",
+    "trivial tests kept": "search_tree:skip_trivial_tests=false",
+    "no delayed branching": "search_tree:delayed_branching=false",
+    "none": "search_tree:factoring=0,skip_trivial_tests=false,delayed_branching=false",
 }
 _ATTRIBUTES = 10
 _MODELS = ((5, 10), (7, 6), (9, 4))
@@ -45,9 +41,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     measured: dict[tuple[int, int], dict[int, dict[str, MatchResult]]] = {}
     for at, (tests, values) in enumerate(_MODELS):
         workload = _workload(tests, values)
-        engines = find_engines(ENGINES, workload)
-        if at:
-            engines = {"search_tree": engines["search_tree"]}
+        engines = {"search_tree": "search_tree"} if at else ENGINES
         runs = measured[tests, values] = {}
         for number, count in enumerate(sizes):
             start = 0.7 * (at + number / len(sizes)) / len(_MODELS)
@@ -210,13 +204,14 @@ def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
     """All optimisations, without each of them, and without all three."""
     sizes = plan.pick((200, 400), (10_000, 40_000), (30_000, 100_000, 300_000))
     workload = _workload(*_MODELS[0])
-    engines = find_engines(VARIANTS, workload)
     runs = {
-        count: measure(workload, count, engines, plan, part(progress, at / len(sizes), (at + 1) / len(sizes)))
+        count: measure(
+            workload, count, VARIANTS, plan, part(progress, at / len(sizes), (at + 1) / len(sizes))
+        )
         for at, count in enumerate(sizes)
     }
     rows: list[dict[str, Cell]] = []
-    for name in engines:
+    for name in VARIANTS:
         row: dict[str, Cell] = {"optimisations": name}
         for count, results in runs.items():
             row[f"ev/s at {count:,}"] = round(rate(results[name])) if name in results else None
@@ -227,7 +222,7 @@ def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
     space = largest["none"].bytes_per_subscription / largest["all three"].bytes_per_subscription
     each = ", ".join(
         f"{name} {rate(largest[name]) / rate(largest['all three']):.2f} of the rate"
-        for name in engines
+        for name in VARIANTS
         if name not in ("all three", "none")
     )
     return PaperFinding(
@@ -241,7 +236,7 @@ def _optimisations(plan: PaperPlan, progress: Progress) -> PaperFinding:
         Curves(
             "subscriptions",
             "ms per event",
-            {n: [(float(c), ms_per_event(r[n])) for c, r in runs.items() if n in r] for n in engines},
+            {n: [(float(c), ms_per_event(r[n])) for c, r in runs.items() if n in r] for n in VARIANTS},
             log_x=True,
             log_y=True,
         ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from covey.sim.experiments.bench.match import MatchResult
-from covey.sim.experiments.papers.measuring import find_engines, measure, ms_per_event
+from covey.sim.experiments.papers.measuring import measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
 from covey.sim.experiments.progress import Progress, part
 from covey.sim.workload import Boolean, Shape
@@ -22,11 +22,7 @@ CITATION = (
     "Bittner, Hinze: Investigating the Memory Requirements for Publish/Subscribe Filtering Algorithms (2005)"
 )
 TREE = "noncanonical"
-ENGINES: Mapping[str, tuple[str, ...]] = {
-    "counting": ("counting",),
-    "cluster": ("cluster",),
-    TREE: ("noncanonical",),
-}
+ENGINES = {name: name for name in ("counting", "cluster", TREE)}
 _PREDICATES = ("predicates", "predicate hash", "predicate order", "predicates in order", "strings")
 _BOOKKEEPING = ("rows", "id map")
 """Parts of an engine's memory that the paper omits: predicates, their index, ids."""
@@ -73,10 +69,6 @@ def crossing(points: list[tuple[float, float]], level: list[tuple[float, float]]
     return None
 
 
-def _bytes(workload: Boolean, count: int, plan: PaperPlan, progress: Progress) -> dict[str, MatchResult]:
-    return measure(workload, count, find_engines(ENGINES, workload), plan, progress)
-
-
 def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
     """Figs. 9 and 10 for two degrees of sharing, over S_s; and filters of many small alternations."""
     count = plan.pick(300, 20_000, 200_000)
@@ -114,7 +106,7 @@ def _memory(plan: PaperPlan, progress: Progress) -> list[PaperFinding]:
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
             start = (at + number / len(shapes)) / len(cases)
             inner = part(progress, start, start + 1 / len(shapes) / len(cases))
-            results = _bytes(workload, count, plan, inner)
+            results = measure(workload, count, ENGINES, plan, inner)
             rows.append(_memory_row(shape, results))
         findings.append(_memory_finding(figure, f"{title} (|p| = {p}, {count:,} subscriptions)", claim, rows))
     return findings
@@ -192,7 +184,7 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
     for at, degree in enumerate(degrees):
         workload = Boolean(shape=shape, redundancy=degree, fulfilled=plan.pick(0.3, 0.02, 0.02))
         inner = part(progress, at / len(degrees), (at + 1) / len(degrees))
-        results = _bytes(workload, count, plan, inner)
+        results = measure(workload, count, ENGINES, plan, inner)
         row: dict[str, Cell] = {"r_p": degree}
         for name in ENGINES:
             row[f"{name} B"] = round(results[name].bytes_per_subscription) if name in results else None
@@ -224,7 +216,8 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
         for number, (conjunctions, shape) in enumerate(shapes.items()):
             start = (at + number / 2) / len(sizes)
             workload = Boolean(shape=shape, fulfilled=plan.pick(0.3, 0.02, 0.02))
-            results = _bytes(workload, count, plan, part(progress, start, start + 0.5 / len(sizes)))
+            inner = part(progress, start, start + 0.5 / len(sizes))
+            results = measure(workload, count, ENGINES, plan, inner)
             for name in ENGINES:
                 row[f"{name} S_s={conjunctions} ms"] = (
                     round(ms_per_event(results[name]), 4) if name in results else None

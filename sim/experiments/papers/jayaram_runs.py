@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.sim.experiments.papers.points import FinishedPoint, Point, run_points
+from covey.sim.experiments.papers.points import FinishedPoint, run_points
 from covey.sim.experiments.papers.report import PaperPlan
 from covey.sim.experiments.progress import Progress, part
 from covey.sim.scenario.scenario import Scenario
@@ -197,13 +197,11 @@ class ExperimentResult:
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
     """One of `METRICS` from the summary of a run (`covey.sim.metrics.summarise`)."""
-    if metric == "throughput":
-        value = summary["throughput_events_per_s"]
-    elif metric == "delay":
-        value = summary["delay_ms"]["mean"]
+    if metric == "delay":
+        value: float | None = summary["delay_ms"]["mean"]
     else:
-        value = summary["spurious_per_s"]
-    return None if value is None else float(value)
+        value = summary["throughput_events_per_s" if metric == "throughput" else "spurious_per_s"]
+    return value
 
 
 def run_experiments(
@@ -216,13 +214,13 @@ def run_experiments(
     # error.
     from covey.sim.metrics import summarise
 
-    points: dict[tuple[str, str, float], Point] = {}
+    points: dict[tuple[str, str, float], Scenario] = {}
     for e in planned:
         for system in e.systems:
             for rate in e.rates:
                 name = f"{e.key}-{system}-{e.per * rate:g}"
-                scenario = find_system(system).applied_to(e.scenario.having(name=name, update_rate=rate))
-                points[e.key, system, rate] = Point(name, scenario)
+                scenario = e.scenario.having(name=name, update_rate=rate)
+                points[e.key, system, rate] = find_system(system).applied_to(scenario)
     finished = run_points(list(points.values()), folder, part(progress, 0.0, 0.9))
     progress("computing metrics", 0.9)
     names = {point.name: key for key, point in points.items()}
@@ -255,29 +253,13 @@ def compare(
     ratios: list[Ratio] = []
     for system, claims in experiment.claims.items():
         for metric, figure, claim in zip(METRICS, experiment.figures[system], claims, strict=False):
-            best: tuple[float, float] | None = None
+            factor, at_rate = None, None
             for rate in experiment.rates:
-                static = value_of(summaries[f"{system}-{STATIC}", rate], metric)
-                moving = value_of(summaries[f"{system}-{PARAMETRIC}", rate], metric)
-                if (
-                    static
-                    and moving
-                    and all(
-                        _enough(summaries[f"{system}-{how}", rate], metric) for how in (STATIC, PARAMETRIC)
-                    )
-                ):
-                    factor = moving / static if metric == "throughput" else static / moving
-                    if best is None or factor > best[0]:
-                        best = factor, experiment.per * rate
-            ratios.append(
-                Ratio(
-                    experiment.key,
-                    system,
-                    metric,
-                    figure,
-                    claim,
-                    None if best is None else best[0],
-                    None if best is None else best[1],
-                )
-            )
+                pair = [summaries[f"{system}-{change}", rate] for change in (STATIC, PARAMETRIC)]
+                static, parametric = (value_of(summary, metric) for summary in pair)
+                if static and parametric and all(_enough(summary, metric) for summary in pair):
+                    gain = parametric / static if metric == "throughput" else static / parametric
+                    if factor is None or gain > factor:
+                        factor, at_rate = gain, experiment.per * rate
+            ratios.append(Ratio(experiment.key, system, metric, figure, claim, factor, at_rate))
     return tuple(ratios)

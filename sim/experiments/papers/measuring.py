@@ -1,4 +1,4 @@
-"""Measurements shared by the matching papers: available engines, and exponents of growth.
+"""Measurements shared by the matching papers, and exponents of growth.
 
 Times are CPU time of one thread, to exclude other load. Measurements are those of `covey bench match`
 (`sim/experiments/bench/match.py`), which compares the engines' answers before and after, so that no figure
@@ -7,30 +7,15 @@ comes from engines that disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import log
 from statistics import median
 from time import process_time
 
-from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
 from covey.sim.experiments.papers.report import PaperPlan
 from covey.sim.experiments.progress import Progress
 from covey.sim.workload import Workload
-
-
-def find_engines(candidates: Mapping[str, Sequence[str]], workload: Workload) -> dict[str, str]:
-    """The available engines by label: the first of each label's spellings that can be created."""
-    engines: dict[str, str] = {}
-    for label, spellings in candidates.items():
-        for spelling in spellings:
-            try:
-                make_engine(spelling, workload, 1)
-            except CoveyError:
-                continue
-            engines[label] = spelling
-            break
-    return engines
 
 
 def measure(
@@ -59,8 +44,8 @@ def measure(
         warm_up=warm_up,
         clock=process_time,
     )
-    for spelling in engines.values():
-        make_engine(spelling, workload, 1)  # compiled before anything is measured
+    for engine in engines.values():
+        make_engine(engine, workload, 1)  # compiled before anything is measured
     results = compare_engines(workload, count, limits, progress)
     return {label: result for label, result in zip(engines, results, strict=True) if result.complete}
 

@@ -1,11 +1,10 @@
-"""Points of an experiment: scenarios run in worker processes, each with a trace."""
+"""Scenarios of an experiment, run in worker processes, each with a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from covey.sim.experiments.processes import workers
@@ -13,14 +12,6 @@ from covey.sim.experiments.progress import Progress
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator import Measured
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A scenario to run; `name` names its trace."""
-
-    name: str
-    scenario: Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +33,9 @@ class FinishedPoint:
     findings: tuple[str, ...]
 
 
-def run_point(point: Point, folder: Path) -> FinishedPoint:
-    """Run one point; its trace is `folder`/NAME.parquet."""
-    run = SimulatedRun(point.scenario)
+def run_point(scenario: Scenario, folder: Path) -> FinishedPoint:
+    """Run a scenario; its trace is `folder`/NAME.parquet."""
+    run = SimulatedRun(scenario)
     samples = run.costs.samples if isinstance(run.costs, Measured) else []
     set_up: list[int] = []
 
@@ -52,27 +43,25 @@ def run_point(point: Point, folder: Path) -> FinishedPoint:
         if phase == "running" and not set_up:
             set_up.append(len(samples))
 
-    report = run.run(folder / f"{point.name}.parquet", on_progress)
+    report = run.run(folder / f"{scenario.name}.parquet", on_progress)
     times: dict[str, list[int]] = {}
     for sample in samples[set_up[0] if set_up else 0 :]:
         times.setdefault(sample.kind, []).append(sample.took_ns)
     return FinishedPoint(
-        point.name,
+        scenario.name,
         tuple(MessageCost(kind, len(took), sum(took)) for kind, took in sorted(times.items())),
         sum(report.counts.values()),
         tuple(report.findings[:3]),
     )
 
 
-def run_points(
-    points: Sequence[Point], folder: Path, progress: Progress, jobs: int = 0
-) -> dict[str, FinishedPoint]:
-    """Run all points in `jobs` processes (0: one per core), the longest first; results by name."""
+def run_points(points: Sequence[Scenario], folder: Path, progress: Progress) -> dict[str, FinishedPoint]:
+    """Run all scenarios in one process per core, the longest first; results by their names."""
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, FinishedPoint] = {}
-    ordered = sorted(points, key=lambda p: -p.scenario.update_rate)
-    with workers(jobs) as pool:
-        for future in as_completed([pool.submit(partial(run_point, point, folder)) for point in ordered]):
+    ordered = sorted(points, key=lambda scenario: -scenario.update_rate)
+    with workers() as pool:
+        for future in as_completed([pool.submit(run_point, scenario, folder) for scenario in ordered]):
             finished = future.result()
             results[finished.name] = finished
             progress(f"finished {finished.name}", len(results) / len(points))

@@ -6,7 +6,7 @@ All rows of a finding have the same keys; values are numbers, text, or None if n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 Cell = float | int | str | None
@@ -52,20 +52,8 @@ class PaperFinding:
     plot: Curves | None = None
 
     def as_json(self) -> dict[str, Any]:
-        plot = (
-            None
-            if self.plot is None
-            else {name: [list(point) for point in points] for name, points in self.plot.series.items()}
-        )
-        return {
-            "figure": self.figure,
-            "title": self.title,
-            "claim": self.claim,
-            "verdict": self.verdict,
-            "holds": self.holds,
-            "rows": self.rows,
-            "plot": plot,
-        }
+        series = self.plot and {name: [*map(list, points)] for name, points in self.plot.series.items()}
+        return asdict(self) | {"plot": series}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +68,4 @@ class PaperReport:
     """Remarks on the measurement."""
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "paper": self.paper,
-            "citation": self.citation,
-            "size": self.size,
-            "notes": self.notes,
-            "findings": [finding.as_json() for finding in self.findings],
-        }
+        return asdict(self) | {"findings": [finding.as_json() for finding in self.findings]}

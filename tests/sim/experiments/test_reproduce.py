@@ -18,7 +18,7 @@ from covey.matcher import CoveyError
 from covey.sim.experiments.papers import PAPERS, Curves, PaperFinding, PaperPlan, PaperReport, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
-from covey.sim.experiments.papers.measuring import find_engines, growth
+from covey.sim.experiments.papers.measuring import growth
 from covey.sim.experiments.papers.page import page, plot
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
@@ -48,7 +48,7 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperR
             assert finding.plot is not None
             assert all(len(points) >= 2 for points in finding.plot.series.values())
         else:
-            assert "lacks" in finding.verdict
+            assert "Not loaded" in finding.verdict
 
 
 def test_a_report_is_json_and_plots(report: PaperReport) -> None:
@@ -110,11 +110,6 @@ def test_an_unwritable_folder_is_refused_before_the_measurement(
     assert run("reproduce", "fabret", "--quick", "--out", str(tmp_path / "file")) == 1
     assert f"covey: --out {tmp_path / 'file'}: " in capsys.readouterr().err
     assert not started
-
-
-def test_missing_engines_are_omitted() -> None:
-    candidates = {"a": ("no_such_engine", "scan"), "b": ("counting:option=1",), "c": ("counting",)}
-    assert find_engines(candidates, Boolean()) == {"a": "scan", "c": "counting"}
 
 
 def test_growth_is_the_exponent_of_a_power() -> None:

@@ -1,4 +1,4 @@
-"""Scenarios end to end: what a run reports, that the same seed gives the same, and what its trace says."""
+"""Scenarios end to end: summary, trace, reproducibility, mistakes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from commands import run
 
+from covey.matcher import EventBatch, parse
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.experiments.runs.simulated import SimulatedRun
@@ -49,10 +50,10 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
         "htm-static",
         "market",
         "preferential",
-        "nobody",
+        "no-subscribers",
     ],
 )
-def test_a_run_is_judged_and_nothing_is_wrong(scenario: Scenario) -> None:
+def test_a_run_is_judged_without_violations(scenario: Scenario) -> None:
     report = SimulatedRun(scenario).run()
     assert report.findings == []
     assert report.published > 50
@@ -80,7 +81,7 @@ def test_a_defect_in_a_scenario_is_found() -> None:
     assert {"routing", "coverage"} & set(report.counts)
 
 
-def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
+def test_a_seed_determines_the_trace_byte_for_byte(tmp_path: Path) -> None:
     scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, partitions=1)
     for name in ("a", "b"):
         SimulatedRun(scenario).run(tmp_path / name)
@@ -90,7 +91,7 @@ def test_the_same_seed_gives_the_same_trace_byte_for_byte(tmp_path: Path) -> Non
     assert a == b != c
 
 
-def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_written_during_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.sim.trace.parts.PART_ROWS", 500)
     trace = tmp_path / "trace.parquet"
     seen: list[int] = []
@@ -103,11 +104,11 @@ def test_parts_appear_while_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.
     assert rows == list(range(report.trace_rows))
 
 
-def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) -> None:
+def test_a_trace_replaces_a_trace_and_nothing_else(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     SimulatedRun(SMALL).run(trace)
     before = len(parts_of(trace))
-    (trace / ".part-00009.parquet").touch()  # what a killed run leaves behind
+    (trace / ".part-00009.parquet").touch()  # of a killed run
     SimulatedRun(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).run(trace)
     assert 0 < len(parts_of(trace)) <= before
     assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
@@ -130,7 +131,7 @@ def test_a_trace_takes_the_place_of_a_trace_and_of_nothing_else(tmp_path: Path) 
     assert parts_of(single)
 
 
-def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
+def test_the_trace_agrees_with_the_summary(tmp_path: Path) -> None:
     run = SimulatedRun(SMALL)
     report = run.run(tmp_path / "trace.parquet")
     table = pq.read_table(tmp_path / "trace.parquet")
@@ -144,18 +145,18 @@ def test_a_trace_holds_what_the_report_counts(tmp_path: Path) -> None:
     assert kinds.count("subscribed") == 60
     assert 0 < kinds.count("updated") <= report.updates
     published = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "published"}
-    got = [row for row in rows if row["kind"] == "delivered"]
-    assert {(row["publisher"], row["sequence"]) for row in got} <= published
+    delivered = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "delivered"}
+    assert delivered <= published
     assert 0 < kinds.count("answered") <= kinds.count("updated")
     assert {row["name"] for row in rows if row["kind"] == "control"} >= {"Advertise", "Subscribe", "Update"}
     assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
 
 
-def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None:
+def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
     run = SimulatedRun(lossy)
-    run.simulation._link_options["max_frame_bytes"] = 1  # or SUB comes with USUB, and nothing is lost
+    run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
     report = run.run(trace)
     keys: dict[str, set[tuple[object, ...]]] = {"expected": set(), "excused": set(), "delivered": set()}
     for row in pq.read_table(trace).to_pylist():
@@ -172,10 +173,9 @@ def test_what_changes_lose_and_crashes_excuse_is_counted(tmp_path: Path) -> None
     assert plain.verdict == f"no violation ({plain.expected:,} deliveries expected; 11 of 11 links compared)"
 
 
-def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path: Path) -> None:
+def test_a_delivery_that_only_the_newest_values_match_answers_the_change(tmp_path: Path) -> None:
     run = SimulatedRun(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
     load = run.load
-    from covey.matcher import EventBatch
 
     simulation = run.simulation
     with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
@@ -185,8 +185,6 @@ def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path
         publisher = simulation.join("client/p", f"broker/{broker}")
         subscriber = simulation.join("client/s", f"broker/{broker}")
         publisher.advertise(event_type)
-        from covey.matcher import parse
-
         subscription = subscriber.subscribe(parse("price < $limit", event_type), {"limit": 10})
         simulation.run()
         subscriber.update(subscription, {"limit": 20})
@@ -194,27 +192,27 @@ def test_a_delivery_that_only_the_newest_values_want_answers_the_change(tmp_path
         publisher.publish(EventBatch.from_pylist(event_type, [{"price": 5}, {"price": 15}, {"price": 25}]))
         simulation.run()
     rows = pq.read_table(tmp_path / "t").to_pylist()
-    told = [row for row in rows if row["kind"] in ("delivered", "answered")]
-    assert [(row["kind"], row["sequence"]) for row in told] == [
+    answers = [row for row in rows if row["kind"] in ("delivered", "answered")]
+    assert [(row["kind"], row["sequence"]) for row in answers] == [
         ("delivered", 1),
         ("delivered", 2),
         ("answered", 2),
     ]
 
 
-def test_a_trace_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_trace_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be written"):
         SimulatedRun(SMALL).run(tmp_path / "no" / "where")
 
 
-def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path: Path) -> None:
+def test_a_saturated_broker_is_busy_at_most_all_of_the_time(tmp_path: Path) -> None:
     trace = tmp_path / "trace.parquet"
     report = SimulatedRun(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).run(
         trace
     )
     rows = pq.read_table(trace).to_pylist()
-    begun = {row["name"]: row for row in rows if row["kind"] == "phase"}
-    first, last = begun["running"], begun["resting"]
+    phases = {row["name"]: row for row in rows if row["kind"] == "phase"}
+    first, last = phases["running"], phases["resting"]
     worked: dict[str, list[int]] = {}
     for row in rows:
         if row["kind"] == "worked" and row["row"] > first["row"]:
@@ -224,12 +222,12 @@ def test_a_broker_that_cannot_keep_up_works_all_of_the_time_and_no_more(tmp_path
     assert 0.9 < report.busiest_share <= 1
 
 
-def test_what_a_process_does_only_once_is_charged_to_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    handle, done = Broker.handle, []
+def test_one_time_work_of_the_process_is_charged_to_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, slowed = Broker.handle, []
 
     def cold(broker: Broker, message: Message, source: str, now: float) -> list[Action]:
-        if isinstance(message, Publish) and not done:
-            done.append(message)
+        if isinstance(message, Publish) and not slowed:
+            slowed.append(message)
             until_s = time.thread_time() + 1.0
             while time.thread_time() < until_s:
                 pass
@@ -238,7 +236,7 @@ def test_what_a_process_does_only_once_is_charged_to_no_broker(monkeypatch: pyte
     monkeypatch.setattr(Broker, "handle", cold)
     run = SimulatedRun(SMALL.having(duration_s=0.2, cpu="measured"))
     run.run()
-    assert done
+    assert slowed
     assert isinstance(run.costs, Measured)
     assert 0 < max(sample.took_ns for sample in run.costs.samples) < 0.5e9
 
@@ -248,12 +246,12 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
     small = ("--brokers", 6, "--publishers", 2, "--subscribers", 20, "--types", 4, "--duration", 1)
     assert run("sim", *small, "--cpu", "measured", "--calibrate", file) == 0
     assert "the busiest broker worked" in capsys.readouterr().out
-    found = []
+    summaries = []
     for _ in range(2):
         assert run("sim", *small, "--cpu", file, "--json") == 0
-        found.append(json.loads(capsys.readouterr().out))
-    assert found[0]["busiest_share"] == found[1]["busiest_share"] > 0
-    assert found[0]["steps"] == found[1]["steps"]
+        summaries.append(json.loads(capsys.readouterr().out))
+    assert summaries[0]["busiest_share"] == summaries[1]["busiest_share"] > 0
+    assert summaries[0]["steps"] == summaries[1]["steps"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +267,7 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
         ("brokers: 3\nbrokers: 4", "no YAML at line 2, column 1: brokers is there twice"),
     ],
 )
-def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_scenario_file_is_rejected_by_name(text: str, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(text)
     with pytest.raises(ScenarioError, match=complaint):
@@ -278,7 +276,7 @@ def test_a_wrong_scenario_file_is_refused_by_name(text: str, complaint: str, tmp
         load_scenario(tmp_path / "absent.yaml")
 
 
-def test_loads_that_do_not_go_with_their_topology() -> None:
+def test_loads_reject_unsuitable_topologies() -> None:
     with pytest.raises(LoadError, match="has no positions"):
         SimulatedRun(SMALL.having(load="highway", topology="line"))
     with pytest.raises(LoadError, match="expected at least one type per publisher"):
@@ -303,7 +301,7 @@ def test_the_command_runs_scenario_files_and_overlay_files(
     assert json.loads(capsys.readouterr().out)["brokers"] == 5
 
 
-def test_clients_are_as_far_away_as_the_overlay_file_says(
+def test_clients_have_the_delay_of_the_overlay_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overlay, scenario = tmp_path / "o.yaml", tmp_path / "s.yaml"
@@ -321,7 +319,7 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
 
     assert first_settled_ms(text) == 0
     text += "client_delay_ms: 40\n"
-    assert first_settled_ms(text) == 160  # both ways for the greeting, and again for the advertisement
+    assert first_settled_ms(text) == 160  # two round trips: hello, advertisement
     scenario.write_text("delay_ms: 5\n")
     assert first_settled_ms(text, "--scenario", scenario) == 20
     assert first_settled_ms(text, "--scenario", scenario, "--delay-ms", 1) == 4
@@ -336,10 +334,7 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
             ("--load", "detectors", "--speeds", "a.csv", "--sensors", "b.csv", "--brokers", 5),
             "--brokers: load detectors has the brokers of its sensors",
         ),
-        (
-            ("--load", "highway", "--types", 3),
-            "--types: load is highway: expected load trading or",
-        ),
+        (("--load", "highway", "--types", 3), "--types: load is highway: expected load trading or"),
         (("--speeds", "a.csv"), "--speeds: load is trading: expected load detectors"),
         (
             ("--resubscribe", "unsubscribe-first"),
@@ -354,7 +349,7 @@ def test_clients_are_as_far_away_as_the_overlay_file_says(
         (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
     ],
 )
-def test_an_option_without_effect_is_refused(
+def test_an_option_without_effect_is_rejected(
     words: tuple[object, ...], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("sim", *words) == 2
@@ -363,7 +358,7 @@ def test_an_option_without_effect_is_refused(
     assert err.count("\n") == 1
 
 
-def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ("--brokers", 0),
         ("--load", "cats"),
@@ -372,18 +367,7 @@ def test_mistakes_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--cpu", tmp_path / "absent.json"),
         ("--calibrate", tmp_path / "c.json"),
         ("--topology", "ring"),
-        (
-            "--brokers",
-            4,
-            "--publishers",
-            1,
-            "--subscribers",
-            1,
-            "--types",
-            1,
-            "--trace",
-            tmp_path / "no" / "t",
-        ),
+        ("--brokers", 4, "--subscribers", 1, "--trace", tmp_path / "no" / "t"),
     ):
         assert run("sim", *arguments) != 0
         assert len(capsys.readouterr().err.strip().splitlines()) == 1, arguments

@@ -1,4 +1,4 @@
-"""The systems compared: each of them delivers what is expected, in whatever way it matches and changes."""
+"""The compared systems deliver the expected events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = Scenario(
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("load", ["trading", "highway"])
-def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
+def test_every_system_delivers_the_expected_events(name: str, load: str) -> None:
     scenario = find_system(name).applied_to(SMALL.having(load=load))
     report = SimulatedRun(scenario).run()
     assert not report.counts, report.findings
@@ -32,13 +32,13 @@ def test_every_system_delivers_what_is_owed(name: str, load: str) -> None:
     assert report.links_checked == 7
 
 
-def test_the_poset_matcher_stands_random_histories() -> None:
+def test_random_histories_with_the_poset_as_matcher() -> None:
     for routing in ("parametric", "static"):
         options = FuzzOptions(engine="poset", routing=routing, operators=True)
         play_all(range(15), options)
 
 
-def test_an_unknown_system_and_an_unknown_engine() -> None:
+def test_an_unknown_system_or_engine_is_named() -> None:
     with pytest.raises(ScenarioError, match="system is 'x': expected one of siena-subscribe-first, "):
         find_system("x")
     with pytest.raises(ScenarioError, match=r"engine is 'fast': expected one of cluster, .*, poset"):

@@ -1,9 +1,7 @@
-"""What a client that moves its subscriptions may rely on, each over random schedules with delays, jitter and
-loss, and each shown to fail once the mechanism behind it is switched off.
+"""The guarantees for changing subscriptions, over random schedules with delays, jitter and loss.
 
-Brokers in a row or in a tree, drawn from the seed; events and changes at moments drawn from it; the checkers
-of `covey sim` judge. Seeded defects (`sim/simulator/defects.py`) do the switching off where it is a broker
-that keeps the guarantee.
+Each fails when its mechanism is switched off (`off`), by a seeded defect (`sim/simulator/defects.py`) if a
+broker implements it. Brokers, events and changes are drawn from a seed; the checkers of `covey sim` judge.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ SEEDS = range(8)
 
 
 class Seen(Observer):
-    """Which events reached which subscription."""
+    """The delivered events, by subscription."""
 
     def __init__(self) -> None:
         self.events: dict[int, set[int]] = {}
@@ -66,9 +64,9 @@ class Schedule:
         self.simulation.run()
 
     def subscribe(self, text: str, event_type: EventType = TICK, **values: object) -> int:
-        made = self.subscriber.subscribe(parse(text, event_type), values)
+        subscription = self.subscriber.subscribe(parse(text, event_type), values)
         self.simulation.run()
-        return made
+        return subscription
 
     def publish(self, *xs: int, event_type: EventType = TICK) -> list[int]:
         batch = self.publisher.publish(EventBatch.from_pylist(event_type, [{"x": x} for x in xs]))
@@ -78,7 +76,7 @@ class Schedule:
         self.simulation.run(self.clock.now_ns + self.random.randrange(most_ms * NS_PER_MS))
 
     def rest(self) -> dict[str, int]:
-        """How often each property was found not to hold, once all is quiet."""
+        """Violations by property, once all is at rest."""
         self.simulation.run()
         self.judge.quiet()
         check_quiet(self.simulation, self.findings)
@@ -86,11 +84,11 @@ class Schedule:
 
 
 @pytest.mark.parametrize("defect", [None, ClaimNewest], ids=["kept", "off"])
-def test_strictness_no_event_is_delivered_that_the_newest_values_do_not_match(
+def test_strictness_only_events_that_match_the_newest_values_are_delivered(
     defect: type[Defect] | None,
 ) -> None:
-    """The client matches again what was matched before its last change; off: it believes the broker."""
-    found: dict[str, int] = {}
+    """The client matches again what a broker matched before its last change; off: it does not."""
+    violations: dict[str, int] = {}
     for seed in SEEDS:
         schedule = Schedule(seed, defect() if defect else None)
         subscription = schedule.subscribe("x < $limit", limit=5)
@@ -98,16 +96,16 @@ def test_strictness_no_event_is_delivered_that_the_newest_values_do_not_match(
             schedule.subscriber.update(subscription, {"limit": schedule.random.randrange(10)})
             schedule.publish(*(schedule.random.randrange(10) for _ in range(3)))
             schedule.wait(20)
-        found |= schedule.rest()
-    assert found.keys() == (set() if defect is None else {"strictness"})
+        violations |= schedule.rest()
+    assert violations.keys() == (set() if defect is None else {"strictness"})
 
 
 @pytest.mark.parametrize("defect", [None, EarlyAcknowledge], ids=["kept", "off"])
 def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
     defect: type[Defect] | None,
 ) -> None:
-    """A broker answers once those beyond it have answered; off: it answers at once."""
-    found: dict[str, int] = {}
+    """A broker acknowledges a change after its neighbours have; off: at once."""
+    violations: dict[str, int] = {}
     for seed in SEEDS:
         schedule = Schedule(seed, defect() if defect else None)
         subscription = schedule.subscribe("x == $a", a=0)
@@ -119,14 +117,14 @@ def test_coverage_every_event_published_after_an_awaited_update_is_delivered(
             schedule.publish(moment)
             schedule.wait(60)
         assert schedule.judge.expected_events
-        found |= schedule.rest()
-    assert found.keys() == (set() if defect is None else {"coverage"})
+        violations |= schedule.rest()
+    assert violations.keys() == (set() if defect is None else {"coverage"})
 
 
 @pytest.mark.parametrize("defect", [None, NoReplay], ids=["kept", "off"])
 def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[Defect] | None) -> None:
-    """Brokers replay what has passed them since the call; off: they do not."""
-    found: dict[str, int] = {}
+    """Brokers replay the events that passed them since the call; off: they do not."""
+    violations: dict[str, int] = {}
     for seed in SEEDS:
         schedule = Schedule(seed, defect() if defect else None)
         subscription = schedule.subscribe("x == $a", a=0)
@@ -140,13 +138,15 @@ def test_gapless_every_event_published_after_the_call_is_delivered(defect: type[
                 schedule.simulation.run()
                 assert defect or schedule.seen.events[subscription] >= {n for each in published for n in each}
         assert schedule.judge.expected_events
-        found |= schedule.rest()
-    assert found.keys() == (set() if defect is None else {"coverage"})
+        violations |= schedule.rest()
+    assert violations.keys() == (set() if defect is None else {"coverage"})
 
 
 @pytest.mark.parametrize("defect", [None, SwapOrder], ids=["kept", "off"])
-def test_make_before_break_what_old_and_new_match_is_never_missed(defect: type[Defect] | None) -> None:
-    """A wider subscription that comes and goes takes the narrow one's place; off: USUB goes before SUB."""
+def test_make_before_break_events_that_old_and_new_match_are_not_missed(
+    defect: type[Defect] | None,
+) -> None:
+    """A wider subscription replaces the slot of a narrow one and ends again; off: USUB precedes SUB."""
     missed = 0
     for seed in SEEDS:
         schedule = Schedule(seed, defect() if defect else None)
@@ -168,9 +168,9 @@ def test_make_before_break_what_old_and_new_match_is_never_missed(defect: type[D
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["kept", "off"])
-def test_changes_become_visible_in_the_order_in_which_they_were_made(first: bool) -> None:
-    """Once an event shows the second of two changes, all later events show the first; off: the changes are
-    made the other way round.
+def test_changes_become_visible_in_their_order(first: bool) -> None:
+    """Once an event shows the second of two changes, all later events show the first; off: the
+    changes happen in reverse order.
     """
     shown = unordered = 0
     for seed in SEEDS:
@@ -199,8 +199,8 @@ def test_changes_become_visible_in_the_order_in_which_they_were_made(first: bool
 
 @pytest.mark.parametrize("together", [True, False], ids=["kept", "off"])
 def test_several_variables_change_at_once(together: bool) -> None:
-    """`x < $a or x > $b` asks for 7 now by its left side and now by its right, and by neither in between;
-    off: the variables change one after the other.
+    """Alternately only the left or the right side of `x < $a or x > $b` matches 7; off: the variables change
+    one after the other.
     """
     missed = 0
     for seed in SEEDS:

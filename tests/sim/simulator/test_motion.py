@@ -1,4 +1,4 @@
-"""Subscriptions that move by themselves, in a whole overlay in virtual time."""
+"""Subscriptions with Motion, in a simulated overlay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Seen(Observer):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothing_is_said(seed: int) -> None:
+def test_a_moving_subscription_receives_exactly_its_events_without_updates(seed: int) -> None:
     draw = random.Random(seed)
     seen = Seen()
     simulation = Simulation(
@@ -49,20 +49,20 @@ def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothin
     feed, car = simulation.join("client/p", "broker/b1"), simulation.join("client/s", "broker/b4")
     feed.advertise(ROAD)
     simulation.run()
-    speed, began_ns = draw.choice((-30.0, 30.0)), simulation.clock.now_ns
+    speed, start_ns = draw.choice((-30.0, 30.0)), simulation.clock.now_ns
     subscription = car.subscribe(AROUND, {"x": Motion(0.0, speed)})
     simulation.run(simulation.clock.now_ns + NS_PER_S)
-    wanted = []
+    matching = []
     for _ in range(1500):
-        simulation.run(simulation.clock.now_ns + 50 * NS_PER_MS)  # far apart, so that each has its own time
-        at = speed * (simulation.clock.now_ns - began_ns) / 1e9
+        simulation.run(simulation.clock.now_ns + 50 * NS_PER_MS)  # far apart: no two share a batch
+        at = speed * (simulation.clock.now_ns - start_ns) / 1e9
         x = at + draw.uniform(-20.0, 20.0)
         batch = feed.publish(EventBatch.from_pylist(ROAD, [{"x": x}]))
         if abs(x - at) <= 10.0:
-            wanted.append(batch.first_sequence)
+            matching.append(batch.first_sequence)
     simulation.run(simulation.clock.now_ns + NS_PER_S)
-    assert seen.events == wanted
-    assert 300 < len(wanted) < 1200
+    assert seen.events == matching
+    assert 300 < len(matching) < 1200
     assert seen.updates <= 2 * 3, "two announcements, of a minute each, over three links"
     car.update(subscription, {"x": 0.0})
     simulation.run()
@@ -70,7 +70,7 @@ def test_exactly_what_is_around_a_vehicle_when_it_enters_is_delivered_and_nothin
 
 
 @pytest.mark.parametrize("join_events", [1, 64])
-def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_path: Path) -> None:
+def test_the_judge_and_the_trace_follow_moving_values(join_events: int, tmp_path: Path) -> None:
     draw = random.Random(join_events)
     link = {"join_events": join_events, "frames_in_flight": 1}
     simulation = Simulation(5, link=link, wire=WireOptions(jitter_ns=20 * NS_PER_MS))
@@ -86,13 +86,13 @@ def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_p
         subscription = car.subscribe(AROUND, {"x": 0.0})
         truck = simulation.join("client/t", "broker/b2")
         truck.subscribe(AROUND, {"x": Motion(500.0, -20.0)})
-        began_ns, speed, start = 0, 0.0, 0.0
+        start_ns, speed, start = 0, 0.0, 0.0
         for step in range(3000):
             simulation.run(clock.now_ns + draw.choice((0, 1, 2, 20)) * NS_PER_MS)
-            at = start + speed * (clock.now_ns - began_ns) / NS_PER_S
+            at = start + speed * (clock.now_ns - start_ns) / NS_PER_S
             feed.publish(EventBatch.from_pylist(ROAD, [{"x": at + draw.uniform(-20.0, 20.0)}]))
             if step % 300 == 150:
-                start, speed, began_ns = at, draw.choice((0.0, 60.0, -60.0)), clock.now_ns
+                start, speed, start_ns = at, draw.choice((0.0, 60.0, -60.0)), clock.now_ns
                 car.update(subscription, {"x": Motion(start, speed) if speed else start})
         simulation.run(clock.now_ns + 2 * NS_PER_S)
         judge.quiet()
@@ -108,7 +108,7 @@ def test_the_judge_and_the_trace_follow_values_that_move(join_events: int, tmp_p
     assert 0 < len([row for row in rows if row["kind"] == "answered"]) <= len(updates)
 
 
-def test_what_moves_answers_a_change_by_the_time_of_the_event() -> None:
+def test_moving_values_answer_a_change_at_the_time_of_the_event() -> None:
     changes = Changes(AROUND, {"x": 0.0})
     changes.change({"x": Motion(0.0, 10.0, NS_PER_S)})
     assert changes.deliver({"x": 5.0}, NS_PER_S) == []
@@ -116,7 +116,7 @@ def test_what_moves_answers_a_change_by_the_time_of_the_event() -> None:
     assert changes.deliver({"x": 5.0}, 3 * NS_PER_S) == []
 
 
-def test_the_figures_of_bench_control() -> None:
+def test_damping_and_motion_save_control_messages() -> None:
     plan = ControlPlan(("oscillating", "cruising"), subscribers=10, seconds=60)
     results = {(result.load, result.mode): result for result in measure_control(plan)}
     assert len(results) == 7

@@ -1,4 +1,4 @@
-"""docs/simulation.md: its scenario is one, and its commands and properties are those that there are."""
+"""docs/simulation.md: its scenario is valid, and it names every kind, defect and property."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "simulation.md").read_text()
 
 
-def test_the_scenario_is_one(tmp_path: Path) -> None:
-    (shown,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+def test_the_scenario_is_valid(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "scenario.yaml"
-    file.write_text(shown)
+    file.write_text(text)
     assert load_scenario(file).subscribers == 5000
 
 
@@ -27,8 +27,8 @@ def test_every_kind_defect_and_property_is_named() -> None:
         *(ROOT / "sim" / "checkers").glob("*.py"),
         ROOT / "sim" / "experiments" / "fuzz" / "history.py",
     ]
-    said = re.compile(r'(?:findings\.add|_report)\(\s*"([a-z]+)"')
-    properties = {name for source in sources for name in said.findall(source.read_text())} - {"livelock"}
+    names = re.compile(r'(?:findings\.add|_report)\(\s*"([a-z]+)"')
+    properties = {name for source in sources for name in names.findall(source.read_text())} - {"livelock"}
     assert len(properties) >= 9
     table = PAGE.partition("| property |")[2]
     assert all(name in table for name in properties)

@@ -1,4 +1,4 @@
-"""The simulator by itself: time, delays, loss, broken connections, crashes, and what messages cost."""
+"""The simulator: time, delays, loss, broken connections, crashes, and the cost of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 
 class Arrivals(Observer):
-    """When which prices reached which client, and how often brokers began to tell each other everything."""
+    """The deliveries with their times, and the number of resynchronisations between brokers."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -61,7 +61,7 @@ class Line:
         self.publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": price} for price in prices]))
 
     def rest(self) -> list[tuple[str, float, list[int]]]:
-        """What has arrived since the start, relative to it; all judged."""
+        """Deliveries with times since the start, after a check of everything."""
         self.simulation.run()
         self.judge.quiet()
         check_quiet(self.simulation, self.findings)
@@ -70,7 +70,7 @@ class Line:
         return [(name, round(at - self.start_ms, 6), prices) for name, at, prices in self.arrivals.prices]
 
 
-def test_what_is_due_at_one_moment_happens_in_the_order_of_asking() -> None:
+def test_simultaneous_actions_run_in_the_order_of_scheduling() -> None:
     clock, seen = Clock(), []
     clock.at(20, seen.append, "late")
     clock.at(10, seen.append, "a")
@@ -82,14 +82,14 @@ def test_what_is_due_at_one_moment_happens_in_the_order_of_asking() -> None:
     assert (seen, clock.now_ns, clock.idle) == (["a", "b", "now", "late"], 20, True)
 
 
-def test_a_clock_on_which_somebody_only_looks_is_calm() -> None:
+def test_a_clock_reports_whether_only_polls_are_scheduled() -> None:
     clock, seen = Clock(), []
-    clock.poll_at(10, lambda: clock.at(20, seen.append, "found"))
+    clock.poll_at(10, lambda: clock.at(20, seen.append, "done"))
     assert (clock.only_polls, clock.idle) == (True, False)
     clock.run(10)
     assert not clock.only_polls
     clock.run()
-    assert (seen, clock.only_polls, clock.idle) == (["found"], True, True)
+    assert (seen, clock.only_polls, clock.idle) == (["done"], True, True)
 
 
 def test_an_event_takes_the_delay_of_every_link() -> None:
@@ -98,7 +98,7 @@ def test_an_event_takes_the_delay_of_every_link() -> None:
     assert line.rest() == [("client/s", 40.0, [5, 7])]
 
 
-def test_a_lost_frame_comes_later_and_holds_up_what_follows() -> None:
+def test_a_lost_frame_arrives_later_and_delays_those_behind_it() -> None:
     line = Line(3, wire=WireOptions(loss=0.5, retransmit_ns=200 * NS_PER_MS))
     for price in range(8):
         line.publish(price)
@@ -107,7 +107,7 @@ def test_a_lost_frame_comes_later_and_holds_up_what_follows() -> None:
     assert arrived[-1][1] > 240
 
 
-def test_a_parted_link_resumes_without_loss_or_repetition() -> None:
+def test_a_partitioned_link_resumes_without_loss_or_repetition() -> None:
     line = Line(3)
     syncs = line.arrivals.syncs
     line.simulation.partition("broker/b1", "broker/b2", 500 * NS_PER_MS)
@@ -117,10 +117,10 @@ def test_a_parted_link_resumes_without_loss_or_repetition() -> None:
     arrived = line.rest()
     assert [price for _, _, prices in arrived for price in prices] == [1, 2]
     assert arrived[0][1] > 500
-    assert line.arrivals.syncs == syncs, "a link that resumes does not say everything again"
+    assert line.arrivals.syncs == syncs, "a resumed link needs no resynchronisation"
 
 
-def test_a_client_that_loses_its_connection_finds_its_events() -> None:
+def test_a_reconnected_client_receives_pending_events() -> None:
     line = Line(2)
     line.simulation.disconnect("client/s", 300 * NS_PER_MS)
     line.publish(3)
@@ -128,7 +128,7 @@ def test_a_client_that_loses_its_connection_finds_its_events() -> None:
     assert (prices, at > 300) == ([3], True)
 
 
-def test_a_broker_that_crashes_is_told_everything_again() -> None:
+def test_a_restarted_broker_is_resynchronised() -> None:
     line = Line(3)
     syncs = line.arrivals.syncs
     line.simulation.crash("broker/b2", 100 * NS_PER_MS)
@@ -152,7 +152,7 @@ def test_a_client_moves_with_its_subscriptions() -> None:
     assert not line.simulation.brokers["broker/b4"].core.tables.registry.live
 
 
-def test_a_client_that_vanishes_is_forgotten_when_its_lease_is_over() -> None:
+def test_a_vanished_client_is_removed_when_its_lease_expires() -> None:
     line = Line(2)
     line.simulation.vanish("client/s")
     line.simulation.run(line.simulation.clock.now_ns + 29_000 * NS_PER_MS)
@@ -161,7 +161,7 @@ def test_a_client_that_vanishes_is_forgotten_when_its_lease_is_over() -> None:
     assert len(line.simulation.brokers["broker/b1"].core.tables.registry) == 0
 
 
-def test_a_busy_broker_keeps_others_waiting() -> None:
+def test_a_busy_broker_delays_messages() -> None:
     """Three wires of 10 ms; 7 ms for the first two events and 6 ms for the third, at each of two brokers."""
     line = Line(2, costs=Calibrated({"Publish": Model(base_ns=5e6, event_ns=1e6)}))
     before_ns = line.simulation.busy_ns["broker/b1"]
@@ -171,7 +171,7 @@ def test_a_busy_broker_keeps_others_waiting() -> None:
     assert line.simulation.busy_ns["broker/b1"] - before_ns == 13 * NS_PER_MS
 
 
-def test_a_broker_has_worked_what_lies_behind_and_loses_the_rest_in_a_crash() -> None:
+def test_busy_time_counts_work_as_it_is_done_and_ends_with_a_crash() -> None:
     line = Line(2, costs=Calibrated({"Publish": Model(base_ns=50e6)}))
     clock, before_ns = line.simulation.clock, line.simulation.busy_ns["broker/b1"]
 
@@ -188,7 +188,7 @@ def test_a_broker_has_worked_what_lies_behind_and_loses_the_rest_in_a_crash() ->
     assert clock.now_ns == (line.start_ms + 105) * NS_PER_MS
 
 
-def test_a_sort_of_message_without_a_model_costs_the_dearest_base() -> None:
+def test_a_kind_of_message_without_a_model_costs_the_highest_base() -> None:
     costs = Calibrated({"Publish": Model(base_ns=5), "Update": Model(base_ns=2, action_ns=3)})
     assert costs.charge(Sample("Update", 0, 2, 9, 0)) == 8
     assert costs.charge(Sample("Subscribe", 0, 2, 9, 0)) == 5
@@ -200,21 +200,21 @@ def test_measured_time_is_charged_and_a_calibration_is_fitted_to_it(tmp_path: Pa
     line.publish(1)
     line.simulation.run()
     assert sum(line.simulation.busy_ns.values()) == 2 * sum(s.took_ns for s in costs.samples) > 0
-    made = fit(costs.samples)
-    assert {"Publish", "Subscribe", "Advertise"} <= set(made.models)
-    made.save(tmp_path / "costs.json")
-    assert set(Calibrated.load(tmp_path / "costs.json").models) == set(made.models)
+    calibration = fit(costs.samples)
+    assert {"Publish", "Subscribe", "Advertise"} <= set(calibration.models)
+    calibration.save(tmp_path / "costs.json")
+    assert set(Calibrated.load(tmp_path / "costs.json").models) == set(calibration.models)
 
 
-def test_a_fit_finds_the_model_that_made_the_samples() -> None:
+def test_a_fit_recovers_the_model_of_the_samples() -> None:
     true = Model(50_000, 300, 2_000, 0)
     samples = [
         Sample("Publish", events, actions, 7, true.cost_ns(events, actions, 7))
         for events in range(1, 40)
         for actions in range(5)
     ]
-    found = fit(samples).models["Publish"]
-    assert (found.base_ns, found.event_ns, found.action_ns) == pytest.approx((50_000, 300, 2_000), rel=1e-6)
+    model = fit(samples).models["Publish"]
+    assert (model.base_ns, model.event_ns, model.action_ns) == pytest.approx((50_000, 300, 2_000), rel=1e-6)
     falling = [Sample("Update", 0, n, 0, 1000 - 10 * n) for n in range(20)]
     assert fit(falling).models["Update"].action_ns == 0
     assert Free().charge(samples[0]) == 0
@@ -241,7 +241,7 @@ def test_a_fit_finds_the_model_that_made_the_samples() -> None:
         ),
     ],
 )
-def test_a_wrong_calibration_file_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_calibration_file_is_rejected_by_name(text: str, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
     file.write_text(text)
     with pytest.raises(CalibrationError, match=complaint):
