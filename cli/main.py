@@ -1,4 +1,4 @@
-"""The command `covey`: a table of subcommands, each loaded only when it is asked for.
+"""The command `covey`: a table of subcommands, each loaded only when it is called.
 
 A mistake of the user's, in whatever subcommand, is one line on stderr and a status other than 0; what a
 subcommand raises as `CoveyError` becomes that line here, and so does a package that the installation lacks.
@@ -80,21 +80,21 @@ def _run(words: list[str]) -> int:
         pretty_exceptions_enable=False,
     )
     app.callback()(group)
-    wanted = next((word for word in words if not word.startswith("-")), None)
+    called = next((word for word in words if not word.startswith("-")), None)
     command = "covey"
     for name, module, attribute, text in COMMANDS:
-        if name != wanted:
+        if name != called:
             app.command(name, help=text)(_stub)
             continue
         command = f"covey {name}"
-        found: Any = getattr(import_module(module), attribute)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        subcommand: Any = getattr(import_module(module), attribute)
+        if isinstance(subcommand, typer.Typer):
+            app.add_typer(subcommand, name=name)
             after = words[words.index(name) + 1 :][:1]
-            if any([inner.name] == after for inner in found.registered_commands):
+            if any([inner.name] == after for inner in subcommand.registered_commands):
                 command += f" {after[0]}"
         else:
-            app.command(name)(found)
+            app.command(name)(subcommand)
     try:
         status = app(args=words, prog_name="covey", standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -115,7 +115,7 @@ def _run(words: list[str]) -> int:
 
 
 def _sentence(error: Exception, command: str) -> str | None:
-    """What to tell a user of an error that Covey raised, or of a package that is missing; else None."""
+    """The message for an error that Covey raised, or of a package that is missing; else None."""
     # Loaded late: the help of the whole command needs none of the rest.
     from covey.matcher.errors import CoveyError
     from covey.sim.extras import missing
@@ -130,8 +130,8 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"covey {version('covey')}")
@@ -139,7 +139,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _stub() -> None:
-    """Stands for a subcommand that was not asked for."""
+    """Stands for a subcommand that is not called."""
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ class LocalOverlay:
 
 
 def _free_addresses(count: int) -> list[str]:
-    """Addresses on loopback that nobody listens on, below the ports that outgoing connections are given."""
+    """Addresses on loopback without a listener, below the ports of outgoing connections."""
     addresses: list[str] = []
     with ExitStack() as stack:
         for port in random.sample(range(20_000, 32_000), 12_000):

@@ -162,13 +162,13 @@ class Client:
         `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type.
         """
         event_type = self._publishable(type_name)
-        found = self._driver.listeners.get(type_name)
-        if found is None:
-            found = self._driver.listeners[type_name] = Listeners(type_name)
+        listeners = self._driver.listeners.get(type_name)
+        if listeners is None:
+            listeners = self._driver.listeners[type_name] = Listeners(type_name)
             content = self._core.advertised[type_name].filter
             self._driver.transmit(self._core.advertise(event_type, content, report_listeners=True))
         await self._driver.settle(timeout, f"the listeners of {type_name}")
-        return found
+        return listeners
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
         """Withdraw an advertisement, after the events published before. `EventTypeError` if there is none."""

@@ -153,20 +153,20 @@ class Outbox:
                 refused.add(i)
         if admitted is None:
             return 0
-        kept = waiting if whole else [accepted for i, accepted in enumerate(waiting) if i not in refused]
+        remaining = waiting if whole else [accepted for i, accepted in enumerate(waiting) if i not in refused]
         if admitted.sequence_offsets is not None:
             admitted = EventBatch(admitted.event_type, admitted.record_batch)
         try:
             publish = self._stamp(admitted)
         except EventError as error:  # The advertisement was refused or taken back meanwhile.
-            for accepted in kept:
+            for accepted in remaining:
                 _fail(accepted, RefusedError("FAILED_PRECONDITION", str(error)))
             return 0
         at = 0
         for piece in pieces(publish, self.limits.max_frame_bytes // 2):
             assert isinstance(piece, Publish)
             end = at + len(piece.batch)
-            parts = kept if whole else kept[at:end]
+            parts = remaining if whole else remaining[at:end]
             self._sent.append(_Sent(piece, parts, whole, not whole or (last and end == len(admitted))))
             link.send(piece)
             at = end

@@ -41,7 +41,17 @@ class Part:
     evaluate the whole rest each time.
     """
 
-    __slots__ = ("_chunk", "_evaluated", "_events", "_made", "_start", "batch", "claim", "epoch", "replayed")
+    __slots__ = (
+        "_chunk",
+        "_evaluated_at",
+        "_evaluated_to",
+        "_events",
+        "_start",
+        "batch",
+        "claim",
+        "epoch",
+        "replayed",
+    )
 
     def __init__(self, share: DeliverTo, epoch: int, claim: Claim) -> None:
         self.batch = share.batch
@@ -50,11 +60,11 @@ class Part:
         self.claim = claim
         self._start = 0
         """The first row that was not handed out."""
-        self._made = 0
+        self._evaluated_to = 0
         """The first row that was not evaluated."""
         self._events: deque[tuple[int, Event]] = deque()
-        self._evaluated = epoch
-        """The epoch at which the rows up to `_made` were evaluated."""
+        self._evaluated_at = epoch
+        """The epoch at which the rows up to `_evaluated_to` were evaluated."""
         self._chunk = len(share.batch)
 
     @property
@@ -76,24 +86,24 @@ class Part:
         passed over. `changed` is the epoch of the subscription's last change.
         """
         count = len(self.batch)
-        if self._start < self._made and self._evaluated < changed:
-            self._made, self._chunk = self._start, 1
+        if self._start < self._evaluated_to and self._evaluated_at < changed:
+            self._evaluated_to, self._chunk = self._start, 1
             self._events.clear()
-        while not self._events and self._made < count:
-            chunk = self.batch.slice(self._made, self._chunk)
+        while not self._events and self._evaluated_to < count:
+            chunk = self.batch.slice(self._evaluated_to, self._chunk)
             rows = strict_rows(chunk, self.epoch)
-            self._evaluated = changed
+            self._evaluated_at = changed
             if rows is None:
-                self._events.extend(enumerate(events_of(chunk), self._made))
+                self._events.extend(enumerate(events_of(chunk), self._evaluated_to))
             else:
-                kept = events_of(chunk.take(rows))
-                self._events.extend(zip((rows + self._made).tolist(), kept, strict=True))
-            self._made += len(chunk)
+                matching = events_of(chunk.take(rows))
+                self._events.extend(zip((rows + self._evaluated_to).tolist(), matching, strict=True))
+            self._evaluated_to += len(chunk)
             self._chunk *= 2
         row, event = self._events.popleft() if self._events else (count, None)
         passed_over = row - self._start
         self._start = row + 1
-        if not self._events and self._made >= count:
+        if not self._events and self._evaluated_to >= count:
             passed_over += max(0, count - self._start)
             self._start = count
         return event, passed_over

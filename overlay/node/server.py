@@ -42,8 +42,8 @@ async def _try_to_bind(listen: str) -> None:
     """`OSError` if an address cannot be bound; gRPC would print many lines about it on stderr."""
     host, _, port = listen.rpartition(":")
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
+    addresses = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = addresses[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)

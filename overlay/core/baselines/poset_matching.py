@@ -47,10 +47,7 @@ class PosetMatching:
         """Nothing is ever pending."""
         return self
 
-    def installed(self) -> dict[int, int]:
-        return dict(self._numbers)
-
-    def wanted(self) -> dict[int, int]:
+    def interests(self) -> dict[int, int]:
         return dict(self._numbers)
 
     def __len__(self) -> int:

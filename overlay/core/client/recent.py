@@ -2,7 +2,7 @@
 
 A client that updates without gaps gets some events out of order, for which the highest sequence number is not
 enough. The identity of an event is (publisher, sequence). Invariant: at least the last `KEPT` events are
-kept, and at most twice as many.
+stored, and at most twice as many.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Recent:
         self._count = 0
 
     def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these events are new; keeps them. One pass over the kept events of this publisher."""
+        """Which of these events are new; stores them. One pass over the stored events of this publisher."""
         fresh = sequences > self._seen.get(publisher, -1)
-        for kept in (self._new, self._old):
-            chunks = kept.get(publisher)
+        for generation in (self._new, self._old):
+            chunks = generation.get(publisher)
             if chunks:
                 if len(chunks) > 8:
                     chunks[:] = [np.concatenate(chunks)]

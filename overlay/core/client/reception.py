@@ -8,7 +8,7 @@ is delivered already. What then waits in the client is evaluated again when it i
 subscription has changed meanwhile; that only removes pairs.
 
 Duplicates: events of a publisher arrive in order (`watermarks.py`). A subscription that was updated without
-gaps gets replays as well, out of order: for these alone the events that each one had are kept (`recent.py`).
+gaps gets replays as well, out of order: for these alone the delivered events are stored (`recent.py`).
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Reception:
             keys, newest = _keys(rows, ids), _keys(newest_rows, newest_ids)
             spurious = _counts(keys, newest)
             if message.replayed:
-                kept = np.isin(keys, newest)
-                rows, ids = rows[kept], ids[kept]
+                matching = np.isin(keys, newest)
+                rows, ids = rows[matching], ids[matching]
             else:
                 rows, ids = newest_rows, newest_ids
         if self.recent:
@@ -135,9 +135,9 @@ class Reception:
         spurious = {**matches.spurious}
         for uid, count in _counts(keys, newest).items():
             spurious[uid] = spurious.get(uid, 0) + count
-        kept = np.isin(keys, newest)
+        matching = np.isin(keys, newest)
         return Matches(
-            matches.batch, matches.rows[kept], matches.ids[kept], spurious, matches.replayed, epoch
+            matches.batch, matches.rows[matching], matches.ids[matching], spurious, matches.replayed, epoch
         )
 
     def strict_rows(self, subscription: ClientSubscription, batch: EventBatch) -> Int64s:
@@ -182,10 +182,10 @@ class Reception:
         return rows[keep], ids[keep]
 
 
-def _at_rows(wanted: npt.NDArray[np.bool_], rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
+def _at_rows(selected: npt.NDArray[np.bool_], rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
     """The pairs of these rows."""
-    kept = wanted[rows]
-    return rows[kept], ids[kept]
+    pairs = selected[rows]
+    return rows[pairs], ids[pairs]
 
 
 def _keys(rows: Int64s, ids: Int64s) -> Int64s:

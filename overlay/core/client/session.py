@@ -74,7 +74,7 @@ class ClientSession:
         self.routing = routing
         self.resubscribe = resubscribe
         self.epoch = 0
-        """The newest control epoch: once it has settled, so has everything said so far."""
+        """The newest control epoch: once it has settled, so has everything sent so far."""
         self.settled = 0
         self._resynchronised = 0
         self._next_id = 1
@@ -269,9 +269,9 @@ class ClientSession:
         with it; updates without gaps reach back to their calls again.
         """
         messages: list[Message] = [SyncBegin()]
-        for name, said in self._advertised.items():
-            again = self._advertised[name] = replace(said, epoch=self._next_epoch())
-            messages.append(again)
+        for name, earlier in self._advertised.items():
+            advertise = self._advertised[name] = replace(earlier, epoch=self._next_epoch())
+            messages.append(advertise)
         for subscription in self._subscriptions.values():
             messages.append(self._subscribe_message(subscription))
             if subscription.uid in self._reaching:
@@ -290,7 +290,7 @@ class ClientSession:
             matches = self._reception.matches(message, self.epoch)
             return [] if matches is None else [*matches.divided()]
         if isinstance(message, Acknowledge):
-            # An epoch from before a resynchronisation has taken effect once all was said again, not earlier.
+            # An epoch from before a resynchronisation takes effect once everything was sent again.
             if self.settled < message.epoch <= self.epoch and message.epoch >= self._resynchronised:
                 self.settled = message.epoch
                 while self._reaching:
@@ -327,7 +327,7 @@ class ClientSession:
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:
-                # Brokers that accepted it before another refused it are to forget it, too.
+                # Brokers that accepted it before another refused it remove it, too.
                 actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
         return actions
 

@@ -1,7 +1,7 @@
 """The newest event of each publisher that a client has received, so that no event is delivered twice.
 
 Each publisher's events of one type arrive in order, so the highest sequence number is enough. Invariant: the
-`WATERMARKS` publishers heard of last are kept.
+`WATERMARKS` publishers with the latest events are stored.
 """
 
 from __future__ import annotations

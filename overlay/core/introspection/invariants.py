@@ -38,7 +38,7 @@ def check_interests(broker: Broker) -> None:
             assert interest.uid not in live, f"uid {interest.uid} names two interests"
             live[interest.uid] = interest
             assert (interest.interface, interest.subscription_id) == (peer.name, subscription_id), (
-                f"{interest} is kept as subscription {subscription_id} of {peer.name}"
+                f"{interest} is stored as subscription {subscription_id} of {peer.name}"
             )
             assert registry.owner[interest.uid] == peer.number, f"{interest} is owned by another number"
             assert registry.subscription[interest.uid] == subscription_id, f"{interest} has another id"
@@ -100,9 +100,9 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
         f"{where}: publishers {state.publishers}, advertised by {advertisers}"
     )
     for neighbour in broker.tables.peers.neighbours():
-        wanted = any(publisher != neighbour.name for publisher in state.publishers)
-        assert (neighbour.name in state.advertised_to) == wanted, (
-            f"{where}: {neighbour.name} is {'not ' if wanted else ''}advertised to"
+        expected = any(publisher != neighbour.name for publisher in state.publishers)
+        assert (neighbour.name in state.advertised_to) == expected, (
+            f"{where}: {neighbour.name} is {'not ' if expected else ''}advertised to"
         )
     assert state.promised_to.keys() == state.advertised_to.keys(), (
         f"{where}: promised {state.promised_to}, advertised to {state.advertised_to}"
@@ -114,7 +114,7 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
     assert state.outgoing.keys() == links, (
         f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
     )
-    assert not state.idle, f"{where}: an idle type is kept"
+    assert not state.idle, f"{where}: an idle type remains"
 
 
 def check_outgoing(broker: Broker, state: TypeState, where: str) -> None:
@@ -192,18 +192,12 @@ def check_bundles(outgoing: Outgoing, where: str) -> None:
 def check_engines(state: TypeState, where: str) -> None:
     """The engines have exactly the interest of links and of sessions, under their interfaces' numbers."""
     for matching, is_link in ((state.links, True), (state.sessions, False)):
-        wanted = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
-        what = "links" if is_link else "sessions"
-        assert matching.wanted().keys() == wanted, f"{where}: the engine of {what} is to have other interest"
-        if wanted or matching.installed():
-            matching.flush()
-            assert matching.installed() == matching.wanted(), (
-                f"{where}: the engine of {what} was not brought up to date"
-            )
-            if isinstance(matching, Matching):
-                engine = matching.flush()
-                assert len(engine) == len(wanted), (
-                    f"{where}: the engine of {what} has {len(engine)}, not {len(wanted)}"
-                )
-                for uid in wanted:
-                    assert uid in engine, f"{where}: the engine of {what} lacks uid {uid}"
+        expected = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
+        what = f"{where}: the engine of {'links' if is_link else 'sessions'}"
+        assert matching.interests().keys() == expected, f"{what} is to have other interest"
+        if isinstance(matching, Matching) and (expected or matching.installed()):
+            engine = matching.flush()
+            assert matching.installed() == matching.interests(), f"{what} did not apply its changes"
+            assert len(engine) == len(expected), f"{what} has {len(engine)}, not {len(expected)}"
+            for uid in expected:
+                assert uid in engine, f"{what} lacks uid {uid}"

@@ -51,10 +51,7 @@ class InterestMatching(Protocol):
     def flush(self) -> Any:
         """Apply pending changes."""
 
-    def installed(self) -> dict[int, int]:
-        """The uids as of the last flush, and the numbers of their interfaces."""
-
-    def wanted(self) -> dict[int, int]:
+    def interests(self) -> dict[int, int]:
         """The uids after the next flush, and the numbers of their interfaces."""
 
     def __len__(self) -> int: ...

@@ -64,23 +64,22 @@ class Matching:
         self._engine_name = engine_name
         self._event_type = event_type
         self._engine: Engine | None = None
-        self._wanted: dict[int, tuple[Matched, int]] = {}
+        self._interests: dict[int, tuple[Matched, int]] = {}
         self._installed: dict[int, tuple[Filter, int]] = {}
         self._dirty: dict[int, None] = {}
 
     def put(self, interest: Matched, number: int) -> None:
-        """Insert an interest of the interface with this number, or take its new values."""
-        self._wanted[interest.uid] = (interest, number)
+        self._interests[interest.uid] = (interest, number)
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
 
     def discard(self, interest: Matched) -> None:
-        del self._wanted[interest.uid]
+        del self._interests[interest.uid]
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._interests)
 
     def flush(self) -> Engine:
         """Apply the pending changes and return the engine. O(changed interests)."""
@@ -96,7 +95,6 @@ class Matching:
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_columns(events)
@@ -111,15 +109,13 @@ class Matching:
         return offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64)
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_interface_columns(events, exclude)
         elif not self._cheap_to_walk(len(events)):
             return self.flush().match_interfaces(events.batch)
-        unmatched: dict[int, list[int]] = {
-            exclude: []
-        }  # rows that no filter of an interface accepts, by number
+        # the rows that no filter of an interface accepts, by number
+        unmatched: dict[int, list[int]] = {exclude: []}
         for _, number, rows in self._accepting(events, unmatched):
             unmatched[number] = [row for row in unmatched.get(number, events.rows) if row not in rows]
         del unmatched[exclude]
@@ -137,7 +133,7 @@ class Matching:
         """
         every = events.rows
         alone = events.alone() if len(every) == 1 else None
-        for uid, (interest, number) in self._wanted.items():
+        for uid, (interest, number) in self._interests.items():
             rows = unmatched.get(number, every)
             if not rows:
                 continue
@@ -159,7 +155,7 @@ class Matching:
         changes = len(self._dirty)
         if not changes or not self._walks or events > _FEW_EVENTS:
             return False
-        self._walked += events * len(self._wanted)
+        self._walked += events * len(self._interests)
         return self._walked <= min(_PAIRS_ALONE * changes, _PAIRS_TOGETHER + _PAIRS_MORE * changes)
 
     def _walkable_of(self, uid: int, interest: Matched) -> Walkable:
@@ -175,9 +171,10 @@ class Matching:
 
     def _match_columns(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         masks = EventMasks(events)
-        uids = sorted(self._wanted)
+        uids = sorted(self._interests)
         by_uid = [
-            np.flatnonzero(masks.inside(self._walkable_of(uid, self._wanted[uid][0]).region)) for uid in uids
+            np.flatnonzero(masks.inside(self._walkable_of(uid, self._interests[uid][0]).region))
+            for uid in uids
         ]
         rows = np.concatenate(by_uid) if by_uid else np.zeros(0, np.int64)
         matching = np.repeat(np.array(uids, np.int64), [len(rows) for rows in by_uid])
@@ -188,12 +185,12 @@ class Matching:
     def _match_interface_columns(self, events: EventPoints, exclude: int) -> npt.NDArray[np.uint64]:
         masks = EventMasks(events)
         matches: dict[int, Mask] = {}
-        for uid, (interest, number) in self._wanted.items():
-            known = matches.get(number)
-            if number == exclude or (known is not None and known.all()):
+        for uid, (interest, number) in self._interests.items():
+            earlier = matches.get(number)
+            if number == exclude or (earlier is not None and earlier.all()):
                 continue
             inside = masks.inside(self._walkable_of(uid, interest).region)
-            matches[number] = inside if known is None else known | inside
+            matches[number] = inside if earlier is None else earlier | inside
         bits = np.zeros((len(events), max(matches, default=0) // 64 + 1), np.uint64)
         for number, inside in matches.items():
             bits[inside, number // 64] |= np.uint64(1 << number % 64)
@@ -206,14 +203,14 @@ class Matching:
         added: dict[tuple[Filter, int], list[Matched]] = {}
         updated: dict[Filter, list[Matched]] = {}
         for uid in self._dirty:
-            wanted = self._wanted.get(uid)
+            current = self._interests.get(uid)
             installed = self._installed.get(uid)
-            if wanted is None:
+            if current is None:
                 if installed is not None:
                     removed.append(uid)
                     del self._installed[uid]
                 continue
-            interest, number = wanted
+            interest, number = current
             key = (interest.filter, number)
             if installed == key:
                 if interest.values:
@@ -240,14 +237,14 @@ class Matching:
         """The uids as of the last flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._installed.items()}
 
-    def wanted(self) -> dict[int, int]:
+    def interests(self) -> dict[int, int]:
         """The uids after the next flush, and the numbers of their interfaces."""
-        return {uid: number for uid, (_, number) in self._wanted.items()}
+        return {uid: number for uid, (_, number) in self._interests.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class FilterAt:
-    """A filter with values that hold at one time, for those who match without interests."""
+    """A filter with values that hold at one time, for matching without an `Interest`."""
 
     uid: int
     filter: Filter

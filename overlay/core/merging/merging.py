@@ -8,7 +8,7 @@ accepts are dropped by the broker that receives them, and counted (`Counters.eve
 `perfect.py` and `budget.py` choose the roots of a bundle. This module derives the change of the bundles from
 a change of the roots. A bundle only becomes wider or narrower; one that would do both is replaced by a new
 one, unless it has a single root. So with the order of messages of `slots.py` (SUB, wider, narrower, USUB) no
-event is missed that is wanted before and after.
+event is missed that matches before and after.
 """
 
 from __future__ import annotations

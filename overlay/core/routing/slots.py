@@ -7,7 +7,7 @@ A root that takes other values, or gives way to another of the same structure, c
 that differ; only a change of structure costs a Subscribe and an Unsubscribe.
 
 Invariant: after the messages of a change the slots are exactly the roots, and during them no event is missed
-that is wanted before and after (make before break). The messages of one change are therefore in this order:
+that matches before and after (make before break). The messages of one change are therefore in this order:
 Subscribe; Updates that widen a slot on handover; Updates of roots in place; Updates that narrow a slot on
 handover; Unsubscribe. A slot is handed over only between roots of which one covers the other: an exchange of
 unrelated content in one step could remove what a third root needs before another slot covers it.

@@ -20,10 +20,12 @@ async def deliver_many() -> None:
         async with Client(at["b1"]) as exchange, Client(at["b2"]) as gateway:
             await exchange.advertise(QUOTE)
             limits = [float(limit) for limit in range(50)]
-            held = await asyncio.gather(
+            subscriptions = await asyncio.gather(
                 *(gateway.subscribe(QUOTE, "price < $limit", limit=limit) for limit in limits)
             )
-            by_id = {subscription.id: limit for subscription, limit in zip(held, limits, strict=True)}
+            by_id = {
+                subscription.id: limit for subscription, limit in zip(subscriptions, limits, strict=True)
+            }
             deliveries = gateway.deliveries()
             prices = [47.5, 12.5, 60.0, 48.5]
             await exchange.publish_batch("Quote", [{"price": price} for price in prices])
@@ -34,11 +36,11 @@ async def deliver_many() -> None:
             }
             assert got == {(price, limit) for price in prices for limit in limits if price < limit}
 
-            await held[49].update(limit=1.0)
+            await subscriptions[49].update(limit=1.0)
             await exchange.publish("Quote", price=47.5)
             await exchange.publish("Quote", price=0.5)
             later = [await anext(deliveries), await anext(deliveries)]
-            assert later[0].ids.tolist() == [held[48].id]
+            assert later[0].ids.tolist() == [subscriptions[48].id]
             assert len(later[1].ids) == 49
         with pytest.raises((StopAsyncIteration, ClosedError)):
             await anext(deliveries)

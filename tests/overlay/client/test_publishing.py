@@ -42,7 +42,7 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
         proxy = await overlay.proxy("b1")
         async with Client(proxy.address) as first:
             await first.advertise(QUOTE)
-            told = asyncio.create_task(changes(await first.listeners("Quote")))
+            reports = asyncio.create_task(changes(await first.listeners("Quote")))
             proxy.refusing = True
             proxy.cut()
             await overlay.crash("b1")
@@ -55,7 +55,7 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
                 with pytest.raises(RefusedError):
                     await asyncio.wait_for(early, 10)
                 with pytest.raises(RefusedError, match="attribute firm is not known"):
-                    await asyncio.wait_for(told, 10)
+                    await asyncio.wait_for(reports, 10)
                 with pytest.raises(RefusedError, match="'Quote' is not advertised by this client"):
                     await first.publish("Quote", volume=2)
                 assert first.connected

@@ -22,7 +22,7 @@ BELOW = parse("price < $limit", QUOTE)
 
 def histories(routing: str) -> tuple[ClientSession, ClientSession]:
     """Two clients with the same past: many subscriptions, some cancelled, some moved."""
-    made = []
+    sessions = []
     for _ in range(2):
         session = ClientSession("me", routing=routing, engine="naive")
         for limit in range(40):
@@ -32,8 +32,8 @@ def histories(routing: str) -> tuple[ClientSession, ClientSession]:
         session.receive(Acknowledge(session.epoch))
         for moved in (5, 6, 30):
             session.update(moved, {"limit": 2.5})
-        made.append(session)
-    return made[0], made[1]
+        sessions.append(session)
+    return sessions[0], sessions[1]
 
 
 @pytest.mark.parametrize("routing", ["parametric", "static"])
@@ -46,9 +46,9 @@ def test_matches_are_the_deliveries_undivided(routing: str, seed: int) -> None:
         first = 1 + random_.randrange(4) + 8 * turn  # some events come twice
         rows = [{"price": price} for price in prices]
         events = EventBatch.from_pylist(QUOTE, rows, publisher="p", first_sequence=first)
-        wanted = [sorted(random_.sample(range(1, 44), random_.randrange(10))) for _ in prices]
-        offsets = np.cumsum([0, *map(len, wanted)])
-        ids = np.array([i for each in wanted for i in each], dtype=np.int64)
+        ids_by_event = [sorted(random_.sample(range(1, 44), random_.randrange(10))) for _ in prices]
+        offsets = np.cumsum([0, *map(len, ids_by_event)])
+        ids = np.array([i for each in ids_by_event for i in each], dtype=np.int64)
         epoch = random_.choice([one.epoch, one.epoch - 2])
         message = Deliver(events, offsets, ids, epoch)
 

@@ -45,13 +45,13 @@ def quotes(draw: random.Random, count: int) -> EventBatch:
     return EventBatch.from_pylist(QUOTE, rows)
 
 
-def check(matching: Matching, oracle: Any, batch: EventBatch, but: int) -> None:
+def check(matching: Matching, oracle: Any, batch: EventBatch, exclude: int) -> None:
     offsets, ids = matching.match(EventPoints(batch))
     expected_offsets, expected_ids = oracle.match(batch)
     assert (offsets.tolist(), ids.tolist()) == (expected_offsets.tolist(), expected_ids.tolist())
     bits, expected = (
-        [[number for number in NUMBERS if number != but and _has(row, number)] for row in found]
-        for found in (matching.match_interfaces(EventPoints(batch), but), oracle.match_interfaces(batch))
+        [[number for number in NUMBERS if number != exclude and _has(row, number)] for row in found]
+        for found in (matching.match_interfaces(EventPoints(batch), exclude), oracle.match_interfaces(batch))
     )
     assert bits == expected
 
@@ -92,10 +92,10 @@ def test_walk_and_engine_match_as_the_oracle(seed: int, engine: str) -> None:
             check(
                 matching, oracle, quotes(draw, draw.choice((1, 1, 2, 30, 300))), draw.choice((-1, *NUMBERS))
             )
-            walked += matching.installed() != matching.wanted()
+            walked += matching.installed() != matching.interests()
     assert (walked > 0) == (engine == "cluster")
     engine_at_last = matching.flush()
-    assert matching.installed() == matching.wanted()
+    assert matching.installed() == matching.interests()
     assert len(engine_at_last) == len(live)
     check(matching, oracle, quotes(draw, 5), -1)
 
@@ -129,7 +129,7 @@ def test_the_engine_takes_over_once_the_kernels_are_loaded(monkeypatch: pytest.M
     assert matching.installed() == {}
     monkeypatch.setattr("covey.overlay.core.matching.matching.kernels_usable", lambda: True)
     check(matching, oracle, quotes(draw, 40), -1)
-    assert matching.installed() == matching.wanted()
+    assert matching.installed() == matching.interests()
     check(matching, oracle, quotes(draw, 40), -1)
 
 
