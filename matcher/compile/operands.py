@@ -166,7 +166,8 @@ def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
     if scale == 1 and offset == 0:
         return value
     if kind is Kind.TIMESTAMP:
-        return np.clip(value.astype(np.int64) + offset_microseconds(operand), FIRST_US, LAST_US)
+        offset_us = min(max(offset_microseconds(operand), FIRST_US - LAST_US), LAST_US - FIRST_US)
+        return np.clip(value.astype(np.int64) + offset_us, FIRST_US, LAST_US)
     if value.dtype == np.int64 and isinstance(scale, int) and isinstance(offset, int):
         reach = abs(scale) * max(-int(value.min()), int(value.max()), 0) + abs(offset)
         if reach <= INT64_MAX and abs(scale) <= INT64_MAX and abs(offset) <= INT64_MAX:

@@ -73,9 +73,9 @@ class CountingStore(ReferenceStore):
         self._need[rows] = tests
 
     def _growth(self, predicates: npt.NDArray[np.int32]) -> int:
-        """What as many elements more may take in each of these predicates' lists."""
+        """What the lists of the predicates of a row may take with the row, as `attach_rows` asks for it."""
         counts = self._lists.heads[predicates, COUNT].astype(np.int64)
-        return 4 * int((counts + len(predicates)).sum())
+        return 4 * int((counts + (len(predicates) if len(predicates) <= c.FEW_TESTS else 1)).sum())
 
     def _remove(self, rows: Numbers) -> None:
         tests = max(self.tests_of(rows), 1)

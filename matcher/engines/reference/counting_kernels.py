@@ -26,6 +26,9 @@ from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisf
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
+FEW_TESTS = 64
+"""Rows of more tests ask for room by a sum that is larger, but linear in their number."""
+
 
 class Order(NamedTuple):
     """Arrays in the order of the sorted predicates; drawn above."""
@@ -54,8 +57,11 @@ def attach_rows(  # type: ignore[no-untyped-def]
     tests = predicates.shape[0]
     for i in range(start, rows.size):
         wanted = np.int64(0)
-        for t in range(tests):
-            wanted += growth(lists, predicates[t, i], tests)  # a row may have a predicate more than once
+        for t in range(tests):  # a row may have a predicate more than once
+            if tests <= FEW_TESTS:
+                wanted += growth(lists, predicates[t, i], tests)
+            else:  # as much for each time that it is named is enough, too, and does not grow with the square
+                wanted += 4 * (np.int64(lists.heads[predicates[t, i], COUNT]) + 1)
         if lists.state[0] + wanted > lists.pool.size:
             return i
         at = row_table[rows[i], ROW_PLACE]

@@ -138,11 +138,11 @@ class RowEngine(Engine):
         use = self.plans[number]
         plan = use.plan
         each = max(len(plan.boxes), 1)
+        operands = self._operands(plan, operand_list, values, None)  # raises before anything changes
         firsts = self.store.new_rows(len(ids), each)
         arrays = self.store.arrays
         describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
-        operands = self._operands(plan, operand_list, values, None)
         for box, box_plan in enumerate(plan.boxes):
             self._boxes.insert(box_plan, firsts + box if box else firsts, operands)
         use.subscriptions += len(ids)

@@ -93,3 +93,16 @@ def test_many_ids_ascend_however_far_apart(bits: int) -> None:
     offsets, found = engine.match(batch)
     for number, price in enumerate(prices):
         assert found[offsets[number] : offsets[number + 1]].tolist() == ids[limits > price].tolist()
+
+
+@pytest.mark.parametrize("operator", ["in", "not in"])
+def test_memory_grows_with_the_constants_of_a_list(operator: str) -> None:
+    count = 20_000
+    packet = EventType("Packet", {"port": "int64"})
+    engine = create_engine("cluster", packet)
+    engine.add(1, parse(f"port {operator} ({', '.join(str(3 * n) for n in range(count))})", packet), {})
+    batch = EventBatch.from_pylist(packet, [{"port": port} for port in (0, 1, 3 * count - 3, 3 * count)])
+    offsets, _ = engine.match(batch)
+    inside = [True, False, True, False]
+    assert np.diff(offsets).tolist() == [int(i == (operator == "in")) for i in inside]
+    assert sum(engine.memory_bytes().values()) < 1000 * count

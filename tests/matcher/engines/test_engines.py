@@ -573,3 +573,13 @@ def test_render_and_memory_bytes(engine: Engine) -> None:
     assert sum(engine.memory_bytes().values()) > 0
     with pytest.raises(EventError, match="price"):
         engine.explain({"price": "cheap"}, 7)
+
+
+@pytest.mark.parametrize("offset", ["1e13", "9.222e12", "-1e13"])
+def test_a_column_of_times_with_a_large_offset_matches_as_its_elements(engine: Engine, offset: str) -> None:
+    times = [datetime(2020, 1, 1), datetime(2200, 1, 1)]
+    after = parse(f"time > $t + {offset}", QUOTE)
+    engine.add_many([1, 2], after, {"t": times})
+    events = [{"time": datetime(2026, 1, 1)}, {"time": datetime.max}]
+    expected = [[i + 1 for i, t in enumerate(times) if after.matches(event, {"t": t})] for event in events]
+    assert matches(engine, *events) == expected
