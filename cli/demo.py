@@ -1,4 +1,4 @@
-"""`covey demo`: real quotes through five live brokers, under both kinds of routing, judged by an oracle."""
+"""`covey demo`: real quotes through five live brokers, under both kinds of routing, checked by an oracle."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def demo(
     """Replay real quotes through five brokers while three subscribers move their thresholds.
 
     Starts five broker processes on this machine (three levels, free ports), publishes the daily quotes of
-    five firms from 2000 to 2013 in the order of their dates, and lets an oracle judge each subscriber's
-    deliveries: with parametric routing, and with the static routing of the literature, where a change is a
-    new subscription.
+    five firms from 2000 to 2013 in the order of their dates, and checks each subscriber's deliveries with an
+    oracle: under parametric routing, and under the static routing of the literature, where a change is a new
+    subscription.
 
     The update delay is the time from a change until all affected brokers have applied it. Exits with 1 if
     parametric routing missed or repeated an event, or delivered one that never matched.

@@ -1,11 +1,12 @@
 """The command `covey`: a table of subcommands, each loaded only when it is called.
 
-A mistake of the user's, in whatever subcommand, is one line on stderr and a status other than 0; what a
-subcommand raises as `CoveyError` becomes that line here, and so does a package that the installation lacks.
+A user error in any subcommand is one line on stderr and a status other than 0: a `CoveyError` that a
+subcommand raises becomes that line here, and so does a missing package.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -32,7 +33,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
         "compile_ahead",
         "Compile the matching kernels ahead of the first start.",
     ),
-    ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, judged by an oracle."),
+    ("demo", "covey.cli.demo", "demo", "Replay real quotes through five brokers, checked by an oracle."),
     ("sim", "covey.cli.sim", "sim", "Run whole overlays in virtual time, judged by checkers."),
     ("metrics", "covey.cli.metrics", "metrics", "Compute what runs were like from their traces, by Spark."),
     ("sweep", "covey.cli.sweep", "sweep", "Run a grid of scenarios as tasks of Spark, and compare them."),
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         status = _run(words)
     except BrokenPipeError:
-        # Whoever read our output has left; Python must not try to flush what is left of it at the end.
+        # The reader of stdout has exited; Python must not flush the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except KeyboardInterrupt:
@@ -89,12 +90,16 @@ def _run(words: list[str]) -> int:
         command = f"covey {name}"
         subcommand: Any = getattr(import_module(module), attribute)
         if isinstance(subcommand, typer.Typer):
-            app.add_typer(subcommand, name=name)
+            for inner in subcommand.registered_commands:
+                inner.help = inner.help or _paragraphs(inner.callback)
+            described = subcommand.registered_callback
+            text = (described and _paragraphs(described.callback)) or text
+            app.add_typer(subcommand, name=name, help=text)
             after = words[words.index(name) + 1 :][:1]
             if any([inner.name] == after for inner in subcommand.registered_commands):
                 command += f" {after[0]}"
         else:
-            app.command(name)(subcommand)
+            app.command(name, help=_paragraphs(subcommand))(subcommand)
     try:
         status = app(args=words, prog_name="covey", standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -102,7 +107,7 @@ def _run(words: list[str]) -> int:
         sentence = _sentence(error, command)
         if sentence is not None:
             return _complain(sentence, 1)
-        # Mistakes on the command line: the parser's exceptions, wherever typer has its parser from.
+        # Errors on the command line: the parser's exceptions, of click or of typer's own copy.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
             if type(error).__name__ == "Abort":
@@ -112,6 +117,12 @@ def _run(words: list[str]) -> int:
             print(message())
             return 2
         return _complain(f"{' '.join(message().split())} (see {command} --help)", 2)
+
+
+def _paragraphs(function: Callable[..., object] | None) -> str | None:
+    """A docstring with one line per paragraph: the terminal wraps it."""
+    text = inspect.getdoc(function)
+    return text and "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _sentence(error: Exception, command: str) -> str | None:

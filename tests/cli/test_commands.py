@@ -420,6 +420,19 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
             assert f"covey {name}" in text.split("Usage")[1].split("\n", 1)[1]
 
 
+def test_help_of_a_group_has_its_description_and_paragraphs_fill_the_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words, lines in (
+        (["sim"], ["Without a subcommand, runs a scenario:", "Example: covey sim --brokers"]),
+        (["demo"], ["publishes the daily quotes of five firms from 2000 to 2013 in the order of"]),
+    ):
+        commands.run(*words, "--help")
+        text = capsys.readouterr().out
+        assert all(line in text for line in lines)
+
+
 def test_help_loads_nothing_heavy() -> None:
     script = (
         "import sys; from covey.cli.main import main\n"

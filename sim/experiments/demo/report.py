@@ -86,8 +86,8 @@ def summary(outcomes: Sequence[DemoOutcome]) -> RenderableType:
         "delivered": "delivered",
         "missed": "missed",
         "duplicate": "duplicate",
-        "spurious": "spurious after a change",
-        "stray": "matched no values",
+        "spurious": "spurious: matched older values",
+        "stray": "stray: matched no values",
         "undecided": "crossed a change: correct either way",
     }
     for name, words in described.items():
