@@ -2,7 +2,8 @@
 
 A lock in the cache directory (`compile.lock`) lets one process at a time compile; the others wait for it and
 load what it compiled. The child has a low priority and ends with its parent, whose pipe it reads; what it has
-compiled by then stays in the cache, so the next one goes on from there. Where the cache is not writable, or
+compiled by then stays in the cache, so the next one goes on from there, as it does when a child is
+killed. Where the cache is not writable, or
 the interpreter cannot be started again (a frozen application), the thread compiles.
 
 Invariant: one thread per process loads, whoever calls `load`; a failure is logged once and leaves the process
@@ -35,6 +36,7 @@ log = logging.getLogger("covey.kernels")
 _POLL_S = 0.1
 _LOW_PRIORITY = 3
 """Some processor time has to remain for it on a machine that is busy because the kernels are missing."""
+_MOST_CHILDREN = 3
 _CHILD = "from covey.overlay.kernel_loader import compile_for_parent; compile_for_parent()"
 _IMPORTING = "import sys; sys.path[:] = {path!r}; "
 """The child imports what this process imports, whatever it has added to its path."""
@@ -113,7 +115,7 @@ class KernelLoader:
                     self._announce("in this process")
                     return
                 self._announce("in the background, once")
-                _run_child()
+                _compile_in_children()
                 return
 
     def _announce(self, where: str) -> None:
@@ -160,8 +162,18 @@ def _try_lock(file: TextIOWrapper) -> bool:
     return True
 
 
-def _run_child() -> None:
-    """Compile in a child process. `CoveyError` if it fails.
+def _compile_in_children() -> None:
+    """Compile in a child process, and in another one if that is killed. `CoveyError` if the last fails."""
+    for remaining in reversed(range(_MOST_CHILDREN)):
+        status, message = _run_child()
+        if status == 0:
+            return
+        if status > 0 or not remaining:
+            raise CoveyError(f"compiling the kernels ended with status {status}: {message}")
+
+
+def _run_child() -> tuple[int, str]:
+    """Compile in a child process; its exit status, negative for a signal, and its last message.
 
     It has a session of its own: an interrupt from the terminal or the notebook is for this process alone.
     """
@@ -176,10 +188,9 @@ def _run_child() -> None:
         ) as child:
             while child.poll() is None:
                 _wait()
-        if child.returncode:
-            stderr.seek(0)
-            lines = stderr.read().strip().splitlines() or ["no message"]
-            raise CoveyError(f"compiling the kernels ended with status {child.returncode}: {lines[-1]}")
+        stderr.seek(0)
+        lines = stderr.read().strip().splitlines() or ["no message"]
+        return child.returncode, lines[-1]
 
 
 def _wait() -> None:

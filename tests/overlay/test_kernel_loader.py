@@ -121,6 +121,19 @@ def test_a_failing_child_is_logged_once_and_leaves_the_process_without_kernels(t
     assert "no compiler" in log
 
 
+def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
+    once = f"""
+import os, pathlib
+if not pathlib.Path({str(tmp_path / "killed")!r}).exists():
+    pathlib.Path({str(tmp_path / "killed")!r}).touch()
+    os.kill(os.getpid(), 9)
+"""
+    killed = f"kernel_loader._CHILD = {once!r} + kernel_loader._CHILD\n"
+    output, log = python(LOADING + killed + WAITING, tmp_path).communicate()
+    assert (tmp_path / "killed").exists()
+    assert output == "ready True {'covey-kernels'}\n", log
+
+
 def test_without_a_writable_cache_the_process_compiles_in_its_thread(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     output, log = python(LOADING + WAITING, tmp_path / "file").communicate()
