@@ -15,6 +15,7 @@ def broker(
     name: Annotated[
         str | None, typer.Option(help="Name of the broker; default COVEY_BROKER.", show_default=False)
     ] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this parent is gone.")] = None,
 ) -> None:
     """Run one broker of an overlay until SIGTERM or Ctrl-C, which drain it.
 
@@ -26,4 +27,4 @@ def broker(
     """
     from covey.overlay.node.main import run_broker
 
-    raise typer.Exit(run_broker(config, name))
+    raise typer.Exit(run_broker(config, name, parent))

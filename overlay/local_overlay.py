@@ -7,6 +7,7 @@ does not start. A broker can be killed and restarted in place.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import sys
@@ -28,9 +29,9 @@ THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 
 
 def broker_command(overlay_file: Path, broker: str) -> list[str]:
-    """The command that runs one broker of an overlay file in a process of its own."""
+    """The command that runs one broker of an overlay file in a process that ends with this one."""
     command = [sys.executable, "-m", "covey.cli.main", "broker"]
-    return [*command, "--config", str(overlay_file), "--name", broker]
+    return [*command, "--config", str(overlay_file), "--name", broker, "--parent", str(os.getpid())]
 
 
 async def is_linked(address: str, process_id: int, neighbours: Iterable[str]) -> bool:

@@ -22,11 +22,13 @@ from covey.overlay.node.overlay import BrokerAddress, Overlay
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
+_PARENT_POLL_S = 1.0
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def run_broker(config: str | Path | None, name: str | None) -> int:
-    """Run one broker until a signal stops it; returns the exit status of the process.
+def run_broker(config: str | Path | None, name: str | None, parent: int | None = None) -> int:
+    """Run one broker until a signal stops it, or until the process `parent` has ended that started it;
+    returns the exit status of the process.
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """
@@ -48,10 +50,10 @@ def run_broker(config: str | Path | None, name: str | None) -> int:
     logging.basicConfig(
         level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
     )
-    return asyncio.run(_serve(overlay, broker))
+    return asyncio.run(_serve(overlay, broker, parent))
 
 
-async def _serve(overlay: Overlay, broker: BrokerAddress) -> int:
+async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) -> int:
     from covey.overlay.node.dialer import keep_connected
     from covey.overlay.node.node import Node
     from covey.overlay.node.server import AddressError, Server
@@ -81,12 +83,24 @@ async def _serve(overlay: Overlay, broker: BrokerAddress) -> int:
     ]
     for dialer in dialers:
         dialer.add_done_callback(_stop_on_error(stop))
+    orphaned = asyncio.create_task(_stop_with_parent(parent, stop))
     await stop.wait()
+    orphaned.cancel()
     failed = [dialer for dialer in dialers if dialer.done() and dialer.exception() is not None]
     log.info("stopping")
     await server.stop(DRAIN_S, dialers)
     log.info("stopped")
     return 1 if failed else 0
+
+
+async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
+    """A process that was killed cannot stop its brokers, which would keep their addresses."""
+    if parent is None or os.name != "posix":
+        return
+    while os.getppid() == parent:
+        await asyncio.sleep(_PARENT_POLL_S)
+    log.warning("the process that started this broker is gone")
+    stop.set()
 
 
 def _stop_on_error(stop: asyncio.Event) -> Callable[[asyncio.Task[None]], None]:

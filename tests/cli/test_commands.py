@@ -120,6 +120,23 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield Running(up, addresses)
 
 
+def test_brokers_end_when_up_is_killed(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+    with started("up", path) as up:
+        line_with(up, "ready")
+        processes = [inspect(address)["process"] for address in addresses.values()]
+        up.kill()
+        until(lambda: not any(is_running(process) for process in processes))
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
