@@ -6,6 +6,7 @@ They change nothing. A call that cannot be answered ends with a status and one s
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 
 from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.node.context import Context, abort
@@ -19,8 +20,23 @@ from covey.overlay.transport.calls import (
     encode_explanation,
     encode_inspection,
 )
-from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
 from covey.overlay.transport.wire_values import encode_event_type
+
+
+def _handler(answer: Callable[[Calls, bytes], bytes]) -> Callable[[Calls, bytes, Context], Awaitable[bytes]]:
+    """A handler that ends the call with a status where `answer` raises."""
+
+    async def handle(calls: Calls, request: bytes, context: Context) -> bytes:
+        try:
+            return answer(calls, request)
+        except (SubscriptionError, UnknownTypeError) as error:
+            await abort(context, "NOT_FOUND", str(error))
+        except (MalformedPacketError, EventError) as error:
+            await abort(context, "INVALID_ARGUMENT", str(error))
+        return b""
+
+    return handle
 
 
 class Calls:
@@ -29,44 +45,27 @@ class Calls:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def describe(self, request: bytes, context: Context) -> bytes:
-        try:
-            name = decode_describe(request)
-        except MalformedPacketError as error:
-            await abort(context, "INVALID_ARGUMENT", str(error))
-            return b""
+    @_handler
+    def describe(self, request: bytes) -> bytes:
+        name = decode_describe(request)
         event_type = self._node.core.event_type(name)
         if event_type is None:
-            await abort(context, "NOT_FOUND", self._node.unknown_type(name))
-            return b""
+            raise UnknownTypeError(self._node.unknown_type(name))
         return encode_event_type(event_type)
 
-    async def explain(self, request: bytes, context: Context) -> bytes:
-        try:
-            interface, subscription_id, text = decode_explain(request)
-            answer = explain_at(self._node, interface, subscription_id, _event_of(text))
-        except SubscriptionError as error:
-            await abort(context, "NOT_FOUND", str(error))
-            return b""
-        except (MalformedPacketError, EventError) as error:
-            await abort(context, "INVALID_ARGUMENT", str(error))
-            return b""
+    @_handler
+    def explain(self, request: bytes) -> bytes:
+        interface, subscription_id, text = decode_explain(request)
+        answer = explain_at(self._node, interface, subscription_id, _event_of(text))
         return encode_explanation(json.dumps(answer))
 
-    async def follow(self, request: bytes, context: Context) -> bytes:
-        try:
-            answer = follow_at(self._node, *decode_follow(request))
-        except MalformedPacketError as error:
-            await abort(context, "INVALID_ARGUMENT", str(error))
-            return b""
-        return encode_explanation(json.dumps(answer))
+    @_handler
+    def follow(self, request: bytes) -> bytes:
+        return encode_explanation(json.dumps(follow_at(self._node, *decode_follow(request))))
 
-    async def inspect(self, request: bytes, context: Context) -> bytes:
-        try:
-            listed = decode_inspect(request)
-        except MalformedPacketError as error:
-            await abort(context, "INVALID_ARGUMENT", str(error))
-            return b""
+    @_handler
+    def inspect(self, request: bytes) -> bytes:
+        listed = decode_inspect(request)
         return encode_inspection(
             render_node(self._node, listed), json.dumps(inspect_node(self._node, listed))
         )

@@ -43,18 +43,11 @@ class PosetMatching:
     def discard(self, interest: Matched) -> None:
         del self._numbers[interest.uid]
 
-    def flush(self) -> PosetMatching:
-        """Nothing is ever pending."""
-        return self
-
     def interests(self) -> dict[int, int]:
         return dict(self._numbers)
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._numbers
 
     # --- matching -------------------------------------------------------------------------------------------
 

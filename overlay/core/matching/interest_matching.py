@@ -7,7 +7,7 @@ measuring baseline `baselines/poset_matching.py` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,11 +48,8 @@ class InterestMatching(Protocol):
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
 
-    def flush(self) -> Any:
-        """Apply pending changes."""
-
     def interests(self) -> dict[int, int]:
-        """The uids after the next flush, and the numbers of their interfaces."""
+        """The uids, and the numbers of their interfaces."""
 
     def __len__(self) -> int: ...
 
