@@ -92,6 +92,8 @@ class FuzzHistory:
         self._bounds = {filter: _bounds(filter) for filters in self._filters.values() for filter in filters}
         """By filter, the variables that may have a rate."""
         self._joined = 0
+        self._contents: dict[tuple[str, str], Filter | None] = {}
+        """The content filter of each client and event type."""
         self._weights: dict[Callable[[], None], float] = {
             self._join: 4,
             self._leave: 2,
@@ -204,9 +206,11 @@ class FuzzHistory:
             contents = (
                 [None, *(parse(text, event_type) for text in CONTENTS)] if self.options.content else [None]
             )
-            # a new content filter would not hold for events already on their way
             if event_type.name not in client.session.advertised:
-                client.advertise(event_type, self._random.choice(contents))
+                # An Advertise overtakes pending events, which another content filter would refuse.
+                content = self._random.choice(contents)
+                key = client.name, event_type.name
+                client.advertise(event_type, self._contents.setdefault(key, content))
 
     def _unadvertise(self) -> None:
         client = self._some_client()

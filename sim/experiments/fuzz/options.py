@@ -20,7 +20,7 @@ class FuzzOptions:
     """`gapless` makes half of the updates gapless; `content` adds content filters to most advertisements.
 
     `motion` gives half of the bounds a rate, and some pauses are so long that announcements have to be
-    renewed. `operators` adds filters that are no conjunctions of intervals, for which `covers` is incomplete;
+    renewed. `operators` adds filters that are no conjunctions of intervals;
     `dense` leaves only intervals on one attribute. `damping` is that of the brokers, `defect` a name of
     `defects.DEFECTS`.
     """

@@ -143,6 +143,11 @@ def test_other_histories(options: FuzzOptions) -> None:
     play_all(drawn if options.steps == 60 else drawn[: len(drawn) // 4], options)
 
 
+def test_a_client_that_advertises_again_keeps_its_content_filter() -> None:
+    """In these histories events that waited on the link met another filter, and were refused."""
+    play_all((9052, 9094), FuzzOptions(content=True))
+
+
 def test_one_seed_gives_one_history() -> None:
     assert [play_history(seed, FuzzOptions(steps=150)) for seed in range(5)] == [
         play_history(seed, FuzzOptions(steps=150)) for seed in range(5)
