@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class SubscriberHistory(Generic[Event, Values]):
-    """What one subscriber asked for and received, in order.
+    """The changes of one subscriber and the events it received, in order.
 
     `matches(event, values)` is the subscription's condition. The subscription with the values `start` must
     have settled before the first event is published.

@@ -118,7 +118,7 @@ def filters(event_type: EventType) -> st.SearchStrategy[Filter]:
 
 
 def family_of(name: str) -> Family:
-    """The family of a variable, which the first letter of its name tells here."""
+    """The family of a variable, named by the first letter of its name."""
     return next(family for family, prefix in PREFIXES.items() if name.startswith(prefix))
 
 

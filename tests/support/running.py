@@ -73,7 +73,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Proxy:
-    """Passes TCP on to a port, until it is told not to."""
+    """Passes TCP on to a port, until it is blocked."""
 
     def __init__(self, target: int) -> None:
         self._target = target

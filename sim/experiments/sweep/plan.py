@@ -18,21 +18,29 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from covey.matcher.errors import CoveyError
-from covey.overlay.documents import read_document
+from covey.overlay.documents import Section, read_document, validated
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000
 """Maximum number of runs of a sweep."""
 _FIELDS = tuple(field.name for field in fields(Scenario))
-_KEYS = ("scenario", "vary", "seeds")
 
 
 class SweepError(CoveyError, ValueError):
     """A sweep is invalid; the message names the file, the key, the value and the expectation."""
+
+
+class _SweepFile(Section):
+    scenario: Any = Field(default_factory=dict)
+    vary: dict[str, Any] = Field(default_factory=dict)
+    seeds: Annotated[int, Field(ge=1)] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +52,21 @@ class Sweep:
 
 def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep file (YAML). Raises `SweepError` or `ScenarioError`."""
-    document = read_document(path, SweepError)
-    if not isinstance(document, dict):
-        raise SweepError(f"{path}: expected a mapping with {', '.join(_KEYS)}")
-    for key in document:
-        if key not in _KEYS:
-            raise SweepError(f"{path}: {key} is unknown; expected one of {', '.join(_KEYS)}")
+    file = validated(_SweepFile, read_document(path, SweepError), path, SweepError)
     try:
-        return Sweep(dict(_grid(document, Path(path).parent)))
+        return Sweep(dict(_grid(file, Path(path).parent)))
     except (SweepError, ScenarioError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _grid(document: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Scenario]]:
-    base = _base(document.get("scenario", {}), folder)
-    vary, seeds = document.get("vary", {}), document.get("seeds", 1)
-    if not isinstance(vary, dict):
-        raise SweepError(f"vary is {vary!r}: expected a mapping from field to values")
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise SweepError(f"seeds is {seeds!r}: expected the number of seeds, at least 1")
-    choices = [_choices(str(field), values) for field, values in vary.items()]
-    if "seed" not in vary:
+def _grid(file: _SweepFile, folder: Path) -> Iterator[tuple[str, Scenario]]:
+    base, seeds = _base(file.scenario, folder), file.seeds
+    choices = [_choices(field, values) for field, values in file.vary.items()]
+    if "seed" not in file.vary:
         choices.append([(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
     elif seeds > 1:
         raise SweepError(f"seeds is {seeds!r}, and seed varies: expected one of them")
-    count = 1
-    for each in choices:
-        count *= len(each)
+    count = prod(map(len, choices))
     if count > RUNS:
         raise SweepError(f"vary makes {count:,} runs: expected at most {RUNS:,}")
     for combination in product(*choices):
