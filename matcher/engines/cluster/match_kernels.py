@@ -11,15 +11,7 @@ from numba import boolean, int32, int64, types, uint8, uint16, uint64
 from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_at, row_at
 from covey.matcher.engines.cluster.buckets.search_kernels import search_block, search_plainly
 from covey.matcher.engines.cluster.buckets.zone_kernels import is_whole, searched_block, span_zones
-from covey.matcher.engines.cluster.layout.arrays import (
-    BLOCK_COUNT,
-    BUCKET_ZONES,
-    NONE,
-    STORE,
-    TABLE_BUCKETS,
-    TABLE_TESTS,
-    TABLES,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import code_of
 from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_RECORD, LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import (
@@ -69,7 +61,7 @@ def code_events(coding, cuts, keys, codes):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(STORE, frozen(int64, 2), frozen(uint16, 2), int64, boolean, boolean, boolean, BUFFERS, array(int64),
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, boolean, boolean, boolean, BUFFERS, array(int64),
         array(int64))  # fmt: skip
 def match_events(store, keys, codes, start, ahead, shared, ordered, buffers, offsets, out):  # type: ignore[no-untyped-def]
     """Match events from `start` on into CSR offsets and ids; returns the first event for which `out` was too
@@ -86,25 +78,25 @@ def match_events(store, keys, codes, start, ahead, shared, ordered, buffers, off
         if shared:
             seen[seen.size - 1] += 1
         queued = np.int64(0)
-        for table in range(store.state[TABLES]):
-            if store.tables[table, TABLE_BUCKETS] > 0:
+        for table in range(store.state[a.TABLES]):
+            if store.tables[table, a.TABLE_BUCKETS] > 0:
                 queued = enqueue(store, table, keys, codes, e, ahead, buffers.probe, queue, queued)
         queued = find_queued(store, queued, ahead, queue)
         for q in range(queued):
             if ahead and q + AHEAD < queued:
                 fetch_bucket(store, queue[q + AHEAD, 1])
             table, bucket = queue[q, 0], queue[q, 1]
-            if store.buckets[bucket, BUCKET_ZONES] > 0:
+            if store.buckets[bucket, a.BUCKET_ZONES] > 0:
                 span_zones(store, table, bucket, codes[e], span)
             step = np.int64(0)
-            block = searched_block(store, bucket, np.int64(NONE), step, span)
-            while block != NONE:
-                count = np.int64(store.blocks[block, BLOCK_COUNT])
+            block = searched_block(store, bucket, np.int64(a.NONE), step, span)
+            while block != a.NONE:
+                count = np.int64(store.blocks[block, a.BLOCK_COUNT])
                 if end + count > out.size:
                     return e
                 whole = is_whole(store, bucket, step, span)
                 first = id_at(store, block)
-                if whole and not shared and store.tables[table, TABLE_TESTS] == 1:
+                if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:
                     for i in range(count):
                         out[end + i] = store.longs[first + i]
                     end += count
@@ -169,7 +161,7 @@ def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
     return np.int64(1)
 
 
-@kernel(STORE, frozen(int64, 2), frozen(uint16, 2), int64, BUFFERS, array(uint64, 2))
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, BUFFERS, array(uint64, 2))
 def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[no-untyped-def]
     """Set the bits of the interfaces that each event matches; its search ends when all `interfaces` in use
     are set.
@@ -178,19 +170,19 @@ def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[n
     for e in range(keys.shape[0]):
         left = interfaces
         table = 0
-        while table < store.state[TABLES] and left > 0:
+        while table < store.state[a.TABLES] and left > 0:
             queued = np.int64(0)
-            if store.tables[table, TABLE_BUCKETS] > 0:
+            if store.tables[table, a.TABLE_BUCKETS] > 0:
                 queued = enqueue(store, table, keys, codes, e, False, buffers.probe, queue, queued)
                 queued = find_queued(store, queued, False, queue)
             q = np.int64(0)
             while q < queued and left > 0:
                 bucket = queue[q, 1]
-                if store.buckets[bucket, BUCKET_ZONES] > 0:
+                if store.buckets[bucket, a.BUCKET_ZONES] > 0:
                     span_zones(store, table, bucket, codes[e], span)
                 step = np.int64(0)
-                block = searched_block(store, bucket, np.int64(NONE), step, span)
-                while block != NONE and left > 0:
+                block = searched_block(store, bucket, np.int64(a.NONE), step, span)
+                while block != a.NONE and left > 0:
                     whole = is_whole(store, bucket, step, span)
                     matched = search_block(store, block, table, whole, keys, codes, e, buffers)
                     rows = row_at(store, block, capacity_of(store, block))

@@ -24,52 +24,7 @@ from covey.matcher.engines.cluster.buckets.zone_kernels import (
     last_zone,
     zone_block,
 )
-from covey.matcher.engines.cluster.layout.arrays import (
-    ABSENT,
-    ACCESS,
-    BLOCK,
-    BLOCK_BUCKET,
-    BLOCK_COUNT,
-    BLOCK_FIELDS,
-    BLOCK_TOP,
-    BOTH,
-    BUCKET_FREE,
-    BUCKET_HEAD,
-    BUCKET_KEYS,
-    BUCKET_TABLE,
-    BUCKET_TOP,
-    BUCKET_ZONES,
-    CODE_COUNT,
-    HIGH,
-    MISSING_TABLE,
-    NARROW_COLUMNS,
-    NEVER,
-    NONE,
-    PART_FIELDS,
-    PART_SHIFT,
-    PLACE,
-    PLACES_USED,
-    SIGN_ACCESS,
-    SIGN_EQUAL,
-    SIGN_LEAF,
-    SIGN_RANGES,
-    SIGN_SIZE,
-    SIGN_TEMPLATE,
-    SIGN_TESTS,
-    STORE,
-    TABLE_BUCKETS,
-    TABLE_ORDER,
-    TABLE_PARTS,
-    TABLE_ROWS,
-    TABLE_SCHEMA,
-    TABLE_WIDTH,
-    TABLES,
-    TEST_COLUMN,
-    TEST_FIELDS,
-    TEST_SHAPE,
-    TOMBSTONE,
-    WAITING,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import (
     FIRST_TEST,
     HASHED,
@@ -131,19 +86,19 @@ def choose_ranges(store, row, scratch):  # type: ignore[no-untyped-def]
     scratch[0] and scratch[1] (NONE for none), their widths as a part of 2**16 to scratch[2] and scratch[3].
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
-    scratch[0] = scratch[1] = NONE
+    scratch[0] = scratch[1] = a.NONE
     scratch[2] = scratch[3] = np.int64(1) << 40
-    for test in range(line[SIGN_SIZE]):
-        at = SIGN_TESTS + TEST_FIELDS * test
-        column = line[at + TEST_COLUMN]
-        if line[at + TEST_SHAPE] != BOTH or column >= NARROW_COLUMNS:
+    for test in range(line[a.SIGN_SIZE]):
+        at = a.SIGN_TESTS + a.TEST_FIELDS * test
+        column = line[at + a.TEST_COLUMN]
+        if line[at + a.TEST_SHAPE] != a.BOTH or column >= a.NARROW_COLUMNS:
             continue
         if scratch[HASHED + 2 * test] == 0:  # a test for a missing attribute: events without it probe no cell
             continue
-        if scratch[0] != NONE and line[SIGN_TESTS + TEST_FIELDS * scratch[0] + TEST_COLUMN] == column:
+        if scratch[0] != a.NONE and line[a.SIGN_TESTS + a.TEST_FIELDS * scratch[0] + a.TEST_COLUMN] == column:
             continue
         width = max(scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test], 0) << 16
-        width //= 2 * store.coding[column, CODE_COUNT] + 4
+        width //= 2 * store.coding[column, a.CODE_COUNT] + 4
         if width < scratch[2]:
             scratch[1], scratch[3] = scratch[0], scratch[2]
             scratch[0], scratch[2] = test, width
@@ -161,29 +116,29 @@ def access_schema(store, row, scratch):  # type: ignore[no-untyped-def]
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
     line = store.signatures[signature]
-    equal = np.int64(line[SIGN_EQUAL])
-    for a in range(equal):
-        test = line[SIGN_ACCESS + a]
-        store.keys[a] = nth_bound(store, signature, place, test, 0)
-    schema = np.int64(line[SIGN_TEMPLATE])
-    ranges = np.int64(line[SIGN_RANGES])
-    scratch[0] = scratch[1] = scratch[FIRST_TEST] = NONE
+    equal = np.int64(line[a.SIGN_EQUAL])
+    for part in range(equal):
+        test = line[a.SIGN_ACCESS + part]
+        store.keys[part] = nth_bound(store, signature, place, test, 0)
+    schema = np.int64(line[a.SIGN_TEMPLATE])
+    ranges = np.int64(line[a.SIGN_RANGES])
+    scratch[0] = scratch[1] = scratch[FIRST_TEST] = a.NONE
     if ranges == 0:
-        for test in range(line[SIGN_SIZE]):
-            if scratch[FIRST_TEST] == NONE and not is_hashed(line, test):
+        for test in range(line[a.SIGN_SIZE]):
+            if scratch[FIRST_TEST] == a.NONE and not is_hashed(line, test):
                 scratch[FIRST_TEST] = test
         return schema
     choose_ranges(store, row, scratch)
     if ranges == 1:
-        scratch[1] = NONE
-    if scratch[1] != NONE and scratch[1] < scratch[0]:
+        scratch[1] = a.NONE
+    if scratch[1] != a.NONE and scratch[1] < scratch[0]:
         scratch[0], scratch[1] = scratch[1], scratch[0]
     for r in range(2):
         test = scratch[r]
         schema <<= COLUMN_BITS + CLASS_BITS
-        if test == NONE:
+        if test == a.NONE:
             continue
-        column = np.int64(line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN])
+        column = np.int64(line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN])
         low, high = scratch[HASHED + 2 * test], scratch[HASHED + 2 * test + 1]
         schema |= (column + 1) << CLASS_BITS | class_of(store.reaches, high - low, ranges)
         store.keys[equal + r] = low
@@ -193,58 +148,58 @@ def access_schema(store, row, scratch):  # type: ignore[no-untyped-def]
 @inlined
 def find_table(store, schema, parts):  # type: ignore[no-untyped-def]
     """The table of an access schema, or NONE; turns the low ends among the keys into cells."""
-    tables = store.state[TABLES]
+    tables = store.state[a.TABLES]
     mask = store.places.size - 1
     place = mix(np.int64(-1), schema) & mask
-    while store.places[place] != NONE:
+    while store.places[place] != a.NONE:
         table = np.int64(-3) - store.places[place]
-        if 0 <= table < tables and store.tables[table, TABLE_SCHEMA] == schema:
-            for a in range(parts, store.tables[table, TABLE_WIDTH]):
-                store.keys[a] >>= store.tables[table, TABLE_PARTS + PART_FIELDS * a + PART_SHIFT]
+        if 0 <= table < tables and store.tables[table, a.TABLE_SCHEMA] == schema:
+            for part in range(parts, store.tables[table, a.TABLE_WIDTH]):
+                store.keys[part] >>= store.tables[table, a.TABLE_PARTS + a.PART_FIELDS * part + a.PART_SHIFT]
             return table
         place = (place + 1) & mask
-    return np.int64(NONE)
+    return np.int64(a.NONE)
 
 
 @inlined
 def find_bucket(store, table):  # type: ignore[no-untyped-def]
     """The bucket of the access predicate in store.keys, a new one if there is none."""
-    width = store.tables[table, TABLE_WIDTH]
+    width = store.tables[table, a.TABLE_WIDTH]
     h = first_hash(table)
-    for a in range(width):
-        h = mix(h, store.keys[a])
+    for part in range(width):
+        h = mix(h, store.keys[part])
     mask = store.places.size - 1
     place = h & mask
     vacant = -1
-    while store.places[place] != NONE:
+    while store.places[place] != a.NONE:
         b = store.places[place]
-        if b == TOMBSTONE:
+        if b == a.TOMBSTONE:
             if vacant < 0:
                 vacant = place
-        elif b >= 0 and store.buckets[b, BUCKET_TABLE] == table:
-            a = 0
-            while a < width and store.buckets[b, BUCKET_KEYS + a] == store.keys[a]:
-                a += 1
-            if a == width:
+        elif b >= 0 and store.buckets[b, a.BUCKET_TABLE] == table:
+            part = 0
+            while part < width and store.buckets[b, a.BUCKET_KEYS + part] == store.keys[part]:
+                part += 1
+            if part == width:
                 return np.int64(b)
         place = (place + 1) & mask
     state = store.state
-    bucket = state[BUCKET_FREE]
-    if bucket == NONE:
-        bucket = state[BUCKET_TOP]
-        state[BUCKET_TOP] += 1
+    bucket = state[a.BUCKET_FREE]
+    if bucket == a.NONE:
+        bucket = state[a.BUCKET_TOP]
+        state[a.BUCKET_TOP] += 1
     else:
-        state[BUCKET_FREE] = store.buckets[bucket, BUCKET_HEAD]
-    store.buckets[bucket, BUCKET_TABLE] = table
-    store.buckets[bucket, BUCKET_HEAD] = NONE
-    store.buckets[bucket, BUCKET_ZONES] = 0
-    for a in range(ACCESS):
-        store.buckets[bucket, BUCKET_KEYS + a] = store.keys[a] if a < width else 0
+        state[a.BUCKET_FREE] = store.buckets[bucket, a.BUCKET_HEAD]
+    store.buckets[bucket, a.BUCKET_TABLE] = table
+    store.buckets[bucket, a.BUCKET_HEAD] = a.NONE
+    store.buckets[bucket, a.BUCKET_ZONES] = 0
+    for part in range(a.ACCESS):
+        store.buckets[bucket, a.BUCKET_KEYS + part] = store.keys[part] if part < width else 0
     if vacant < 0:
         vacant = place
-        state[PLACES_USED] += 1
+        state[a.PLACES_USED] += 1
     store.places[vacant] = bucket
-    store.tables[table, TABLE_BUCKETS] += 1
+    store.tables[table, a.TABLE_BUCKETS] += 1
     return bucket
 
 
@@ -258,12 +213,12 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
     written = 0
     narrow = True
     for turn in range(3):
-        for test in range(line[SIGN_SIZE]):
+        for test in range(line[a.SIGN_SIZE]):
             last = test == scratch[0] or test == scratch[1]
             if turn != (0 if test == scratch[FIRST_TEST] else 2 if last else 1) or is_hashed(line, test):
                 continue
-            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-            if written == tests or column >= NARROW_COLUMNS:
+            column = line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]
+            if written == tests or column >= a.NARROW_COLUMNS:
                 narrow = False
                 continue
             at = low_at(store, block, capacity, written) + place
@@ -275,7 +230,7 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
         at = low_at(store, block, capacity, t) + place
         store.bytes[column_at(store, block, capacity, tests, t) + place] = 0
         store.shorts[at] = 0
-        store.shorts[at + capacity] = NEVER
+        store.shorts[at + capacity] = a.NEVER
     store.words[row_at(store, block, capacity) + place] = row if narrow else ~row
     store.longs[id_at(store, block) + place] = store.ids[row]
 
@@ -283,10 +238,10 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
 @inlined
 def order_code(store, table, scratch):  # type: ignore[no-untyped-def]
     """The code that orders a row in its table, 0 where nothing is ordered."""
-    order = store.tables[table, TABLE_ORDER]
-    if order == NONE:
+    order = store.tables[table, a.TABLE_ORDER]
+    if order == a.NONE:
         return np.int64(0)
-    return scratch[HASHED + 2 * scratch[FIRST_TEST] + (1 if order == HIGH else 0)]
+    return scratch[HASHED + 2 * scratch[FIRST_TEST] + (1 if order == a.HIGH else 0)]
 
 
 @inlined
@@ -294,9 +249,9 @@ def has_room(store):  # type: ignore[no-untyped-def]
     state = store.state
     return (
         pool_has_room(store)
-        and state[BLOCK_TOP] < store.blocks.shape[0]
-        and state[BUCKET_TOP] < store.buckets.shape[0]
-        and 2 * state[PLACES_USED] < store.places.size
+        and state[a.BLOCK_TOP] < store.blocks.shape[0]
+        and state[a.BUCKET_TOP] < store.buckets.shape[0]
+        and 2 * state[a.PLACES_USED] < store.places.size
         and leaf_room(store)
     )
 
@@ -304,51 +259,51 @@ def has_room(store):  # type: ignore[no-untyped-def]
 @inlined
 def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
     block = block_with_room(store, bucket, order_code(store, table, scratch), store.sorting)
-    place = np.int64(store.blocks[block, BLOCK_COUNT])
-    store.blocks[block, BLOCK_COUNT] += 1
-    store.where[row, PLACE] = place
-    store.where[row, BLOCK] = block
-    store.tables[table, TABLE_ROWS] += 1
+    place = np.int64(store.blocks[block, a.BLOCK_COUNT])
+    store.blocks[block, a.BLOCK_COUNT] += 1
+    store.where[row, a.PLACE] = place
+    store.where[row, a.BLOCK] = block
+    store.tables[table, a.TABLE_ROWS] += 1
     write_codes(store, row, block, place, scratch)
 
 
 @inlined
 def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
-    table = store.buckets[bucket, BUCKET_TABLE]
+    table = store.buckets[bucket, a.BUCKET_TABLE]
     h = first_hash(table)
-    for a in range(store.tables[table, TABLE_WIDTH]):
-        h = mix(h, store.buckets[bucket, BUCKET_KEYS + a])
+    for part in range(store.tables[table, a.TABLE_WIDTH]):
+        h = mix(h, store.buckets[bucket, a.BUCKET_KEYS + part])
     mask = store.places.size - 1
     place = h & mask
     while store.places[place] != bucket:
         place = (place + 1) & mask
-    if store.places[(place + 1) & mask] == NONE:
-        while store.places[place] == bucket or store.places[place] == TOMBSTONE:
-            store.places[place] = NONE
-            store.state[PLACES_USED] -= 1
+    if store.places[(place + 1) & mask] == a.NONE:
+        while store.places[place] == bucket or store.places[place] == a.TOMBSTONE:
+            store.places[place] = a.NONE
+            store.state[a.PLACES_USED] -= 1
             place = (place - 1) & mask
     else:
-        store.places[place] = TOMBSTONE
-    store.tables[table, TABLE_BUCKETS] -= 1
-    store.buckets[bucket, BUCKET_HEAD] = store.state[BUCKET_FREE]
-    store.buckets[bucket, BUCKET_TABLE] = NONE
-    store.state[BUCKET_FREE] = bucket
+        store.places[place] = a.TOMBSTONE
+    store.tables[table, a.TABLE_BUCKETS] -= 1
+    store.buckets[bucket, a.BUCKET_HEAD] = store.state[a.BUCKET_FREE]
+    store.buckets[bucket, a.BUCKET_TABLE] = a.NONE
+    store.state[a.BUCKET_FREE] = bucket
 
 
 @inlined
 def remove_placed(store, row):  # type: ignore[no-untyped-def]
     """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
-    if store.where[row, BLOCK] == IN_LEAF:
+    if store.where[row, a.BLOCK] == IN_LEAF:
         remove_from_leaf(store, row)
         return
-    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
-    bucket = np.int64(store.blocks[block, BLOCK_BUCKET])
-    store.tables[store.buckets[bucket, BUCKET_TABLE], TABLE_ROWS] -= 1
+    block, place = np.int64(store.where[row, a.BLOCK]), np.int64(store.where[row, a.PLACE])
+    bucket = np.int64(store.blocks[block, a.BLOCK_BUCKET])
+    store.tables[store.buckets[bucket, a.BUCKET_TABLE], a.TABLE_ROWS] -= 1
     if not free_slot(store, bucket, block, place):
         drop_bucket(store, bucket)
 
 
-@kernel(STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
+@kernel(a.STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
 def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
     """Place rows that wait; returns the first for which there is no room, or no table: state[MISSING_TABLE]
     is then the number of its access schema.
@@ -367,10 +322,10 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
             prefetch(store.where, 2 * rows[i + PREFETCH_DISTANCE])
             if stage == PUT:
                 prefetch(codes, codes.shape[1] * order[i + PREFETCH_DISTANCE])
-        if store.where[row, PLACE] != WAITING:
+        if store.where[row, a.PLACE] != a.WAITING:
             continue
         if not has_room(store):
-            store.state[MISSING_TABLE] = NONE
+            store.state[a.MISSING_TABLE] = a.NONE
             return i
         signature = store.rows[row, ROW_SIGNATURE]
         if stage == PUT:
@@ -379,7 +334,7 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
             code_row(store, row, scratch)
         if stage == COUNT:
             save_codes(store, row, scratch, codes, saved)
-        if store.signatures[signature, SIGN_LEAF] != 0:
+        if store.signatures[signature, a.SIGN_LEAF] != 0:
             if stage == COUNT:
                 targets[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
             else:
@@ -387,16 +342,16 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
             continue
         schema = access_schema(store, row, scratch)
         if stage == PUT:
-            put(store, row, store.buckets[targets[i], BUCKET_TABLE], targets[i], scratch)
+            put(store, row, store.buckets[targets[i], a.BUCKET_TABLE], targets[i], scratch)
             continue
-        table = find_table(store, schema, np.int64(store.signatures[signature, SIGN_EQUAL]))
-        if table == NONE:
-            store.state[MISSING_TABLE] = schema
+        table = find_table(store, schema, np.int64(store.signatures[signature, a.SIGN_EQUAL]))
+        if table == a.NONE:
+            store.state[a.MISSING_TABLE] = schema
             return i
         bucket = find_bucket(store, table)
         if stage == COUNT:
             targets[i] = bucket
-            store.buckets[bucket, BUCKET_ZONES] += 1
+            store.buckets[bucket, a.BUCKET_ZONES] += 1
         else:
             put(store, row, table, bucket, scratch)
     return rows.size
@@ -406,16 +361,16 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
 def fetch_row(store, row):  # type: ignore[no-untyped-def]
     """Prefetch the bounds of a row, and the line of its block."""
     prefetch(store.bounds, store.rows[row, ROW_PLACE])
-    if store.where[row, PLACE] >= 0 and store.where[row, BLOCK] != IN_LEAF:
-        prefetch(store.blocks, BLOCK_FIELDS * store.where[row, BLOCK])
+    if store.where[row, a.PLACE] >= 0 and store.where[row, a.BLOCK] != IN_LEAF:
+        prefetch(store.blocks, a.BLOCK_FIELDS * store.where[row, a.BLOCK])
 
 
 @inlined
 def fetch_codes(store, row):  # type: ignore[no-untyped-def]
     """Prefetch a row's bucket, and its first codes."""
-    place, block = np.int64(store.where[row, PLACE]), np.int64(store.where[row, BLOCK])
+    place, block = np.int64(store.where[row, a.PLACE]), np.int64(store.where[row, a.BLOCK])
     if place >= 0 and block != IN_LEAF:
-        prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, BLOCK_BUCKET])
+        prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, a.BLOCK_BUCKET])
         capacity = capacity_of(store, block)
         first = low_at(store, block, capacity, 0) + place
         prefetch(store.shorts, first)
@@ -427,15 +382,15 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
     """Rewrite a row's codes, or move it to the bucket of its new bounds; False where that needs room, or the
     table of the access schema in state[MISSING_TABLE].
     """
-    if store.where[row, PLACE] < 0:
+    if store.where[row, a.PLACE] < 0:
         return True
     if not has_room(store):
-        store.state[MISSING_TABLE] = NONE
+        store.state[a.MISSING_TABLE] = a.NONE
         return False
     code_row(store, row, scratch)
     signature = store.rows[row, ROW_SIGNATURE]
-    was_in_leaf = store.where[row, BLOCK] == IN_LEAF
-    if store.signatures[signature, SIGN_LEAF] != 0:
+    was_in_leaf = store.where[row, a.BLOCK] == IN_LEAF
+    if store.signatures[signature, a.SIGN_LEAF] != 0:
         if was_in_leaf and stays_in_leaf(store, row, scratch, HASHED):
             rewrite_in_leaf(store, row, scratch, HASHED)
         else:
@@ -443,22 +398,22 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
             put_in_leaf(store, row, scratch, HASHED, store.sorting)
         return True
     schema = access_schema(store, row, scratch)
-    table = find_table(store, schema, np.int64(store.signatures[signature, SIGN_EQUAL]))
-    if table == NONE:
-        store.state[MISSING_TABLE] = schema
+    table = find_table(store, schema, np.int64(store.signatures[signature, a.SIGN_EQUAL]))
+    if table == a.NONE:
+        store.state[a.MISSING_TABLE] = schema
         return False
     if was_in_leaf:
         remove_placed(store, row)
         put(store, row, table, find_bucket(store, table), scratch)
         return True
-    block, place = np.int64(store.where[row, BLOCK]), np.int64(store.where[row, PLACE])
-    bucket = store.blocks[block, BLOCK_BUCKET]
-    stays = store.buckets[bucket, BUCKET_TABLE] == table
-    for a in range(store.tables[table, TABLE_WIDTH]):
-        stays &= store.buckets[bucket, BUCKET_KEYS + a] == store.keys[a]
-    zones = store.buckets[bucket, BUCKET_ZONES]
+    block, place = np.int64(store.where[row, a.BLOCK]), np.int64(store.where[row, a.PLACE])
+    bucket = store.blocks[block, a.BLOCK_BUCKET]
+    stays = store.buckets[bucket, a.BUCKET_TABLE] == table
+    for part in range(store.tables[table, a.TABLE_WIDTH]):
+        stays &= store.buckets[bucket, a.BUCKET_KEYS + part] == store.keys[part]
+    zones = store.buckets[bucket, a.BUCKET_ZONES]
     if stays and zones > 0:
-        directory = store.buckets[bucket, BUCKET_HEAD]
+        directory = store.buckets[bucket, a.BUCKET_HEAD]
         zone = last_zone(store, directory, zones, order_code(store, table, scratch))
         stays = zone_block(store, directory, zone) == block
     if stays:
@@ -469,7 +424,7 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel(STORE, frozen(int64), int64, array(int64))
+@kernel(a.STORE, frozen(int64), int64, array(int64))
 def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     """Process new bounds of rows[start:]; returns the first row that needs room or a table."""
     for i in range(start, rows.size):
@@ -482,42 +437,42 @@ def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     return rows.size
 
 
-@kernel(STORE, frozen(int64), int64)
+@kernel(a.STORE, frozen(int64), int64)
 def remove_rows(store, rows, start):  # type: ignore[no-untyped-def]
     """Remove rows[start:] from their buckets, or from those waiting; returns the first that needs room in the
     pool: a block or a directory that becomes smaller moves.
     """
     for i in range(start, rows.size):
-        if store.where[rows[i], PLACE] >= 0:
+        if store.where[rows[i], a.PLACE] >= 0:
             if not pool_has_room(store):
-                store.state[MISSING_TABLE] = NONE
+                store.state[a.MISSING_TABLE] = a.NONE
                 return i
             remove_placed(store, rows[i])
-        store.where[rows[i], PLACE] = ABSENT
+        store.where[rows[i], a.PLACE] = a.ABSENT
     return rows.size
 
 
-@kernel(STORE)
+@kernel(a.STORE)
 def rehash(store):  # type: ignore[no-untyped-def]
     """Enter all tables and buckets into a new, empty `places`."""
     mask = store.places.size - 1
     used = 0
-    for table in range(store.state[TABLES]):
-        place = mix(np.int64(-1), store.tables[table, TABLE_SCHEMA]) & mask
-        while store.places[place] != NONE:
+    for table in range(store.state[a.TABLES]):
+        place = mix(np.int64(-1), store.tables[table, a.TABLE_SCHEMA]) & mask
+        while store.places[place] != a.NONE:
             place = (place + 1) & mask
         store.places[place] = -3 - table
         used += 1
-    for b in range(store.state[BUCKET_TOP]):
-        table = store.buckets[b, BUCKET_TABLE]
-        if table != NONE:
+    for b in range(store.state[a.BUCKET_TOP]):
+        table = store.buckets[b, a.BUCKET_TABLE]
+        if table != a.NONE:
             h = first_hash(table)
-            for a in range(store.tables[table, TABLE_WIDTH]):
-                h = mix(h, store.buckets[b, BUCKET_KEYS + a])
+            for part in range(store.tables[table, a.TABLE_WIDTH]):
+                h = mix(h, store.buckets[b, a.BUCKET_KEYS + part])
             place = h & mask
-            while store.places[place] != NONE:
+            while store.places[place] != a.NONE:
                 place = (place + 1) & mask
             store.places[place] = b
             used += 1
-    store.state[PLACES_USED] = used
+    store.state[a.PLACES_USED] = used
     return used

@@ -14,21 +14,7 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     low_at,
     tests_of,
 )
-from covey.matcher.engines.cluster.layout.arrays import (
-    ACCESS,
-    BLOCK_FIELDS,
-    BUCKET_HEAD,
-    BUCKET_KEYS,
-    BUCKET_TABLE,
-    BUCKET_ZONES,
-    NONE,
-    PART_COLUMN,
-    PART_FIELDS,
-    PART_REACH,
-    PART_SHIFT,
-    TABLE_PARTS,
-    TABLE_WIDTH,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.placing_kernels import first_hash, mix
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit.kernel import inlined, prefetch
@@ -36,43 +22,43 @@ from covey.matcher.jit.kernel import inlined, prefetch
 # per part of an access predicate: its first cell, and how many cells
 PROBE_FIRST, PROBE_CELLS, PROBE_FIELDS = 0, 1, 2
 # per bucket to look up: table, place or bucket, keys
-QUEUE_KEYS, QUEUE_FIELDS = 2, 2 + ACCESS
+QUEUE_KEYS, QUEUE_FIELDS = 2, 2 + a.ACCESS
 
 
 @inlined
 def set_probe(store, table, keys, codes, e, probe):  # type: ignore[no-untyped-def]
     """The cells of every part of an event's access predicates in a table; returns how many predicates."""
     probes = np.int64(1)
-    for a in range(store.tables[table, TABLE_WIDTH]):
-        part = TABLE_PARTS + PART_FIELDS * a
-        column = store.tables[table, part + PART_COLUMN]
-        reach = store.tables[table, part + PART_REACH]
+    for part in range(store.tables[table, a.TABLE_WIDTH]):
+        at = a.TABLE_PARTS + a.PART_FIELDS * part
+        column = store.tables[table, at + a.PART_COLUMN]
+        reach = store.tables[table, at + a.PART_REACH]
         key = keys[e, column]
         if key == MISSING:
             return np.int64(0)
-        if reach == NONE:
-            probe[a, PROBE_FIRST], probe[a, PROBE_CELLS] = key, 1
+        if reach == a.NONE:
+            probe[part, PROBE_FIRST], probe[part, PROBE_CELLS] = key, 1
         else:
-            code, shift = np.int64(codes[e, column]), store.tables[table, part + PART_SHIFT]
+            code, shift = np.int64(codes[e, column]), store.tables[table, at + a.PART_SHIFT]
             first = max(code - reach, 0) >> shift
-            probe[a, PROBE_FIRST] = first
-            probe[a, PROBE_CELLS] = (code >> shift) - first + 1
-            probes *= probe[a, PROBE_CELLS]
+            probe[part, PROBE_FIRST] = first
+            probe[part, PROBE_CELLS] = (code >> shift) - first + 1
+            probes *= probe[part, PROBE_CELLS]
     return probes
 
 
 @inlined
 def enqueue(store, table, keys, codes, e, ahead, probe, queue, queued):  # type: ignore[no-untyped-def]
     """Queue the places of an event's access predicates in a table; returns how many are queued."""
-    width, mask = store.tables[table, TABLE_WIDTH], store.places.size - 1
+    width, mask = store.tables[table, a.TABLE_WIDTH], store.places.size - 1
     for number in range(set_probe(store, table, keys, codes, e, probe)):
         h, left = first_hash(table), number
-        for a in range(width):
-            key, cells = probe[a, PROBE_FIRST], probe[a, PROBE_CELLS]
+        for part in range(width):
+            key, cells = probe[part, PROBE_FIRST], probe[part, PROBE_CELLS]
             if cells > 1:
                 key += left % cells
                 left //= cells
-            queue[queued, QUEUE_KEYS + a] = key
+            queue[queued, QUEUE_KEYS + part] = key
             h = mix(h, key)
         queue[queued, 0], queue[queued, 1] = table, h & mask
         if ahead:
@@ -95,18 +81,21 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
     buckets = np.int64(0)
     for i in range(queued):
         table, place = queue[i, 0], queue[i, 1]
-        width = store.tables[table, TABLE_WIDTH]
-        while store.places[place] != NONE:
+        width = store.tables[table, a.TABLE_WIDTH]
+        while store.places[place] != a.NONE:
             bucket = np.int64(store.places[place])
-            if bucket >= 0 and store.buckets[bucket, BUCKET_TABLE] == table:
-                a = 0
-                while a < width and store.buckets[bucket, BUCKET_KEYS + a] == queue[i, QUEUE_KEYS + a]:
-                    a += 1
-                if a == width:
+            if bucket >= 0 and store.buckets[bucket, a.BUCKET_TABLE] == table:
+                part = 0
+                while (
+                    part < width
+                    and store.buckets[bucket, a.BUCKET_KEYS + part] == queue[i, QUEUE_KEYS + part]
+                ):
+                    part += 1
+                if part == width:
                     queue[buckets, 0], queue[buckets, 1] = table, bucket
                     buckets += 1
-                    if ahead and store.buckets[bucket, BUCKET_ZONES] == 0:
-                        prefetch(store.blocks, store.buckets[bucket, BUCKET_HEAD] * BLOCK_FIELDS)
+                    if ahead and store.buckets[bucket, a.BUCKET_ZONES] == 0:
+                        prefetch(store.blocks, store.buckets[bucket, a.BUCKET_HEAD] * a.BLOCK_FIELDS)
                     break
             place = (place + 1) & mask
     return buckets
@@ -115,8 +104,8 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
 @inlined
 def fetch_bucket(store, bucket):  # type: ignore[no-untyped-def]
     """Prefetch the first block of a bucket, its ids, first codes and columns; or its directory."""
-    head = store.buckets[bucket, BUCKET_HEAD]
-    if store.buckets[bucket, BUCKET_ZONES] > 0:
+    head = store.buckets[bucket, a.BUCKET_HEAD]
+    if store.buckets[bucket, a.BUCKET_ZONES] > 0:
         prefetch(store.longs, head)
         return
     capacity, tests = capacity_of(store, head), tests_of(store, head)

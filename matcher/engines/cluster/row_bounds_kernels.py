@@ -5,24 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64
 
-from covey.matcher.engines.cluster.layout.arrays import (
-    ABSENT,
-    BOTH,
-    EQUAL,
-    FIXED,
-    HIGH,
-    LOW,
-    PLACE,
-    SIGN_SIZE,
-    SIGN_TESTS,
-    STORE,
-    TEST_COLUMN,
-    TEST_FIELDS,
-    TEST_LONG,
-    TEST_SHAPE,
-    TEST_WORD,
-    WAITING,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import (
     fits_word,
     high_bound,
@@ -45,7 +28,7 @@ def find_long_bounds(signatures, signature, lows, highs, is_long):  # type: igno
     for i in range(is_long.size):
         is_long[i] = False
     for t in range(lows.shape[0]):
-        if signatures[signature, SIGN_TESTS + TEST_FIELDS * t + TEST_LONG] == 0:
+        if signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * t + a.TEST_LONG] == 0:
             for i in range(is_long.size):
                 is_long[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
     count = 0
@@ -62,20 +45,20 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
     """
     for i in range(rows.size):
         row_table[rows[i], ROW_PLACE] = places[i]
-        where[rows[i], PLACE] = WAITING
+        where[rows[i], a.PLACE] = a.WAITING
     signature = row_table[rows[0], ROW_SIGNATURE]
     for t in range(lows.shape[0]):
-        line = SIGN_TESTS + TEST_FIELDS * t
-        shape, word = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_WORD]
-        long = signatures[signature, line + TEST_LONG]
+        line = a.SIGN_TESTS + a.TEST_FIELDS * t
+        shape, word = signatures[signature, line + a.TEST_SHAPE], signatures[signature, line + a.TEST_WORD]
+        long = signatures[signature, line + a.TEST_LONG]
         for i in range(rows.size):
             at = places[i] + word
-            if shape <= FIXED:
+            if shape <= a.FIXED:
                 write_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
-            if shape in (LOW, BOTH):
+            if shape in (a.LOW, a.BOTH):
                 write_bound(bounds, at, long, lows[t, i])
-            if shape in (HIGH, BOTH):
-                write_bound(bounds, at + (1 + long if shape == BOTH else 0), long, highs[t, i])
+            if shape in (a.HIGH, a.BOTH):
+                write_bound(bounds, at + (1 + long if shape == a.BOTH else 0), long, highs[t, i])
     return 0
 
 
@@ -90,29 +73,32 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
     """
     unwritten = 0
     for p in range(parts.size):
-        line = SIGN_TESTS + TEST_FIELDS * ((parts[p] - 1) >> 1)
+        line = a.SIGN_TESTS + a.TEST_FIELDS * ((parts[p] - 1) >> 1)
         is_high = parts[p] & 1 == 0
         for i in range(rows.size):
             if i + PREFETCH_DISTANCE < rows.size:
                 prefetch(row_table, ROW_FIELDS * rows[i + PREFETCH_DISTANCE])
                 prefetch(bounds, row_table[rows[i + PREFETCH_DISTANCE // 2], ROW_PLACE])
             signature = row_table[rows[i], ROW_SIGNATURE]
-            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + TEST_WORD]
-            shape, long = signatures[signature, line + TEST_SHAPE], signatures[signature, line + TEST_LONG]
-            if shape == BOTH and is_high:
+            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + a.TEST_WORD]
+            shape, long = (
+                signatures[signature, line + a.TEST_SHAPE],
+                signatures[signature, line + a.TEST_LONG],
+            )
+            if shape == a.BOTH and is_high:
                 at += 1 + long
-            if shape == EQUAL and not is_high:
-                moves[signatures[signature, line + TEST_COLUMN]] += 1
+            if shape == a.EQUAL and not is_high:
+                moves[signatures[signature, line + a.TEST_COLUMN]] += 1
             if long == 0 and not fits_word(values[p, i]):
                 unwritten += 1
-            elif shape <= FIXED and is_high and read_bound(bounds, at, long) != values[p, i]:
+            elif shape <= a.FIXED and is_high and read_bound(bounds, at, long) != values[p, i]:
                 write_bound(bounds, at, long, np.int64(NOTHING))
             else:
                 write_bound(bounds, at, long, values[p, i])
     return unwritten
 
 
-@kernel(STORE, frozen(int64), array(int64, 2), array(int64, 2))
+@kernel(a.STORE, frozen(int64), array(int64, 2), array(int64, 2))
 def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
     """The bounds lows[t, i], highs[t, i] of rows that have as many tests as `lows` has lines."""
     for i in range(rows.size):
@@ -123,19 +109,19 @@ def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(STORE, frozen(boolean), int64, array(boolean))
+@kernel(a.STORE, frozen(boolean), int64, array(boolean))
 def mark_string_ids(store, is_string, top, live):  # type: ignore[no-untyped-def]
     """Set `live` for the string ids among the bounds of rows below `top`; is_string[c] is true of string
     columns.
     """
     for row in range(top):
-        if store.where[row, PLACE] == ABSENT:
+        if store.where[row, a.PLACE] == a.ABSENT:
             continue
         signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, SIGN_SIZE]):
-            line = SIGN_TESTS + TEST_FIELDS * test
-            if is_string[store.signatures[signature, line + TEST_COLUMN]]:
-                for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
+        for test in range(store.signatures[signature, a.SIGN_SIZE]):
+            line = a.SIGN_TESTS + a.TEST_FIELDS * test
+            if is_string[store.signatures[signature, line + a.TEST_COLUMN]]:
+                for end in range(2 if store.signatures[signature, line + a.TEST_SHAPE] == a.BOTH else 1):
                     string_id = nth_bound(store, signature, place, test, end)
                     if 0 < string_id < live.size:
                         live[string_id] = True

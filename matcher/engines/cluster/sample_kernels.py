@@ -7,25 +7,7 @@ from numba import float64, int64, uint16
 
 from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, row_at
 from covey.matcher.engines.cluster.buckets.zone_kernels import nth_block
-from covey.matcher.engines.cluster.layout.arrays import (
-    ABSENT,
-    BLOCK_COUNT,
-    BOTH,
-    BUCKET_TABLE,
-    BUCKET_TOP,
-    CODE_COUNT,
-    NARROW_COLUMNS,
-    NONE,
-    PLACE,
-    SIGN_SIZE,
-    SIGN_TESTS,
-    STORE,
-    TABLE_BUCKETS,
-    TABLES,
-    TEST_COLUMN,
-    TEST_FIELDS,
-    TEST_SHAPE,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import HASHED, code_row
 from covey.matcher.engines.cluster.layout.word_kernels import nth_bound
 from covey.matcher.engines.cluster.placing_kernels import choose_ranges
@@ -34,26 +16,26 @@ from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, kernel
 
 
-@kernel(STORE, int64, int64, array(int64, 2), array(int64))
+@kernel(a.STORE, int64, int64, array(int64, 2), array(int64))
 def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
     """The bounds of every `step`-th row below `top`, by column: samples[c, :counts[c]]."""
     for row in range(0, top, step):
-        if store.where[row, PLACE] == ABSENT:
+        if store.where[row, a.PLACE] == a.ABSENT:
             continue
         signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, SIGN_SIZE]):
-            line = SIGN_TESTS + TEST_FIELDS * test
-            column = store.signatures[signature, line + TEST_COLUMN]
+        for test in range(store.signatures[signature, a.SIGN_SIZE]):
+            line = a.SIGN_TESTS + a.TEST_FIELDS * test
+            column = store.signatures[signature, line + a.TEST_COLUMN]
             if column >= samples.shape[0]:
                 continue
-            for end in range(2 if store.signatures[signature, line + TEST_SHAPE] == BOTH else 1):
+            for end in range(2 if store.signatures[signature, line + a.TEST_SHAPE] == a.BOTH else 1):
                 if counts[column] < samples.shape[1]:
                     samples[column, counts[column]] = nth_bound(store, signature, place, test, end)
                     counts[column] += 1
     return 0
 
 
-@kernel(STORE, frozen(int64), array(int64), array(int64, 2))
+@kernel(a.STORE, frozen(int64), array(int64), array(int64, 2))
 def sample_ranges(store, rows, scratch, ranges):  # type: ignore[no-untyped-def]
     """Every row's narrowest range and the second: ranges[i] = column, width in codes, width as a part of
     2**16, and the same again; NONE for the column where there is none. Last, the part of events that
@@ -65,54 +47,54 @@ def sample_ranges(store, rows, scratch, ranges):  # type: ignore[no-untyped-def]
         line = store.signatures[store.rows[rows[i], ROW_SIGNATURE]]
         for r in range(2):
             test = scratch[r]
-            ranges[i, 3 * r] = NONE
-            if test != NONE:
-                ranges[i, 3 * r] = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
+            ranges[i, 3 * r] = a.NONE
+            if test != a.NONE:
+                ranges[i, 3 * r] = line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]
                 ranges[i, 3 * r + 1] = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
                 ranges[i, 3 * r + 2] = scratch[2 + r]
         passed = 1.0
-        for test in range(line[SIGN_SIZE]):
-            column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-            if column < NARROW_COLUMNS:
+        for test in range(line[a.SIGN_SIZE]):
+            column = line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]
+            if column < a.NARROW_COLUMNS:
                 width = scratch[HASHED + 2 * test + 1] - scratch[HASHED + 2 * test]
-                passed *= min(1.0, max(width, 0) / (2 * store.coding[column, CODE_COUNT] + 4) + 0.0625)
+                passed *= min(1.0, max(width, 0) / (2 * store.coding[column, a.CODE_COUNT] + 4) + 0.0625)
         ranges[i, 6] = np.int64(passed * 2**30)
     return 0
 
 
-@kernel(STORE, frozen(int64, 2), frozen(uint16, 2), array(int64, 2), array(int64, 2), array(int64))
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), array(int64, 2), array(int64, 2), array(int64))
 def count_probes(store, keys, codes, probe, queue, probed):  # type: ignore[no-untyped-def]
     """Add to probed[b] how many of the events search bucket b; `probe` and `queue` are working memory."""
     for e in range(keys.shape[0]):
-        for table in range(store.state[TABLES]):
-            if store.tables[table, TABLE_BUCKETS] > 0:
+        for table in range(store.state[a.TABLES]):
+            if store.tables[table, a.TABLE_BUCKETS] > 0:
                 queued = enqueue(store, table, keys, codes, e, False, probe, queue, np.int64(0))
                 for q in range(find_queued(store, queued, False, queue)):
                     probed[queue[q, 1]] += 1
     return 0
 
 
-@kernel(STORE, frozen(int64), float64, array(float64))
+@kernel(a.STORE, frozen(int64), float64, array(float64))
 def count_checks(store, probed, least, checks):  # type: ignore[no-untyped-def]
     """Add to checks[s] how often rows of signature s are checked, in buckets of `least` checks or more,
     when bucket b is searched probed[b] times.
     """
-    for bucket in range(store.state[BUCKET_TOP]):
-        if store.buckets[bucket, BUCKET_TABLE] == NONE or probed[bucket] == 0:
+    for bucket in range(store.state[a.BUCKET_TOP]):
+        if store.buckets[bucket, a.BUCKET_TABLE] == a.NONE or probed[bucket] == 0:
             continue
         rows, number = np.int64(0), np.int64(0)
-        block = nth_block(store, bucket, np.int64(NONE), number)
-        while block != NONE:
-            rows += store.blocks[block, BLOCK_COUNT]
+        block = nth_block(store, bucket, np.int64(a.NONE), number)
+        while block != a.NONE:
+            rows += store.blocks[block, a.BLOCK_COUNT]
             number += 1
             block = nth_block(store, bucket, block, number)
         if rows * probed[bucket] < least:
             continue
         number = np.int64(0)
-        block = nth_block(store, bucket, np.int64(NONE), number)
-        while block != NONE:
+        block = nth_block(store, bucket, np.int64(a.NONE), number)
+        while block != a.NONE:
             first = row_at(store, block, capacity_of(store, block))
-            for p in range(store.blocks[block, BLOCK_COUNT]):
+            for p in range(store.blocks[block, a.BLOCK_COUNT]):
                 row = store.words[first + p]
                 checks[store.rows[row if row >= 0 else ~row, ROW_SIGNATURE]] += probed[bucket]
             number += 1

@@ -4,72 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.cluster.layout.arrays import (
-    BLOCK,
-    BLOCK_BUCKET,
-    BLOCK_COUNT,
-    BLOCK_FREE,
-    BLOCK_NEXT,
-    BLOCK_SIZE,
-    BLOCK_START,
-    BLOCK_TOP,
-    LARGEST_BLOCK,
-    LARGEST_DIRECTORY,
-    NONE,
-    PLACE,
-    SIZES,
-    UNIT_TOP,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.jit.kernel import inlined
 
 
 @inlined
 def capacity_of(store, block):  # type: ignore[no-untyped-def]
-    return store.capacities[store.blocks[block, BLOCK_SIZE]]
+    return store.capacities[store.blocks[block, a.BLOCK_SIZE]]
 
 
 @inlined
 def tests_of(store, block):  # type: ignore[no-untyped-def]
     """How many tests of each row of a block have codes."""
-    return np.int64(store.blocks[block, BLOCK_SIZE]) // SIZES
+    return np.int64(store.blocks[block, a.BLOCK_SIZE]) // a.SIZES
 
 
 @inlined
 def id_at(store, block):  # type: ignore[no-untyped-def]
     """Where the ids of a block start in store.longs."""
-    return np.int64(store.blocks[block, BLOCK_START])
+    return np.int64(store.blocks[block, a.BLOCK_START])
 
 
 @inlined
 def row_at(store, block, capacity):  # type: ignore[no-untyped-def]
     """Where the rows of a block start in store.words."""
-    return 2 * np.int64(store.blocks[block, BLOCK_START]) + 2 * capacity
+    return 2 * np.int64(store.blocks[block, a.BLOCK_START]) + 2 * capacity
 
 
 @inlined
 def low_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
     """Where the low codes of test t start in store.shorts; the high ones follow `capacity` further."""
-    return 4 * np.int64(store.blocks[block, BLOCK_START]) + (6 + 2 * t) * capacity
+    return 4 * np.int64(store.blocks[block, a.BLOCK_START]) + (6 + 2 * t) * capacity
 
 
 @inlined
 def column_at(store, block, capacity, tests, t):  # type: ignore[no-untyped-def]
     """Where the columns of test t start in store.bytes, in a block of so many tests."""
-    return 8 * np.int64(store.blocks[block, BLOCK_START]) + (12 + 4 * tests + t) * capacity
+    return 8 * np.int64(store.blocks[block, a.BLOCK_START]) + (12 + 4 * tests + t) * capacity
 
 
 @inlined
 def units_of(store, size):  # type: ignore[no-untyped-def]
     """Units of 8 bytes that a block of a size takes."""
-    return (store.capacities[size] * (12 + 5 * (size // SIZES)) + 7) >> 3
+    return (store.capacities[size] * (12 + 5 * (size // a.SIZES)) + 7) >> 3
 
 
 @inlined
 def allocate_units(store, size, units):  # type: ignore[no-untyped-def]
     start = store.free[size]
-    if start == NONE:
-        start = store.state[UNIT_TOP]
-        store.state[UNIT_TOP] += units
+    if start == a.NONE:
+        start = store.state[a.UNIT_TOP]
+        store.state[a.UNIT_TOP] += units
     else:
         store.free[size] = store.longs[start]
     return start
@@ -81,7 +66,7 @@ def pool_has_room(store):  # type: ignore[no-untyped-def]
     it before each row, since `allocate_units` does not.
     """
     state = store.state
-    return state[UNIT_TOP] + 2 * LARGEST_BLOCK + 3 * state[LARGEST_DIRECTORY] <= store.longs.size
+    return state[a.UNIT_TOP] + 2 * a.LARGEST_BLOCK + 3 * state[a.LARGEST_DIRECTORY] <= store.longs.size
 
 
 @inlined
@@ -94,26 +79,28 @@ def free_units(store, size, start):  # type: ignore[no-untyped-def]
 def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
     """An empty block of a bucket."""
     blocks, state = store.blocks, store.state
-    fresh = state[BLOCK_FREE]
-    if fresh == NONE:
-        fresh = state[BLOCK_TOP]
-        state[BLOCK_TOP] += 1
+    fresh = state[a.BLOCK_FREE]
+    if fresh == a.NONE:
+        fresh = state[a.BLOCK_TOP]
+        state[a.BLOCK_TOP] += 1
     else:
-        state[BLOCK_FREE] = blocks[fresh, BLOCK_NEXT]
-    blocks[fresh, BLOCK_BUCKET] = bucket
-    blocks[fresh, BLOCK_START] = allocate_units(store, size, units_of(store, size))
-    blocks[fresh, BLOCK_SIZE] = size
-    blocks[fresh, BLOCK_COUNT] = 0
-    blocks[fresh, BLOCK_NEXT] = NONE
+        state[a.BLOCK_FREE] = blocks[fresh, a.BLOCK_NEXT]
+    blocks[fresh, a.BLOCK_BUCKET] = bucket
+    blocks[fresh, a.BLOCK_START] = allocate_units(store, size, units_of(store, size))
+    blocks[fresh, a.BLOCK_SIZE] = size
+    blocks[fresh, a.BLOCK_COUNT] = 0
+    blocks[fresh, a.BLOCK_NEXT] = a.NONE
     return fresh
 
 
 @inlined
 def drop_block(store, block):  # type: ignore[no-untyped-def]
-    free_units(store, np.int64(store.blocks[block, BLOCK_SIZE]), np.int64(store.blocks[block, BLOCK_START]))
-    store.blocks[block, BLOCK_NEXT] = store.state[BLOCK_FREE]
-    store.blocks[block, BLOCK_BUCKET] = NONE
-    store.state[BLOCK_FREE] = block
+    free_units(
+        store, np.int64(store.blocks[block, a.BLOCK_SIZE]), np.int64(store.blocks[block, a.BLOCK_START])
+    )
+    store.blocks[block, a.BLOCK_NEXT] = store.state[a.BLOCK_FREE]
+    store.blocks[block, a.BLOCK_BUCKET] = a.NONE
+    store.state[a.BLOCK_FREE] = block
 
 
 @inlined
@@ -132,15 +119,15 @@ def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
         store.shorts[end] = store.shorts[source]
         store.shorts[end + there] = store.shorts[source + here]
     row = moved if moved >= 0 else ~moved
-    store.where[row, PLACE] = to
-    store.where[row, BLOCK] = target
+    store.where[row, a.PLACE] = to
+    store.where[row, a.BLOCK] = target
 
 
 @inlined
 def resize_block(store, block, size):  # type: ignore[no-untyped-def]
     """Move the rows of a block to room of another size, in which they fit; its number stays."""
-    old, start = np.int64(store.blocks[block, BLOCK_SIZE]), np.int64(store.blocks[block, BLOCK_START])
-    here, there, count = store.capacities[old], store.capacities[size], store.blocks[block, BLOCK_COUNT]
+    old, start = np.int64(store.blocks[block, a.BLOCK_SIZE]), np.int64(store.blocks[block, a.BLOCK_START])
+    here, there, count = store.capacities[old], store.capacities[size], store.blocks[block, a.BLOCK_COUNT]
     tests = tests_of(store, block)
     fresh = allocate_units(store, size, units_of(store, size))
     for p in range(count):
@@ -155,16 +142,16 @@ def resize_block(store, block, size):  # type: ignore[no-untyped-def]
                 8 * start + (12 + 4 * tests + t) * here + p
             ]
     free_units(store, old, start)
-    store.blocks[block, BLOCK_START] = fresh
-    store.blocks[block, BLOCK_SIZE] = size
+    store.blocks[block, a.BLOCK_START] = fresh
+    store.blocks[block, a.BLOCK_SIZE] = size
 
 
 @inlined
 def grow_block(store, block):  # type: ignore[no-untyped-def]
-    resize_block(store, block, np.int64(store.blocks[block, BLOCK_SIZE]) + 1)
+    resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) + 1)
 
 
 @inlined
 def shrink_block(store, block):  # type: ignore[no-untyped-def]
     """Move a block that is half empty to the next smaller size."""
-    resize_block(store, block, np.int64(store.blocks[block, BLOCK_SIZE]) - 1)
+    resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) - 1)

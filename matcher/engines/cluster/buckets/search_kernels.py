@@ -15,14 +15,7 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     row_at,
     tests_of,
 )
-from covey.matcher.engines.cluster.layout.arrays import (
-    BLOCK_COUNT,
-    MOST,
-    NARROW,
-    NONE,
-    TABLE_HEAD,
-    TABLE_TESTS,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.jit.kernel import inlined
 
@@ -63,7 +56,7 @@ def flag_each(columns, lows, highs, codes, count, flags):  # type: ignore[no-unt
 def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyped-def]
     """The places of a block whose rows match an event, one row after the other; returns how many."""
     capacity, tests, matched = capacity_of(store, block), tests_of(store, block), 0
-    for p in range(store.blocks[block, BLOCK_COUNT]):
+    for p in range(store.blocks[block, a.BLOCK_COUNT]):
         row = store.words[row_at(store, block, capacity) + p]
         undecided = row < 0
         t = 0
@@ -85,15 +78,18 @@ def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyp
 def pass_first(store, block, table, event, buffers):  # type: ignore[no-untyped-def]
     """The places of a block whose rows pass their first test; returns how many."""
     flags, words, hits = buffers.flags, buffers.words, buffers.hits
-    count, capacity = np.int64(store.blocks[block, BLOCK_COUNT]), capacity_of(store, block)
+    count, capacity = np.int64(store.blocks[block, a.BLOCK_COUNT]), capacity_of(store, block)
     first = low_at(store, block, capacity, 0)
-    lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity : first + capacity + MOST]
-    head = store.tables[table, TABLE_HEAD]
-    if head != NONE and count >= FEW:
+    lows, highs = (
+        store.shorts[first : first + a.MOST],
+        store.shorts[first + capacity : first + capacity + a.MOST],
+    )
+    head = store.tables[table, a.TABLE_HEAD]
+    if head != a.NONE and count >= FEW:
         flag_alike(lows, highs, event[head], count, flags)
     else:
         first = column_at(store, block, capacity, tests_of(store, block), 0)
-        flag_each(store.bytes[first : first + MOST], lows, highs, event, count, flags)
+        flag_each(store.bytes[first : first + a.MOST], lows, highs, event, count, flags)
     for p in range(count, (count + 7) & ~7):
         flags[p] = 0
     passed = np.int64(0)
@@ -112,9 +108,9 @@ def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-un
     """
     capacity = capacity_of(store, block)
     first = low_at(store, block, capacity, 1)
-    lows, highs = store.shorts[first : first + MOST], store.shorts[first + capacity :]
+    lows, highs = store.shorts[first : first + a.MOST], store.shorts[first + capacity :]
     first = column_at(store, block, capacity, tests, 1)
-    columns = store.bytes[first : first + MOST]
+    columns = store.bytes[first : first + a.MOST]
     left, odd = np.int64(0), np.int64(0)
     for i in range(passed):
         place = np.int64(hits[i])
@@ -132,10 +128,10 @@ def search_block(store, block, table, whole, keys, codes, e, buffers):  # type: 
     without a undecided.
     """
     event, hits = codes[e], buffers.hits
-    tests, head = store.tables[table, TABLE_TESTS], store.tables[table, TABLE_HEAD]
-    sure = whole or tests == 0 or (head != NONE and event[head] & 1 == 0)  # about the first test
+    tests, head = store.tables[table, a.TABLE_TESTS], store.tables[table, a.TABLE_HEAD]
+    sure = whole or tests == 0 or (head != a.NONE and event[head] & 1 == 0)  # about the first test
     if whole or tests == 0:
-        passed = np.int64(store.blocks[block, BLOCK_COUNT])
+        passed = np.int64(store.blocks[block, a.BLOCK_COUNT])
         for p in range(passed):
             hits[p] = p
     else:
@@ -153,7 +149,7 @@ def search_block(store, block, table, whole, keys, codes, e, buffers):  # type: 
     highs = lows + capacity
     for i in range(passed):
         place = np.int64(hits[i])
-        undecided = tests == NARROW and store.words[rows + place] < 0
+        undecided = tests == a.NARROW and store.words[rows + place] < 0
         if not sure:
             code = np.int64(event[store.bytes[columns + place]])
             undecided |= is_undecided(

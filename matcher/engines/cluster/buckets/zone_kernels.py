@@ -21,27 +21,7 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     new_block,
     shrink_block,
 )
-from covey.matcher.engines.cluster.layout.arrays import (
-    BLOCK_COUNT,
-    BLOCK_NEXT,
-    BLOCK_SIZE,
-    BOTH,
-    BUCKET_HEAD,
-    BUCKET_TABLE,
-    BUCKET_ZONES,
-    CODE_COUNT,
-    DIRECTORIES,
-    FULL_ZONE,
-    HALF_ZONE,
-    HIGH,
-    LARGEST_DIRECTORY,
-    LOW,
-    NONE,
-    SIZES,
-    TABLE_HEAD,
-    TABLE_ORDER,
-    TABLE_TESTS,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.rows.row_kernels import sort_range
 from covey.matcher.jit.kernel import inlined
 
@@ -79,10 +59,10 @@ def last_zone(store, directory, zones, code):  # type: ignore[no-untyped-def]
 @inlined
 def nth_block(store, bucket, before, number):  # type: ignore[no-untyped-def]
     """The `number`-th block of a bucket, given the one before it; NONE after the last."""
-    zones, head = store.buckets[bucket, BUCKET_ZONES], store.buckets[bucket, BUCKET_HEAD]
+    zones, head = store.buckets[bucket, a.BUCKET_ZONES], store.buckets[bucket, a.BUCKET_HEAD]
     if zones > 0:
-        return zone_block(store, head, number) if number < zones else np.int64(NONE)
-    return head if number == 0 else np.int64(store.blocks[before, BLOCK_NEXT])
+        return zone_block(store, head, number) if number < zones else np.int64(a.NONE)
+    return head if number == 0 else np.int64(store.blocks[before, a.BLOCK_NEXT])
 
 
 @inlined
@@ -90,7 +70,7 @@ def code_in_order(store, block, place, order):  # type: ignore[no-untyped-def]
     """The code that orders a row of a block."""
     capacity = capacity_of(store, block)
     at = low_at(store, block, capacity, 0) + place
-    return np.int64(store.shorts[at + capacity if order == HIGH else at])
+    return np.int64(store.shorts[at + capacity if order == a.HIGH else at])
 
 
 @inlined
@@ -105,57 +85,57 @@ def directory_size(zones):  # type: ignore[no-untyped-def]
 @inlined
 def insert_zone(store, bucket, zone, block, least):  # type: ignore[no-untyped-def]
     """Make a block the zone of that number in a bucket's directory."""
-    zones = store.buckets[bucket, BUCKET_ZONES]
-    directory = store.buckets[bucket, BUCKET_HEAD]
+    zones = store.buckets[bucket, a.BUCKET_ZONES]
+    directory = store.buckets[bucket, a.BUCKET_HEAD]
     size, needed = directory_size(zones), directory_size(zones + 1)
     if zones == 0 or needed > size:
-        fresh = allocate_units(store, DIRECTORIES + needed, np.int64(1) << needed)
-        store.state[LARGEST_DIRECTORY] = max(store.state[LARGEST_DIRECTORY], np.int64(1) << needed)
+        fresh = allocate_units(store, a.DIRECTORIES + needed, np.int64(1) << needed)
+        store.state[a.LARGEST_DIRECTORY] = max(store.state[a.LARGEST_DIRECTORY], np.int64(1) << needed)
         for i in range(zones):
             store.longs[fresh + i] = store.longs[directory + i]
         if zones > 0:
-            free_units(store, DIRECTORIES + size, directory)
+            free_units(store, a.DIRECTORIES + size, directory)
         directory = fresh
-        store.buckets[bucket, BUCKET_HEAD] = directory
+        store.buckets[bucket, a.BUCKET_HEAD] = directory
     for i in range(zones, zone, -1):
         store.longs[directory + i] = store.longs[directory + i - 1]
     store.words[2 * (directory + zone)] = block
     store.words[2 * (directory + zone) + 1] = least
-    store.blocks[block, BLOCK_NEXT] = least
-    store.buckets[bucket, BUCKET_ZONES] = zones + 1
+    store.blocks[block, a.BLOCK_NEXT] = least
+    store.buckets[bucket, a.BUCKET_ZONES] = zones + 1
 
 
 @inlined
 def remove_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
     """Remove a zone from a bucket's directory; a single zone becomes a plain block again."""
-    zones, directory = store.buckets[bucket, BUCKET_ZONES] - 1, store.buckets[bucket, BUCKET_HEAD]
+    zones, directory = store.buckets[bucket, a.BUCKET_ZONES] - 1, store.buckets[bucket, a.BUCKET_HEAD]
     for i in range(zone, zones):
         store.longs[directory + i] = store.longs[directory + i + 1]
-    store.buckets[bucket, BUCKET_ZONES] = zones
+    store.buckets[bucket, a.BUCKET_ZONES] = zones
     first = zone_block(store, directory, 0)
     if zone == 0:
         store.words[2 * directory + 1] = 0
-        store.blocks[first, BLOCK_NEXT] = 0
+        store.blocks[first, a.BLOCK_NEXT] = 0
     size = directory_size(zones + 1)
     if zones == 1:
-        free_units(store, DIRECTORIES + size, directory)
-        store.buckets[bucket, BUCKET_HEAD] = first
-        store.buckets[bucket, BUCKET_ZONES] = 0
-        store.blocks[first, BLOCK_NEXT] = NONE
+        free_units(store, a.DIRECTORIES + size, directory)
+        store.buckets[bucket, a.BUCKET_HEAD] = first
+        store.buckets[bucket, a.BUCKET_ZONES] = 0
+        store.blocks[first, a.BLOCK_NEXT] = a.NONE
     elif directory_size(zones) < size:
-        fresh = allocate_units(store, DIRECTORIES + size - 1, np.int64(1) << (size - 1))
+        fresh = allocate_units(store, a.DIRECTORIES + size - 1, np.int64(1) << (size - 1))
         for i in range(zones):
             store.longs[fresh + i] = store.longs[directory + i]
-        free_units(store, DIRECTORIES + size, directory)
-        store.buckets[bucket, BUCKET_HEAD] = fresh
+        free_units(store, a.DIRECTORIES + size, directory)
+        store.buckets[bucket, a.BUCKET_HEAD] = fresh
 
 
 @inlined
 def zone_of(store, bucket, block):  # type: ignore[no-untyped-def]
     """The zone that a block of a bucket is."""
-    directory = store.buckets[bucket, BUCKET_HEAD]
-    least = np.int64(store.blocks[block, BLOCK_NEXT])
-    zone = last_zone(store, directory, store.buckets[bucket, BUCKET_ZONES], least)
+    directory = store.buckets[bucket, a.BUCKET_HEAD]
+    least = np.int64(store.blocks[block, a.BLOCK_NEXT])
+    zone = last_zone(store, directory, store.buckets[bucket, a.BUCKET_ZONES], least)
     while zone_block(store, directory, zone) != block:
         zone -= 1
     return zone
@@ -164,8 +144,8 @@ def zone_of(store, bucket, block):  # type: ignore[no-untyped-def]
 @inlined
 def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-def]
     """Split a full zone at about the middle of its codes; the upper rows move to a new zone after it."""
-    block = zone_block(store, store.buckets[bucket, BUCKET_HEAD], zone)
-    count = np.int64(store.blocks[block, BLOCK_COUNT])
+    block = zone_block(store, store.buckets[bucket, a.BUCKET_HEAD], zone)
+    count = np.int64(store.blocks[block, a.BLOCK_COUNT])
     for p in range(count):
         sorting[p] = code_in_order(store, block, p, order)
     sort_range(sorting, np.int64(0), count)
@@ -174,21 +154,21 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
         middle += 1
     alike = middle == count
     split_code = sorting[0] if alike else sorting[middle]
-    size = np.int64(store.blocks[block, BLOCK_SIZE]) // SIZES * SIZES + HALF_ZONE
+    size = np.int64(store.blocks[block, a.BLOCK_SIZE]) // a.SIZES * a.SIZES + a.HALF_ZONE
     fresh = new_block(store, bucket, size)
     remaining = np.int64(0)
     for p in range(count):
         if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= split_code:
-            moved = np.int64(store.blocks[fresh, BLOCK_COUNT])
+            moved = np.int64(store.blocks[fresh, a.BLOCK_COUNT])
             if moved == capacity_of(store, fresh):
                 grow_block(store, fresh)
             copy_slot(store, block, p, fresh, moved)
-            store.blocks[fresh, BLOCK_COUNT] = moved + 1
+            store.blocks[fresh, a.BLOCK_COUNT] = moved + 1
         else:
             if remaining != p:
                 copy_slot(store, block, p, block, remaining)
             remaining += 1
-    store.blocks[block, BLOCK_COUNT] = remaining
+    store.blocks[block, a.BLOCK_COUNT] = remaining
     insert_zone(store, bucket, zone + 1, fresh, split_code)
 
 
@@ -196,19 +176,19 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
 def merge_zone(store, bucket, block):  # type: ignore[no-untyped-def]
     """Move the rows of a sparse zone to the one before or after it, if that has room."""
     zone = zone_of(store, bucket, block)
-    directory, count = store.buckets[bucket, BUCKET_HEAD], np.int64(store.blocks[block, BLOCK_COUNT])
+    directory, count = store.buckets[bucket, a.BUCKET_HEAD], np.int64(store.blocks[block, a.BLOCK_COUNT])
     for neighbour in range(zone - 1, zone + 2, 2):
-        if 0 <= neighbour < store.buckets[bucket, BUCKET_ZONES]:
+        if 0 <= neighbour < store.buckets[bucket, a.BUCKET_ZONES]:
             other = zone_block(store, directory, neighbour)
-            there = np.int64(store.blocks[other, BLOCK_COUNT])
+            there = np.int64(store.blocks[other, a.BLOCK_COUNT])
             if there + count <= capacity_of(store, other):
                 for p in range(count):
                     copy_slot(store, block, p, other, there + p)
-                store.blocks[other, BLOCK_COUNT] = there + count
+                store.blocks[other, a.BLOCK_COUNT] = there + count
                 if neighbour > zone:
                     least = zone_least(store, directory, zone)
                     store.words[2 * (directory + neighbour) + 1] = least
-                    store.blocks[other, BLOCK_NEXT] = least
+                    store.blocks[other, a.BLOCK_NEXT] = least
                 drop_block(store, block)
                 remove_zone(store, bucket, zone)
                 break
@@ -217,40 +197,40 @@ def merge_zone(store, bucket, block):  # type: ignore[no-untyped-def]
 @inlined
 def block_with_room(store, bucket, code, sorting):  # type: ignore[no-untyped-def]
     """A block of a bucket with a free slot, for a row of this code where the table is ordered."""
-    table = store.buckets[bucket, BUCKET_TABLE]
-    order = store.tables[table, TABLE_ORDER]
-    most = np.int64(SIZES - 1 if order == NONE else FULL_ZONE)
-    block = store.buckets[bucket, BUCKET_HEAD]
-    base = SIZES * store.tables[table, TABLE_TESTS]
-    if block == NONE:
+    table = store.buckets[bucket, a.BUCKET_TABLE]
+    order = store.tables[table, a.TABLE_ORDER]
+    most = np.int64(a.SIZES - 1 if order == a.NONE else a.FULL_ZONE)
+    block = store.buckets[bucket, a.BUCKET_HEAD]
+    base = a.SIZES * store.tables[table, a.TABLE_TESTS]
+    if block == a.NONE:
         size = np.int64(0)
-        while size < most and store.capacities[size] < store.buckets[bucket, BUCKET_ZONES]:
+        while size < most and store.capacities[size] < store.buckets[bucket, a.BUCKET_ZONES]:
             size += 1
         block = new_block(store, bucket, base + size)
-        store.buckets[bucket, BUCKET_HEAD], store.buckets[bucket, BUCKET_ZONES] = block, 0
+        store.buckets[bucket, a.BUCKET_HEAD], store.buckets[bucket, a.BUCKET_ZONES] = block, 0
         return block
-    zones = store.buckets[bucket, BUCKET_ZONES]
+    zones = store.buckets[bucket, a.BUCKET_ZONES]
     zone = np.int64(0)
     if zones > 0:
         zone = last_zone(store, block, zones, code)
         block = zone_block(store, block, zone)
-    if store.blocks[block, BLOCK_COUNT] < capacity_of(store, block):
+    if store.blocks[block, a.BLOCK_COUNT] < capacity_of(store, block):
         return block
-    size = np.int64(store.blocks[block, BLOCK_SIZE]) - base
+    size = np.int64(store.blocks[block, a.BLOCK_SIZE]) - base
     if size < most:
         grow_block(store, block)
         return block
-    if order == NONE:
+    if order == a.NONE:
         fresh = new_block(store, bucket, base)
-        store.blocks[fresh, BLOCK_NEXT] = block
-        store.buckets[bucket, BUCKET_HEAD] = fresh
+        store.blocks[fresh, a.BLOCK_NEXT] = block
+        store.buckets[bucket, a.BUCKET_HEAD] = fresh
         return fresh
     if zones == 0:
         insert_zone(store, bucket, zone, block, 0)
     split_zone(store, bucket, zone, order, sorting)
-    directory = store.buckets[bucket, BUCKET_HEAD]
+    directory = store.buckets[bucket, a.BUCKET_HEAD]
     block = zone_block(store, directory, last_zone(store, directory, zones + 1 if zones > 0 else 2, code))
-    if store.blocks[block, BLOCK_COUNT] == capacity_of(store, block):
+    if store.blocks[block, a.BLOCK_COUNT] == capacity_of(store, block):
         grow_block(store, block)
     return block
 
@@ -260,12 +240,12 @@ def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
     """Free a row's slot in a block of a bucket; another row moves there. Returns whether the bucket still has
     rows.
     """
-    ordered = store.buckets[bucket, BUCKET_ZONES] > 0
-    source = block if ordered else store.buckets[bucket, BUCKET_HEAD]
-    last = np.int64(store.blocks[source, BLOCK_COUNT]) - 1
+    ordered = store.buckets[bucket, a.BUCKET_ZONES] > 0
+    source = block if ordered else store.buckets[bucket, a.BUCKET_HEAD]
+    last = np.int64(store.blocks[source, a.BLOCK_COUNT]) - 1
     if source != block or last != place:
         copy_slot(store, source, last, block, place)
-    store.blocks[source, BLOCK_COUNT] = last
+    store.blocks[source, a.BLOCK_COUNT] = last
     if ordered:
         if last == 0:
             zone = zone_of(store, bucket, source)
@@ -275,11 +255,11 @@ def free_slot(store, bucket, block, place):  # type: ignore[no-untyped-def]
             merge_zone(store, bucket, source)
         return True
     if last == 0:
-        store.buckets[bucket, BUCKET_HEAD] = store.blocks[source, BLOCK_NEXT]
+        store.buckets[bucket, a.BUCKET_HEAD] = store.blocks[source, a.BLOCK_NEXT]
         drop_block(store, source)
     elif last >= _FEW and 2 * last <= capacity_of(store, source):
         shrink_block(store, source)
-    return store.buckets[bucket, BUCKET_HEAD] != NONE
+    return store.buckets[bucket, a.BUCKET_HEAD] != a.NONE
 
 
 @inlined
@@ -290,22 +270,22 @@ def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-de
     A low end passes from its code on, a high end up to it; an odd code leaves bounds of the same code
     undecided. Events without the attribute, or with NaN, pass neither.
     """
-    head, order = store.tables[table, TABLE_HEAD], store.tables[table, TABLE_ORDER]
-    directory, zones = store.buckets[bucket, BUCKET_HEAD], store.buckets[bucket, BUCKET_ZONES]
+    head, order = store.tables[table, a.TABLE_HEAD], store.tables[table, a.TABLE_ORDER]
+    directory, zones = store.buckets[bucket, a.BUCKET_HEAD], store.buckets[bucket, a.BUCKET_ZONES]
     code = np.int64(event[head])
-    one_end = order in (LOW, HIGH)
+    one_end = order in (a.LOW, a.HIGH)
     span[:] = 0
-    if one_end and (code == 0 or code > 2 * store.coding[head, CODE_COUNT] + 4):
+    if one_end and (code == 0 or code > 2 * store.coding[head, a.CODE_COUNT] + 4):
         return
     # those before the first and behind the last of these have codes below, or above, the event's alone
     first = max(last_zone(store, directory, zones, code - 1), 0)
     last = last_zone(store, directory, zones, code)
-    span[FROM], span[TO] = 0 if order == BOTH else first, last + 1
-    if order == HIGH:
+    span[FROM], span[TO] = 0 if order == a.BOTH else first, last + 1
+    if order == a.HIGH:
         if code & 1 == 0:
             span[TO] = first + 1
         span[WHOLE_FROM], span[WHOLE_TO] = span[TO], zones
-    if order == LOW:
+    if order == a.LOW:
         if code & 1 == 0:
             span[FROM] = last
         span[WHOLE_TO] = span[FROM]
@@ -314,15 +294,15 @@ def span_zones(store, table, bucket, event, span):  # type: ignore[no-untyped-de
 @inlined
 def searched_block(store, bucket, before, step, span):  # type: ignore[no-untyped-def]
     """The block to search at a step, after `before`; NONE after the last."""
-    if store.buckets[bucket, BUCKET_ZONES] == 0:
+    if store.buckets[bucket, a.BUCKET_ZONES] == 0:
         return nth_block(store, bucket, before, step)
     compared = span[TO] - span[FROM]
     if step >= compared + span[WHOLE_TO] - span[WHOLE_FROM]:
-        return np.int64(NONE)
+        return np.int64(a.NONE)
     zone = span[FROM] + step if step < compared else span[WHOLE_FROM] + step - compared
-    return zone_block(store, store.buckets[bucket, BUCKET_HEAD], zone)
+    return zone_block(store, store.buckets[bucket, a.BUCKET_HEAD], zone)
 
 
 @inlined
 def is_whole(store, bucket, step, span):  # type: ignore[no-untyped-def]
-    return store.buckets[bucket, BUCKET_ZONES] > 0 and step >= span[TO] - span[FROM]
+    return store.buckets[bucket, a.BUCKET_ZONES] > 0 and step >= span[TO] - span[FROM]

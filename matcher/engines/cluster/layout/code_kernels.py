@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.cluster.layout.arrays import (
-    CODE_COUNT,
-    CODE_LINEAR,
-    CODE_START,
-    CODE_TOP,
-    NARROW_COLUMNS,
-    NEVER,
-    SIGN_ACCESS,
-    SIGN_EQUAL,
-    SIGN_SIZE,
-    SIGN_TESTS,
-    TEST_COLUMN,
-    TEST_FIELDS,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import high_bound, low_bound
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.int64 import FIRST, MISSING
@@ -32,13 +19,13 @@ def code_of(coding, cuts, column, key):  # type: ignore[no-untyped-def]
     """The code of a key."""
     if key == MISSING:
         return np.int64(0)
-    count = coding[column, CODE_COUNT]
-    start = coding[column, CODE_START]
-    if key > coding[column, CODE_TOP]:
+    count = coding[column, a.CODE_COUNT]
+    start = coding[column, a.CODE_START]
+    if key > coding[column, a.CODE_TOP]:
         return 2 * count + 5
     if count == 0:
         return np.int64(3)
-    if coding[column, CODE_LINEAR] != 0:  # all integers from the first cut to the last
+    if coding[column, a.CODE_LINEAR] != 0:  # all integers from the first cut to the last
         if key < cuts[start]:
             return np.int64(3)
         if key > cuts[start + count - 1]:
@@ -64,8 +51,8 @@ def code_of_low(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
 @inlined
 def code_of_high(coding, cuts, column, bound):  # type: ignore[no-untyped-def]
     """The code of a high end; where it is open, one above all keys but NaN."""
-    if bound == coding[column, CODE_TOP]:
-        return 2 * coding[column, CODE_COUNT] + 4
+    if bound == coding[column, a.CODE_TOP]:
+        return 2 * coding[column, a.CODE_COUNT] + 4
     return code_of(coding, cuts, column, bound)
 
 
@@ -77,15 +64,15 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
     signature = store.rows[row, ROW_SIGNATURE]
     place = store.rows[row, ROW_PLACE]
     line = store.signatures[signature]
-    for test in range(line[SIGN_SIZE]):
-        column = line[SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]
-        if column >= NARROW_COLUMNS:
+    for test in range(line[a.SIGN_SIZE]):
+        column = line[a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]
+        if column >= a.NARROW_COLUMNS:
             continue
         low = low_bound(store, signature, place, test)
         high = high_bound(store, signature, place, test)
         at = HASHED + 2 * test
         if low > high:
-            scratch[at], scratch[at + 1] = NEVER, 0
+            scratch[at], scratch[at + 1] = a.NEVER, 0
         else:
             scratch[at] = code_of_low(store.coding, store.cuts, column, low)
             if low == high and low != FIRST:
@@ -97,14 +84,14 @@ def code_row(store, row, scratch):  # type: ignore[no-untyped-def]
 @inlined
 def save_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
     """Copy the codes of a row from scratch to codes[saved], as many as fit."""
-    for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE])):
+    for c in range(min(codes.shape[1], 2 * store.signatures[store.rows[row, ROW_SIGNATURE], a.SIGN_SIZE])):
         codes[saved, c] = scratch[HASHED + c]
 
 
 @inlined
 def load_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-def]
     """Copy the codes of a row from codes[saved] to scratch; where not all fit, compute them."""
-    words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], SIGN_SIZE]
+    words = 2 * store.signatures[store.rows[row, ROW_SIGNATURE], a.SIGN_SIZE]
     if words > codes.shape[1]:
         code_row(store, row, scratch)
         return
@@ -116,6 +103,6 @@ def load_codes(store, row, scratch, codes, saved):  # type: ignore[no-untyped-de
 def is_hashed(line, test):  # type: ignore[no-untyped-def]
     """Whether a test is one of the equalities hashed by a signature."""
     hashed = False
-    for a in range(line[SIGN_EQUAL]):
-        hashed |= line[SIGN_ACCESS + a] == test
+    for part in range(line[a.SIGN_EQUAL]):
+        hashed |= line[a.SIGN_ACCESS + part] == test
     return hashed

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.cluster.layout.arrays import (
-    BOTH,
-    CODE_TOP,
-    FIXED,
-    HIGH,
-    LOW,
-    SIGN_SIZE,
-    SIGN_TESTS,
-    TEST_COLUMN,
-    TEST_FIELDS,
-    TEST_LONG,
-    TEST_SHAPE,
-    TEST_WORD,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NOTHING
 from covey.matcher.jit.kernel import inlined
@@ -58,36 +45,36 @@ def write_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
 @inlined
 def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
     """The first bound of a row's test, or the second one of a range."""
-    line = SIGN_TESTS + TEST_FIELDS * test
-    long = store.signatures[signature, line + TEST_LONG]
+    line = a.SIGN_TESTS + a.TEST_FIELDS * test
+    long = store.signatures[signature, line + a.TEST_LONG]
     return read_bound(
-        store.bounds, place + store.signatures[signature, line + TEST_WORD] + end * (1 + long), long
+        store.bounds, place + store.signatures[signature, line + a.TEST_WORD] + end * (1 + long), long
     )
 
 
 @inlined
 def low_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    if store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_SHAPE] == HIGH:
+    if store.signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_SHAPE] == a.HIGH:
         return np.int64(FIRST)
     return nth_bound(store, signature, place, test, 0)
 
 
 @inlined
 def high_bound(store, signature, place, test):  # type: ignore[no-untyped-def]
-    line = SIGN_TESTS + TEST_FIELDS * test
-    shape = store.signatures[signature, line + TEST_SHAPE]
-    if shape == LOW:
-        return store.coding[store.signatures[signature, line + TEST_COLUMN], CODE_TOP]
-    key = nth_bound(store, signature, place, test, 1 if shape == BOTH else 0)
-    return np.int64(MISSING) if shape <= FIXED and key == NOTHING else key
+    line = a.SIGN_TESTS + a.TEST_FIELDS * test
+    shape = store.signatures[signature, line + a.TEST_SHAPE]
+    if shape == a.LOW:
+        return store.coding[store.signatures[signature, line + a.TEST_COLUMN], a.CODE_TOP]
+    key = nth_bound(store, signature, place, test, 1 if shape == a.BOTH else 0)
+    return np.int64(MISSING) if shape <= a.FIXED and key == NOTHING else key
 
 
 @inlined
 def passes_bounds(store, row, keys, e):  # type: ignore[no-untyped-def]
     """Whether an event passes all tests of a row, by the bounds."""
     signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-    for test in range(store.signatures[signature, SIGN_SIZE]):
-        key = keys[e, store.signatures[signature, SIGN_TESTS + TEST_FIELDS * test + TEST_COLUMN]]
+    for test in range(store.signatures[signature, a.SIGN_SIZE]):
+        key = keys[e, store.signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * test + a.TEST_COLUMN]]
         if key < low_bound(store, signature, place, test) or key > high_bound(store, signature, place, test):
             return False
     return True

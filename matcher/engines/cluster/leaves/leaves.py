@@ -1,5 +1,5 @@
 """Which columns have bitmaps, how many bins each, and room for leaves; the arrays are drawn in
-`leaves/arrays.py`.
+`layout/leaf_arrays.py`.
 """
 
 from __future__ import annotations

@@ -12,20 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import int64, types
 
+from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.layout.arrays import NONE
-from covey.matcher.engines.cluster.layout.leaf_arrays import (
-    BINS,
-    CODE_MASK,
-    LEAF,
-    LEAF_COUNT,
-    LEAF_GUARD,
-    LEAF_LEAST,
-    LEAF_MOST,
-    LEAF_RECORD,
-    LEAF_TOP,
-    LEAF_WORDS,
-    LINE,
-)
 from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.jit.kernel import array, inlined, prefetch, trailing_zeros
 
@@ -49,24 +37,24 @@ LEAF_BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
 @inlined
 def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
     """List the leaves to search for an event; returns how many."""
-    bins = leaves.state[BINS]
+    bins = leaves.state[f.BINS]
     for n in range(leaves.columns.shape[0]):
         b = np.int64(event[leaves.columns[n, 0]]) * leaves.columns[n, 1] >> 16
-        buffers.lines[n] = LINE * (1 + n * bins + b)
+        buffers.lines[n] = f.LINE * (1 + n * bins + b)
     listed = np.int64(0)
-    for leaf in range(leaves.state[LEAF_TOP]):
-        guard = leaves.lines[leaf, LEAF_GUARD]
+    for leaf in range(leaves.state[f.LEAF_TOP]):
+        guard = leaves.lines[leaf, f.LEAF_GUARD]
         code = np.int64(event[max(guard, 0)])
         buffers.listed[listed] = leaf
-        within = (leaves.lines[leaf, LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, LEAF_MOST])
-        listed += np.int64((leaves.lines[leaf, LEAF_COUNT] > 0) & (within | (guard == NONE)))
+        within = (leaves.lines[leaf, f.LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, f.LEAF_MOST])
+        listed += np.int64((leaves.lines[leaf, f.LEAF_COUNT] > 0) & (within | (guard == NONE)))
     return listed
 
 
 @inlined
 def fetch_leaf(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
     """Prefetch the bitmaps of a leaf that an event needs."""
-    start = leaf * leaves.state[LEAF_WORDS]
+    start = leaf * leaves.state[f.LEAF_WORDS]
     prefetch(leaves.words, start)
     for n in range(leaves.columns.shape[0]):
         prefetch(leaves.words, start + buffers.lines[n])
@@ -75,23 +63,23 @@ def fetch_leaf(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
 @inlined
 def combine_bitmaps(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
     """The places of a leaf's rows that may match an event, to buffers.hits; returns how many."""
-    start = leaf * leaves.state[LEAF_WORDS]
+    start = leaf * leaves.state[f.LEAF_WORDS]
     words, left = leaves.words, buffers.left
-    for w in range(LINE):
+    for w in range(f.LINE):
         left[w] = words[start + w]
     for n in range(leaves.columns.shape[0]):
         at = start + buffers.lines[n]
-        line = words[at : at + LINE]
-        for w in range(LINE):
+        line = words[at : at + f.LINE]
+        for w in range(f.LINE):
             left[w] &= line[w]
     matched = np.int64(0)
-    for w in range(LINE):
+    for w in range(f.LINE):
         word = left[w]
-        first = LEAF * leaf + 64 * w
+        first = f.LEAF * leaf + 64 * w
         while word != 0:
             place = first + trailing_zeros(word)
             word &= word - np.uint64(1)
-            prefetch(leaves.records, LEAF_RECORD * place)
+            prefetch(leaves.records, f.LEAF_RECORD * place)
             buffers.hits[matched] = place
             matched += 1
     return matched
@@ -104,8 +92,8 @@ def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
     """
     first = np.int64(event[(columns >> (16 * turn)) & BYTE])
     second = np.int64(event[(columns >> (16 * turn + 8)) & BYTE])
-    low, high = ends & CODE_MASK, (ends >> 16) & CODE_MASK
-    least, most = (ends >> 32) & CODE_MASK, (ends >> 48) & CODE_MASK
+    low, high = ends & f.CODE_MASK, (ends >> 16) & f.CODE_MASK
+    least, most = (ends >> 32) & f.CODE_MASK, (ends >> 48) & f.CODE_MASK
     passes = (low <= first) & (first <= high) & (least <= second) & (second <= most)
     odd = (first & 1) * np.int64((first == low) | (first == high))
     odd |= (second & 1) * np.int64((second == least) | (second == most))
@@ -119,9 +107,9 @@ def search_leaf(store, leaf, keys, codes, e, buffers):  # type: ignore[no-untype
     matched = np.int64(0)
     for i in range(combine_bitmaps(store.leaves, leaf, buffers)):
         place = hits[i]
-        tested = records[LEAF_RECORD * place + 1]
-        here = compare_codes(tested, records[LEAF_RECORD * place + 2], event, 0)
-        there = compare_codes(tested, records[LEAF_RECORD * place + 3], event, 1)
+        tested = records[f.LEAF_RECORD * place + 1]
+        here = compare_codes(tested, records[f.LEAF_RECORD * place + 2], event, 0)
+        there = compare_codes(tested, records[f.LEAF_RECORD * place + 3], event, 1)
         hits[matched] = place
         if here & there & 1 != 0 and ((here | there) & 2 != 0 or tested < 0):
             row = tested >> 32

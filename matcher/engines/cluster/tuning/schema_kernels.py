@@ -9,21 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64, int32, int64
 
-from covey.matcher.engines.cluster.layout.arrays import (
-    ACCESS,
-    BOTH,
-    EQUAL,
-    NARROW,
-    NARROW_COLUMNS,
-    NONE,
-    SIGN_ACCESS,
-    SIGN_EQUAL,
-    SIGN_SIZE,
-    SIGN_TESTS,
-    TEST_COLUMN,
-    TEST_FIELDS,
-    TEST_SHAPE,
-)
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import is_hashed
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
@@ -40,21 +26,21 @@ SINGLE = -2
 @inlined
 def equality_on(line, column):  # type: ignore[no-untyped-def]
     """The first test of a signature that is an equality on a column, or NONE."""
-    for test in range(line[SIGN_SIZE]):
-        at = SIGN_TESTS + TEST_FIELDS * test
-        if line[at + TEST_SHAPE] == EQUAL and line[at + TEST_COLUMN] == column:
+    for test in range(line[a.SIGN_SIZE]):
+        at = a.SIGN_TESTS + a.TEST_FIELDS * test
+        if line[at + a.TEST_SHAPE] == a.EQUAL and line[at + a.TEST_COLUMN] == column:
             return np.int64(test)
-    return np.int64(NONE)
+    return np.int64(a.NONE)
 
 
 @inlined
 def lowest_equality(line):  # type: ignore[no-untyped-def]
     """The column of a signature's equality on the lowest column, or NONE."""
-    lowest = np.int64(NONE)
-    for test in range(line[SIGN_SIZE]):
-        at = SIGN_TESTS + TEST_FIELDS * test
-        column = np.int64(line[at + TEST_COLUMN])
-        if line[at + TEST_SHAPE] == EQUAL and (lowest == NONE or column < lowest):
+    lowest = np.int64(a.NONE)
+    for test in range(line[a.SIGN_SIZE]):
+        at = a.SIGN_TESTS + a.TEST_FIELDS * test
+        column = np.int64(line[at + a.TEST_COLUMN])
+        if line[at + a.TEST_SHAPE] == a.EQUAL and (lowest == a.NONE or column < lowest):
             lowest = column
     return lowest
 
@@ -62,15 +48,15 @@ def lowest_equality(line):  # type: ignore[no-untyped-def]
 @inlined
 def fits(line, schema):  # type: ignore[no-untyped-def]
     """Whether a signature has equalities on all columns of a schema; they are entered as those it hashes."""
-    for part in range(ACCESS):
-        if schema[part] == NONE:
-            line[SIGN_EQUAL] = part
+    for part in range(a.ACCESS):
+        if schema[part] == a.NONE:
+            line[a.SIGN_EQUAL] = part
             return True
         test = equality_on(line, schema[part])
-        if test == NONE:
+        if test == a.NONE:
             return False
-        line[SIGN_ACCESS + part] = test
-    line[SIGN_EQUAL] = ACCESS
+        line[a.SIGN_ACCESS + part] = test
+    line[a.SIGN_EQUAL] = a.ACCESS
     return True
 
 
@@ -86,36 +72,36 @@ def use_schemas(signatures, numbers, schemas, uses):  # type: ignore[no-untyped-
         while chosen < schemas.shape[0] and not fits(line, schemas[chosen]):
             chosen += 1
         if chosen == schemas.shape[0]:
-            chosen = np.int64(NONE)
-            line[SIGN_EQUAL] = 0
+            chosen = np.int64(a.NONE)
+            line[a.SIGN_EQUAL] = 0
             column = lowest_equality(line)
-            if column != NONE:
-                line[SIGN_EQUAL] = 1
-                line[SIGN_ACCESS] = equality_on(line, column)
+            if column != a.NONE:
+                line[a.SIGN_EQUAL] = 1
+                line[a.SIGN_ACCESS] = equality_on(line, column)
                 chosen = SINGLE - column
         use[USE_SCHEMA] = chosen
         use[USE_RANGED] = 0
-        use[USE_HEAD] = NONE
+        use[USE_HEAD] = a.NONE
         use[USE_HEAD + 1] = use[USE_HEAD + 2] = 0
         left, wide = np.int64(0), False
-        for test in range(line[SIGN_SIZE]):
-            at = SIGN_TESTS + TEST_FIELDS * test
-            tested, shape = line[at + TEST_COLUMN], line[at + TEST_SHAPE]
-            wide |= tested >= NARROW_COLUMNS
-            if shape == BOTH and tested < NARROW_COLUMNS:
+        for test in range(line[a.SIGN_SIZE]):
+            at = a.SIGN_TESTS + a.TEST_FIELDS * test
+            tested, shape = line[at + a.TEST_COLUMN], line[at + a.TEST_SHAPE]
+            wide |= tested >= a.NARROW_COLUMNS
+            if shape == a.BOTH and tested < a.NARROW_COLUMNS:
                 known = False
                 for before in range(test):
-                    other = SIGN_TESTS + TEST_FIELDS * before
-                    known |= line[other + TEST_SHAPE] == BOTH and line[other + TEST_COLUMN] == tested
+                    other = a.SIGN_TESTS + a.TEST_FIELDS * before
+                    known |= line[other + a.TEST_SHAPE] == a.BOTH and line[other + a.TEST_COLUMN] == tested
                 use[USE_RANGED] += 0 if known else 1
             if not is_hashed(line, test):
-                if left == 0 and tested < NARROW_COLUMNS:
+                if left == 0 and tested < a.NARROW_COLUMNS:
                     use[USE_HEAD] = tested
                     use[USE_HEAD + 1] = shape
                 left += 1
-        if left == 1 and use[USE_HEAD] != NONE:
+        if left == 1 and use[USE_HEAD] != a.NONE:
             use[USE_HEAD + 2] = 1
-        use[USE_LEFT] = NARROW if wide else min(left, NARROW)
+        use[USE_LEFT] = a.NARROW if wide else min(left, a.NARROW)
     return 0
 
 
