@@ -10,7 +10,6 @@ plan's tree, in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -23,9 +22,7 @@ from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.tree_plans import OR, TreePlans
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import ROW_PLAN
-from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 
 _BYTE = 255
@@ -126,18 +123,12 @@ class NoncanonicalEngine(RowEngine):
     def _new_store(self) -> NoncanonicalStore:
         return NoncanonicalStore(self.event_type, self.plans)
 
-    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        first = int(self._find(np.array([subscription_id], dtype=np.int64))[0])
-        batch = EventBatch.from_pylist(self.event_type, [event])
-        matched = subscription_id in self.match(batch)[1].tolist()
-        number = int(self.store.arrays.rows[first, ROW_PLAN])
-        keys = self.columns.encode(batch)
-        lines = explain_rows(self.store, self.columns, self.plans[number].plan, first, keys[0])
+    def _explain(self, number: int, first: int, keys: Keys) -> list[str]:
+        lines = super()._explain(number, first, keys)
         if self.plans[number].plan.boxes:
             tree, _ = _show(self.plans.shapes[number].words.tolist(), 0)
             lines[0] = f"  {tree}, of these predicates:"
-        verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
-        return "\n".join([verdict, *lines])
+        return lines
 
 
 def _show(words: list[int], at: int) -> tuple[str, int]:

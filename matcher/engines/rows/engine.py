@@ -420,15 +420,18 @@ class RowEngine(Engine):
         return "\n".join(lines)
 
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
-        first = int(self._find(np.array([subscription_id], dtype=np.int64))[0])
+        first = int(self._find(one_id(subscription_id))[0])
         if first < 0 and self.over_cap is not None:
             return self.over_cap.explain(event, subscription_id)
         batch = EventBatch.from_pylist(self.event_type, [event])
         matched = subscription_id in self.match(batch)[1].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
-        plan = self.plans[int(self.store.arrays.rows[first, ROW_PLAN])].plan
-        keys = self.columns.encode(batch)
-        return "\n".join([verdict, *explain_rows(self.store, self.columns, plan, first, keys[0])])
+        number = int(self.store.arrays.rows[first, ROW_PLAN])
+        return "\n".join([verdict, *self._explain(number, first, self.columns.encode(batch)[0])])
+
+    def _explain(self, number: int, first: int, keys: Keys) -> list[str]:
+        """The tests of a subscription of plan `number` with an event's keys, line by line."""
+        return explain_rows(self.store, self.columns, self.plans[number].plan, first, keys)
 
 
 def _positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:

@@ -210,6 +210,8 @@ def test_ids_and_interfaces_out_of_range_are_errors(engine: Engine) -> None:
     for ids in (2**63, "1", 1.5):
         with pytest.raises(SubscriptionError, match="expected an integer of 64 bits"):
             engine.add(ids, anything)  # type: ignore[arg-type]
+        with pytest.raises(SubscriptionError, match=f"subscription .*{ids}"):
+            engine.explain({}, ids)  # type: ignore[arg-type]
     for interface in (-1, 65_536):
         with pytest.raises(SubscriptionError, match="interface"):
             engine.add(1, anything, interface=interface)
