@@ -22,7 +22,7 @@ from covey.matcher.filters.filter import Filter
 
 
 class NaiveEngine(Engine):
-    """Keeps (filter, values, interface) per id and evaluates all of them for every event."""
+    """Stores (filter, values, interface) per id and evaluates all of them for every event."""
 
     name: ClassVar[str] = "naive"
 
@@ -133,21 +133,21 @@ class NaiveEngine(Engine):
 
 
 def _distinct(ids: npt.ArrayLike) -> list[int]:
-    found = [int(i) for i in np.asarray(ids).tolist()]
-    if len(set(found)) != len(found):
-        repeated = next(i for i in found if found.count(i) > 1)
+    numbers = [int(i) for i in np.asarray(ids).tolist()]
+    if len(set(numbers)) != len(numbers):
+        repeated = next(i for i in numbers if numbers.count(i) > 1)
         raise SubscriptionError(f"subscription {repeated}: given more than once, expected each id once")
-    return found
+    return numbers
 
 
 def _one_by_one(values: Mapping[str, Scalar | Column], count: int) -> Iterator[dict[str, Scalar]]:
     columns: dict[str, list[Scalar]] = {}
-    for name, given in values.items():
-        if isinstance(given, np.ndarray | list):
-            if len(given) != count:
-                raise VariableError(f"variable ${name}: {len(given)} values for {count} subscriptions")
-            columns[name] = list(given)  # type: ignore[arg-type]
+    for name, value in values.items():
+        if isinstance(value, np.ndarray | list):
+            if len(value) != count:
+                raise VariableError(f"variable ${name}: {len(value)} values for {count} subscriptions")
+            columns[name] = list(value)  # type: ignore[arg-type]
         else:
-            columns[name] = [given] * count
+            columns[name] = [value] * count
     for position in range(count):
         yield {name: column[position] for name, column in columns.items()}

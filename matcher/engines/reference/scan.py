@@ -296,11 +296,11 @@ class ScanStore(ReferenceStore):
         coding = np.zeros((max(len(self._coding), len(self._tops)), 3), dtype=np.int64)
         cuts: list[Keys] = [np.zeros(0, dtype=np.int64)]
         size = 0
-        for column, found in enumerate(self._coding):
-            if found is not None:
-                coding[column] = found.linear, found.base if found.linear else size, found.count
-                cuts.append(found.cuts)
-                size += len(found.cuts)
+        for column, chosen in enumerate(self._coding):
+            if chosen is not None:
+                coding[column] = chosen.linear, chosen.base if chosen.linear else size, chosen.count
+                cuts.append(chosen.cuts)
+                size += len(chosen.cuts)
         pool = np.concatenate([*arrangement.parts, np.zeros(k.STEP, dtype=np.uint8)])
         places = np.concatenate([np.zeros(0, dtype=np.int64), *arrangement.members])
         over = np.where(places < 0, 0, np.maximum(tests.sizes[places] - slots, 0)) if len(order) else places

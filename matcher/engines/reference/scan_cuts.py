@@ -59,8 +59,8 @@ class ColumnCuts:
             return (keys >= self.base) & (keys < self.base + self.count)
         if not len(self.cuts):
             return np.zeros(len(keys), dtype=np.bool_)
-        found: npt.NDArray[np.bool_] = self.cuts[np.maximum(self.code(keys) - 1, 0)] == keys
-        return found
+        is_cut: npt.NDArray[np.bool_] = self.cuts[np.maximum(self.code(keys) - 1, 0)] == keys
+        return is_cut
 
 
 def cuts_of_columns(

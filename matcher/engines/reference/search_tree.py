@@ -225,21 +225,21 @@ class SearchTreeStore(ReferenceStore):
 
     def _residual(self, columns: tuple[int, ...]) -> int:
         """The number of a tuple of columns left to test."""
-        found = self._residuals.get(columns)
-        if found is None:
-            found = self._residuals[columns] = len(self._residuals)
+        number = self._residuals.get(columns)
+        if number is None:
+            number = self._residuals[columns] = len(self._residuals)
             table, free = self._tree.residuals, self._tree.free
             width = max(table.shape[1], 1 + len(columns))
-            if found >= len(table) or width > table.shape[1]:
-                larger = np.zeros((max(2 * len(table), found + 1), width), dtype=np.int64)
+            if number >= len(table) or width > table.shape[1]:
+                larger = np.zeros((max(2 * len(table), number + 1), width), dtype=np.int64)
                 larger[: len(table), : table.shape[1]] = table
                 table = larger
             if len(columns) >= len(free):
                 free = grown(free, len(columns) + 1, k.NONE)
             self._tree = self._tree._replace(residuals=table, free=free)
-            table[found, 0] = len(columns)
-            table[found, 1 : 1 + len(columns)] = columns
-        return found
+            table[number, 0] = len(columns)
+            table[number, 1 : 1 + len(columns)] = columns
+        return number
 
     def _make_room(self, residual: int) -> None:
         tree, state = self._tree, self._tree.state

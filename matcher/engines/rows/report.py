@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import numpy as np
 
 from covey.matcher.compile.plan import Plan
@@ -12,6 +10,7 @@ from covey.matcher.encoding.keys import Keys, float_of_key
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, LAST, MISSING, NAN_KEY
+from covey.matcher.events.times import moment_of
 
 
 def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, keys: Keys) -> list[str]:
@@ -36,16 +35,15 @@ def _line(columns: Columns, column: int, low: int, high: int, key: int) -> str:
     kind = Kind.BOOL if columns.is_derived(column) else columns.event_type.kinds[column]
     interval = _interval(columns, kind, low, high)
     value = "missing" if key == MISSING else show_key(columns, kind, key)
-    return (
-        f"    {'yes' if passed else 'no ':3} {columns.describe(column)}: wants {interval}, event has {value}"
-    )
+    verdict = "yes" if passed else "no "
+    return f"    {verdict} {columns.describe(column)}: requires {interval}, event has {value}"
 
 
 def _interval(columns: Columns, kind: Kind, low: int, high: int) -> str:
     if low == high == MISSING:
-        return "it missing"
+        return "a missing value"
     if low > high:
-        return "what no value is"
+        return "an empty interval"
     if low == high:
         return show_key(columns, kind, low)
     bounded_low = low > FIRST
@@ -60,13 +58,11 @@ def _interval(columns: Columns, kind: Kind, low: int, high: int) -> str:
 def show_key(columns: Columns, kind: Kind, key: int) -> str:
     """A key as the value it stands for."""
     if kind is Kind.FLOAT64:
-        if key == NAN_KEY:
-            return "NaN"
-        return repr(float_of_key(key))
+        return "NaN" if key == NAN_KEY else repr(float_of_key(key))
     if kind is Kind.BOOL:
         return "true" if key else "false"
     if kind is Kind.TIMESTAMP:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=key)).isoformat()
+        return moment_of(key).isoformat()
     if kind is Kind.STRING:
         name = columns.strings.name(key)
         return "a string that no filter names" if name is None else repr(name)

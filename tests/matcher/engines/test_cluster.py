@@ -146,11 +146,11 @@ def test_render_and_explain_show_tables_tests_and_values() -> None:
     event = {"firm": "IBM", "price": 9.5, "volume": 4}
     explained = engine.explain(event, 1)
     assert "subscription 1 matches" in explained
-    assert "yes firm: wants 'IBM', event has 'IBM'" in explained
-    assert "no  price: wants at most 9.499999999999998, event has 9.5" in explained
-    assert "no  time: wants at least 2026-01-01T00:00:00+00:00, event has missing" in explained
-    assert "yes volume: wants 4, event has 4" in explained
-    assert "no  volume: wants what no value is, event has 4" in engine.explain(event, 2)
+    assert "yes firm: requires 'IBM', event has 'IBM'" in explained
+    assert "no  price: requires at most 9.499999999999998, event has 9.5" in explained
+    assert "no  time: requires at least 2026-01-01T00:00:00+00:00, event has missing" in explained
+    assert "yes volume: requires 4, event has 4" in explained
+    assert "no  volume: requires an empty interval, event has 4" in engine.explain(event, 2)
 
 
 def test_many_subscriptions_share_few_buckets_of_several_equalities() -> None:
