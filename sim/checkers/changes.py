@@ -54,8 +54,8 @@ class Changes:
         """
         if not self._open:
             return []
-        wanting = set(self._columns.wanting(event, lambda number: still(self._values[number], at_ns)))
-        answered = [number for number in self._open if number in wanting and number - 1 not in wanting]
+        matching = set(self._columns.matching(event, lambda number: still(self._values[number], at_ns)))
+        answered = [number for number in self._open if number in matching and number - 1 not in matching]
         if answered:
             self._open = [number for number in self._open if number not in answered]
             self._evict()

@@ -8,7 +8,8 @@ at a time by `Filter.matches`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,17 @@ from covey.matcher.expressions.operators import Operator
 
 Bools = npt.NDArray[np.bool_]
 
-_PLAIN = {
-    Operator.EQ,
-    Operator.NE,
-    Operator.LT,
-    Operator.LE,
-    Operator.GT,
-    Operator.GE,
+_COMPARISONS: dict[Operator, Callable[[Any, Any], Any]] = {
+    Operator.EQ: operator.eq,
+    Operator.NE: operator.ne,
+    Operator.LT: operator.gt,
+    Operator.LE: operator.ge,
+    Operator.GT: operator.lt,
+    Operator.GE: operator.le,
+}
+"""Of an operand and the event's value, in this order."""
+_COLUMNWISE = {
+    *_COMPARISONS,
     Operator.IN,
     Operator.NOT_IN,
     Operator.BETWEEN,
@@ -47,7 +52,7 @@ class Columns:
         """Whether the member in a row takes part."""
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._free: list[int] = []
-        self._columnwise = all(_is_plain(predicate, filter) for predicate in _predicates(filter.expression))
+        self._columnwise = all(_columnwise(predicate, filter) for predicate in _predicates(filter.expression))
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
         """A row for a member, which does not take part yet."""
@@ -72,14 +77,10 @@ class Columns:
             column = self._values.get(name)
             if column is None or len(column) < len(self.ready):
                 kind = object if isinstance(value, str) else np.float64
-                grown = (
-                    np.zeros(len(self.ready), kind)
-                    if kind is np.float64
-                    else np.full(len(self.ready), "", kind)
-                )
+                larger = np.full(len(self.ready), "" if kind is object else 0.0, kind)
                 if column is not None:
-                    grown[: len(column)] = column
-                column = self._values[name] = grown
+                    larger[: len(column)] = column
+                column = self._values[name] = larger
             column[row] = value
 
     def discard(self, row: int) -> None:
@@ -87,7 +88,7 @@ class Columns:
         self.ready[row] = False
         self._free.append(row)
 
-    def wanting(self, event: Mapping[str, Any], values_of: Any) -> list[Any]:
+    def matching(self, event: Mapping[str, Any], values_of: Any) -> list[Any]:
         """The members that take part and match an event; `values_of(member)` returns newest values."""
         count = len(self.members)
         ready = self.ready[:count]
@@ -97,50 +98,43 @@ class Columns:
                 for row in np.flatnonzero(ready).tolist()
                 if self.filter.matches(event, values_of(self.members[row]))
             ]
-        wanted = ready & self._holds(self.filter.expression, event, count)
-        return [self.members[row] for row in np.flatnonzero(wanted).tolist()]
+        matches = ready & self._holds(self.filter.expression, event, count)
+        return [self.members[row] for row in np.flatnonzero(matches).tolist()]
 
     def _holds(self, expression: Expression, event: Mapping[str, Any], count: int) -> Bools:
         if isinstance(expression, And):
-            held = np.ones(count, np.bool_)
+            result = np.ones(count, np.bool_)
             for part in expression.parts:
-                held &= self._holds(part, event, count)
-            return held
+                result &= self._holds(part, event, count)
+            return result
         if isinstance(expression, Or):
-            held = np.zeros(count, np.bool_)
+            result = np.zeros(count, np.bool_)
             for part in expression.parts:
-                held |= self._holds(part, event, count)
-            return held
+                result |= self._holds(part, event, count)
+            return result
         return np.broadcast_to(self._test(expression, event, count), (count,))
 
     def _test(self, predicate: Predicate, event: Mapping[str, Any], count: int) -> Any:
         value = event.get(predicate.attribute)
-        operator = predicate.operator
-        if operator is Operator.EXISTS:
+        sign = predicate.operator
+        if sign is Operator.EXISTS:
             return value is not None
-        if operator is Operator.NOT_EXISTS:
+        if sign is Operator.NOT_EXISTS:
             return value is None
         if value is None:
             return False
         operands = [self._operand(operand, count) for operand in predicate.operands]
-        if operator in (Operator.IN, Operator.NOT_IN):
-            found = np.zeros(count, np.bool_)
+        if sign in (Operator.IN, Operator.NOT_IN):
+            contained = np.zeros(count, np.bool_)
             for operand in operands:
-                found |= operand == value
-            return ~found if operator is Operator.NOT_IN else found
+                contained |= operand == value
+            return ~contained if sign is Operator.NOT_IN else contained
         first = operands[0]
-        if operator is Operator.BETWEEN:
+        if sign is Operator.BETWEEN:
             return (first <= value) & (operands[1] >= value)
-        if operator is Operator.NOT_BETWEEN:
+        if sign is Operator.NOT_BETWEEN:
             return (first > value) | (operands[1] < value)
-        return {
-            Operator.EQ: lambda: first == value,
-            Operator.NE: lambda: first != value,
-            Operator.LT: lambda: first > value,
-            Operator.LE: lambda: first >= value,
-            Operator.GT: lambda: first < value,
-            Operator.GE: lambda: first <= value,
-        }[operator]()
+        return _COMPARISONS[sign](first, value)
 
     def _operand(self, operand: Operand, count: int) -> npt.NDArray[Any]:
         if isinstance(operand, Constant):
@@ -159,6 +153,6 @@ def _predicates(expression: Expression) -> list[Predicate]:
     return [predicate for part in expression.parts for predicate in _predicates(part)]
 
 
-def _is_plain(predicate: Predicate, filter: Filter) -> bool:
+def _columnwise(predicate: Predicate, filter: Filter) -> bool:
     kind = filter.event_type.attributes[predicate.attribute]
-    return predicate.operator in _PLAIN and kind is not Kind.TIMESTAMP
+    return predicate.operator in _COLUMNWISE and kind is not Kind.TIMESTAMP

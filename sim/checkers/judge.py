@@ -219,7 +219,7 @@ class Judge(Observer):
         for row, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
             event = (batch.publisher, sequence)
             for columns in groups.values():
-                for subscription in columns.wanting(
+                for subscription in columns.matching(
                     row, lambda subscription: still(subscription.newest, at_ns)
                 ):
                     if len(subscription.versions) > 1 or moves(subscription.newest):
@@ -267,7 +267,7 @@ class Judge(Observer):
                 self._findings.add(
                     "strictness",
                     self._now(),
-                    f"{subscription.name} got {row}, but wants {subscription.filter} with {newest}",
+                    f"{subscription.name} got {row}, but has {subscription.filter} with {newest}",
                 )
             subscription.pending.pop(event, None)
             subscription.crossed.discard(event)
@@ -290,7 +290,7 @@ class Judge(Observer):
                 self._findings.add(
                     "coverage",
                     self._now(),
-                    f"{subscription.name} wants {subscription.filter} with {subscription.newest} "
+                    f"{subscription.name} has {subscription.filter} with {subscription.newest} "
                     f"and missed event {sequence} of {publisher}, {row}",
                 )
             subscription.pending.clear()

@@ -80,10 +80,10 @@ def check_routes(
                 simulation.brokers[b].core.tables.types
             )
             for name in sorted(adverts.keys() | known):
-                wanted = [interest for at, interest in interests.get(name, ()) if (at in near) == near_a]
-                beyond = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
+                behind_a = [interest for at, interest in interests.get(name, ()) if (at in near) == near_a]
+                behind_b = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
                 advertised = any((at in near) != near_a for at in adverts.get(name, ()))
-                for sentence in _compare(simulation, a, b, name, wanted, advertised, beyond):
+                for sentence in _compare(simulation, a, b, name, behind_a, advertised, behind_b):
                     findings.add("routing", simulation.clock.now_ns, sentence)
     return len(links)
 
@@ -118,7 +118,7 @@ def _compare(
     a: str,
     b: str,
     name: str,
-    wanted: list[_Interest],
+    interests: list[_Interest],
     advertised: bool,
     contents: list[Filter | None],
 ) -> Iterable[str]:
@@ -132,8 +132,8 @@ def _compare(
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
     if not advertised:
-        wanted = []
-    for interest in wanted:
+        interests = []
+    for interest in interests:
         if not any(
             content is None or intersects_region(content.region(), interest.region) for content in contents
         ):
@@ -141,22 +141,24 @@ def _compare(
         if not any(covers_region(region, interest.region) for region in regions):
             yield f"{where}: no slot covers {interest.text}"
     merging = simulation.merging
-    if merging == "budget" and len(slots) > (simulation.merging_budget if wanted else 0):
+    if merging == "budget" and len(slots) > (simulation.merging_budget if interests else 0):
         yield f"{where}: {len(slots)} slots, for a budget of {simulation.merging_budget}"
-    if merging == "perfect" and slots and not any(interest.widened for interest in wanted):
-        found = [conjunction for interest in wanted for conjunction in interest.region.conjunctions or ()]
-        together = Region(regions[0].event_type, tuple(found))
+    if merging == "perfect" and slots and not any(interest.widened for interest in interests):
+        conjunctions = [
+            conjunction for interest in interests for conjunction in interest.region.conjunctions or ()
+        ]
+        together = Region(regions[0].event_type, tuple(conjunctions))
         for slot, region in zip(slots, regions, strict=True):
             if not covers_region(together, region):
-                yield f"{where}: slot {slot.slot_id} covers events that nobody wants"
+                yield f"{where}: slot {slot.slot_id} covers events outside the interest"
     for i, (slot, region) in enumerate(zip(slots, regions, strict=True) if merging == "off" else ()):
         # Damped and moving bounds are announced wider than they are.
         if not any(
             covers_region(region, interest.region)
             and (interest.widened or covers_region(interest.region, region))
-            for interest in wanted
+            for interest in interests
         ):
-            yield f"{where}: slot {slot.slot_id} covers events that nobody wants"
+            yield f"{where}: slot {slot.slot_id} covers events outside the interest"
         for j, other in enumerate(regions):
             if i != j and covers_region(other, region):
                 yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"
@@ -164,7 +166,7 @@ def _compare(
     held = {} if peer is None else peer.subscriptions
     here = {i: s for i, s in held.items() if s.filter.event_type.name == name}
     if here.keys() != {slot.slot_id for slot in slots}:
-        yield f"{where}: {b} holds slots {sorted(here)}, {a} has given {sorted(s.slot_id for s in slots)}"
+        yield f"{where}: {b} holds slots {sorted(here)}, {a} has sent {sorted(s.slot_id for s in slots)}"
     for slot in slots:
         there = here.get(slot.slot_id)
         if there is not None and (there.filter != slot.structure or there.values != slot.values):

@@ -169,5 +169,5 @@ def _fit_one(samples: list[Sample]) -> Model:
         columns = [i for i in columns if i != worst]
         if not columns:
             return Model(base_ns=float(np.median(took)))
-    found = dict(zip(columns, (float(share) for share in shares), strict=True))
-    return Model(*(found.get(i, 0.0) for i in range(4)))
+    coefficients = dict(zip(columns, (float(share) for share in shares), strict=True))
+    return Model(*(coefficients.get(i, 0.0) for i in range(4)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,7 @@ def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
         },
     }
     if outcome.recovery is not None:
-        result["recovery"] = {
-            "broker": outcome.recovery.broker,
-            "serving_s": outcome.recovery.serving_s,
-            "recovered_s": outcome.recovery.recovered_s,
-        }
+        result["recovery"] = asdict(outcome.recovery)
     return result
 
 
