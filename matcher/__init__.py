@@ -61,3 +61,7 @@ def __getattr__(name: str) -> object:
 
         return version("covey")
     raise AttributeError(f"module 'covey.matcher' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__version__"))
