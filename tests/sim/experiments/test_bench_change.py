@@ -11,7 +11,8 @@ from covey.sim.experiments.bench.change import ChangePlan, measure_changes
 
 @pytest.mark.usefixtures("local_brokers")
 def test_parametric_updates_over_real_brokers_miss_repeat_and_hand_out_nothing_stale() -> None:
-    plan = ChangePlan(("parametric",), ("both", "disjoint"), (300,), (50,), 1.0)
+    # Events are expected while no change is under way, so changes are far apart even for a loaded machine.
+    plan = ChangePlan(("parametric",), ("both", "disjoint"), (300,), (10,), 1.0)
     results = asyncio.run(measure_changes(plan))
     assert [(r.missed, r.duplicate, r.stale) for r in results] == [(0, 0, 0)] * 2
     both, disjoint = results
