@@ -30,18 +30,15 @@ demo: $(RUN)  ## five brokers, real quotes, thresholds that move, and a proof th
 up: $(RUN)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C stops it
 	@$(BIN)/covey up examples/five.yaml $(ARGS)
 
-# One worker more than processors, since tests with overlays often wait.
-WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
-
 # The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
 # tests/matcher/jit/test_compiling.py.)
 .PHONY: test
 test: $(STAMP) java compile  ## every test, the random ones with few draws from a new seed (ARGS goes to pytest)
-	@$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
 
 .PHONY: test-all
 test-all: $(STAMP) java compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
-	@COVEY_TESTS=all $(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'random or thorough' $(ARGS)
+	@COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS)
 
 .PHONY: compile
 compile: $(STAMP)

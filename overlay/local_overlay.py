@@ -69,7 +69,7 @@ class LocalOverlay:
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
         self.brokers = tuple(sorted({broker for link in links for broker in link}))
-        self.addresses = dict(zip(self.brokers, _free_addresses(len(self.brokers)), strict=True))
+        self.addresses = dict(zip(self.brokers, free_addresses(len(self.brokers)), strict=True))
         self._configuration: dict[str, Any] = {
             "overlay": "local",
             "routing": routing,
@@ -176,11 +176,11 @@ class LocalOverlay:
         return "\n".join((self._folder / f"{broker}.log").read_text(errors="replace").splitlines()[-lines:])
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     """Addresses on loopback without a listener, below the ports of outgoing connections."""
     addresses: list[str] = []
     with ExitStack() as stack:
-        for port in random.sample(range(20_000, 32_000), 12_000):
+        for port in random.Random().sample(range(20_000, 32_000), 12_000):  # whatever seeds `random`
             if len(addresses) == count:
                 return addresses
             try:

@@ -4,7 +4,6 @@ stopped."""
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.core.introspection.invariants import check
+from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
@@ -62,14 +62,8 @@ async def until(holds: Callable[[], bool], what: str = "", seconds: float = 15.0
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports on loopback that no outgoing connection is given either, between this call and their use."""
+    return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
 
 
 class Proxy:

@@ -9,6 +9,7 @@ import pytest
 from covey.sim.experiments.bench.chain import ChainPlan, measure_chain
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("local_brokers")
 def test_both_chains_deliver_all_events() -> None:
     shares: list[float] = []

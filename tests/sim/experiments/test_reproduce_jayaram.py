@@ -18,6 +18,7 @@ from covey.sim.experiments.papers.points import FinishedPoint
 from covey.sim.scenario.systems import SYSTEMS
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
     (planned,) = experiments(PaperPlan("tiny"))[3:]
