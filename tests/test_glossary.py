@@ -9,9 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [
-    path
-    for room in ("cli", "matcher", "overlay", "sim")
-    for path in sorted((ROOT / room).rglob("*.py"))
+    path for room in ("cli", "matcher", "overlay", "sim") for path in sorted((ROOT / room).rglob("*.py"))
 ]
 
 

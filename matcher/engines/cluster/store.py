@@ -3,8 +3,8 @@ al. 2001, 2-4).
 
 Rows that are added wait until the next match. Then they are placed; or, when there are twice as many as
 when the configuration was chosen, cuts and configuration are chosen anew and all rows are placed again, which
-costs a constant per row. The store owns the arrays, measures statistics and applies the configuration that
-`tuning` computes from them. Invariant: kernels find room for at least one more of everything.
+costs a constant per row. The store owns the rows, measures statistics and applies the configuration that
+`tuning` computes from them; an `Arrangement` owns the places of rows.
 """
 
 from __future__ import annotations
@@ -23,20 +23,13 @@ from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import placing_kernels as k
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster import sample_kernels as s
+from covey.matcher.engines.cluster.arrangement import Arrangement
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.layout.code_kernels import HASHED
 from covey.matcher.engines.cluster.layout.coding import Coding
-from covey.matcher.engines.cluster.layout.leaf_arrays import FILLED, LEAF
-from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, is_sparse
+from covey.matcher.engines.cluster.leaves.leaves import is_sparse
 from covey.matcher.engines.cluster.report import render_store
-from covey.matcher.engines.cluster.room import (
-    empty_arrays,
-    trimmed,
-    with_columns,
-    with_more,
-    with_signature,
-    with_table,
-)
+from covey.matcher.engines.cluster.room import empty_arrays
+from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.maintenance import LARGEST_MARGIN, Maintenance, improved
 from covey.matcher.engines.cluster.tuning.planning import choose_schemas, first_configuration, plan
 from covey.matcher.engines.cluster.tuning.policy import Policy
@@ -65,8 +58,6 @@ _SCATTERED = 4
 """Rows are placed anew after one in this many, and some more, is removed: its successors lie scattered."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
-_KEPT_TESTS = 8
-"""Tests of a row whose codes are kept while rows are placed anew."""
 _NARROW, _LONG = 0, 1
 """Variants of signatures: bounds on int64 in 32 bits, or in 64. The former saves 20 % of bytes on W0, W2."""
 
@@ -74,13 +65,10 @@ _NARROW, _LONG = 0, 1
 class ClusterStore(RowStore):
     """Rows by access predicate; `policy` limits the configuration, `threads` share a batch."""
 
-    arrays: a.StoreArrays
-
     def __init__(self, event_type: EventType, policy: Policy, threads: int = 1) -> None:
         super().__init__(event_type)
         self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
         self._policy = policy
-        self.configuration = first_configuration(policy)
         self._maintenance = Maintenance() if policy.maintains else None
         self._events = EventSample()
         self._moves = np.zeros(len(event_type.names), dtype=np.int64)
@@ -93,23 +81,34 @@ class ClusterStore(RowStore):
         self._written = 0
         self._removed = 0
         self._uncut = 0  # rows inserted since, with tests on columns that have no cuts yet
-        self._cut_columns: set[int] = set()
         self._waiting: list[Numbers] = []
-        self._unassigned: dict[int, None] = {}  # signatures without a template
         self._words = Runs()
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._scratch = np.zeros(HASHED + 16, dtype=np.int64)
-        self.arrays = empty_arrays(self._tops)._replace(reaches=range_classes(1))
-        self._clear()
+        arrays = empty_arrays(self._tops)._replace(reaches=range_classes(1))
+        self._arrangement = Arrangement(arrays, first_configuration(policy), ordered=not policy.propagation)
+
+    @property
+    def arrays(self) -> a.StoreArrays:  # type: ignore[override]
+        """All arrays."""
+        return self._arrangement.arrays
+
+    @property
+    def configuration(self) -> Configuration:
+        """The hashing configuration."""
+        return self._arrangement.configuration
 
     # --- rows -------------------------------------------------------------------------------------
 
     def _resize_rows(self, size: int) -> None:
         old = self.arrays
-        self.arrays = old._replace(
+        self._replace(
             rows=grown(old.rows, size, -1), ids=grown(old.ids, size), where=grown(old.where, size, a.ABSENT)
         )
+
+    def _replace(self, **arrays: Any) -> None:
+        """Replace arrays by row."""
+        self._arrangement.arrays = self.arrays._replace(**arrays)
 
     def signature(
         self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), variant: int = _NARROW
@@ -133,16 +132,8 @@ class ClusterStore(RowStore):
             is_long = column < len(kinds) and kinds[column] in long_kinds
             tests += (column, int(shape), words, is_long)
             words += (1 + is_long) * (2 if shape == Shape.BOTH else 1)
-        self.arrays = with_signature(self.arrays, signature, len(columns))
-        self._scratch = np.zeros(HASHED + 2 * self.arrays.signatures.shape[1], dtype=np.int64)
-        line = self.arrays.signatures[signature]
-        line[:] = 0
-        line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
-        line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
-        if columns and max(columns) >= len(self.arrays.coding):
-            self.arrays = with_columns(self.arrays, max(max(columns) + 1, 2 * len(self.arrays.coding)))
-            self._moves = grown(self._moves, len(self.arrays.coding))
-        self._unassigned[signature] = None
+        self._arrangement.write_signature(signature, columns, words, tests)
+        self._moves = grown(self._moves, max(len(self._moves), len(self.arrays.coding)))
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         """As `RowStore.insert`; rows with a bound that needs 64 bits get the signature with room for it."""
@@ -166,10 +157,11 @@ class ClusterStore(RowStore):
         places = self._words.allocate(len(rows), max(int(arrays.signatures[signature, a.SIGN_WORDS]), 1))
         if self._words.top > len(arrays.bounds):
             size = max(self._words.top, len(arrays.bounds) * 5 // 4)
-            self.arrays = arrays = arrays._replace(bounds=grown(arrays.bounds, size))
+            self._replace(bounds=grown(arrays.bounds, size))
+            arrays = self.arrays
         b.insert_rows(arrays.rows, arrays.where, arrays.signatures, arrays.bounds, rows, places, lows, highs)
         columns = self.signatures.columns[signature]
-        if any(c < a.NARROW_COLUMNS and c not in self._cut_columns for c in columns):
+        if any(c < a.NARROW_COLUMNS and c not in self._arrangement.cut_columns for c in columns):
             self._uncut += len(rows)
         self._waiting.append(rows)
         if len(self._waiting) > _MOST_WAITING:  # as when subscriptions come and go, and no events
@@ -179,9 +171,7 @@ class ClusterStore(RowStore):
         self._turnover += len(rows)
 
     def remove(self, rows: Numbers) -> None:
-        done = 0
-        while (done := k.remove_rows(self.arrays, rows, done)) < len(rows):
-            self._make_room()
+        self._arrangement.remove(rows)
         self._row_count -= len(rows)
         self._removed += len(rows)
         self._turnover += len(rows)
@@ -196,7 +186,7 @@ class ClusterStore(RowStore):
         if b.write_bounds(arrays.rows, arrays.signatures, arrays.bounds, rows, numbers, values, self._moves):
             self._write_long(rows, parts, values)
         self._written += len(rows)
-        self._update(rows)
+        self._arrangement.update(rows)
 
     def _write_long(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         """Insert again those of these rows that have no room for a new bound."""
@@ -207,15 +197,6 @@ class ClusterStore(RowStore):
                 self.remove(chosen[is_long])
                 number = self.signature(columns, shapes, _LONG)
                 self.insert_chosen(chosen, number, lows, highs, np.flatnonzero(is_long))
-
-    def _update(self, rows: Numbers) -> None:
-        """Move rows to where their new bounds belong; most stay, with new codes."""
-        done = 0
-        while True:
-            done = k.update_rows(self.arrays, rows, done, self._scratch)
-            if done == len(rows):
-                return
-            self._make_room()
 
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         lows = np.empty((tests, len(rows)), dtype=np.int64)
@@ -237,9 +218,7 @@ class ClusterStore(RowStore):
         if has_doubled or has_drifted or uncut or is_sparse(self.arrays.leaves):
             self._configure(choose=has_doubled)
         elif self._waiting:
-            self._assign(list(self._unassigned))
-            waiting = np.concatenate(self._waiting)
-            self._place(waiting, self._scratch, np.empty((0, 0), dtype=np.uint16), waiting, k.AT_ONCE)
+            self._arrangement.place(np.concatenate(self._waiting))
         self._waiting.clear()
         if _SCATTERED * self._removed > self._row_count + _MANY // 4:
             self._place_all()
@@ -258,15 +237,16 @@ class ClusterStore(RowStore):
         tops = np.full(max(len(counts), len(self.arrays.coding)), LAST, dtype=np.int64)
         tops[: len(self._tops)] = self._tops
         coding = Coding.of(samples, counts, self._row_count, tops)
-        self._cut_columns = set(np.flatnonzero(counts).tolist())
-        self.arrays = self.arrays._replace(coding=coding.lines, cuts=coding.cuts)
+        arrangement = self._arrangement
+        arrangement.cut_columns = frozenset(np.flatnonzero(counts).tolist())
+        self._replace(coding=coding.lines, cuts=coding.cuts)
         ranges = self._sample_ranges()
-        self.arrays = self.arrays._replace(reaches=range_classes(ranges.widest()))
+        self._replace(reaches=range_classes(ranges.widest()))
         statistics = self._statistics(samples, counts, ranges)
         chosen = choose and self._policy.chooses_schemas
         schemas = choose_schemas(self._policy, statistics) if chosen else self.configuration.schemas
-        self.configuration = plan(self._policy, statistics, schemas)
-        self._assign(self.signatures.in_use())
+        arrangement.configuration = plan(self._policy, statistics, schemas)
+        arrangement.assign(self.signatures.in_use())
         self._place_all()
         self._trim()
 
@@ -281,22 +261,17 @@ class ClusterStore(RowStore):
         maintenance.reviewed(self._events.count, self._turnover, self._row_count, improved=better is not None)
         if better is None:
             return
-        self.configuration = better
+        self._arrangement.configuration = better
         lines = self.arrays.signatures
         before = lines[:, a.SIGN_TEMPLATE].copy()
-        self._assign(self.signatures.in_use())
+        self._arrangement.assign(self.signatures.in_use())
         moved = lines[:, a.SIGN_TEMPLATE] != before
         live = np.flatnonzero(self.arrays.where[: self.row_top, a.PLACE] != a.ABSENT)
         rows = live[moved[self.arrays.rows[live, ROW_SIGNATURE]]]
         if 2 * len(rows) > self._row_count:
             self._configure(choose=False)  # which chooses hashed ranges and first tests as well
         else:
-            self._update(rows)
-
-    def _assign(self, signatures: list[int]) -> None:
-        """Give signatures their templates."""
-        self.configuration.assign(self.arrays.signatures, np.array(signatures, dtype=np.int64))
-        self._unassigned.clear()
+            self._arrangement.update(rows)
 
     def _columns_in_use(self) -> int:
         """One more than the highest column that has codes and that rows test."""
@@ -317,7 +292,7 @@ class ClusterStore(RowStore):
         rows = np.arange(0, self.row_top, step, dtype=np.int64)
         rows = rows[self.arrays.where[rows, a.PLACE] != a.ABSENT]
         ranges = np.zeros((len(rows), 7), dtype=np.int64)
-        s.sample_ranges(self.arrays, rows, self._scratch, ranges)
+        s.sample_ranges(self.arrays, rows, self._arrangement.scratch, ranges)
         return RangeSample(self.signatures_of(rows), ranges)
 
     def _statistics(self, samples: Keys, counts: Numbers, ranges: RangeSample) -> Statistics:
@@ -341,7 +316,9 @@ class ClusterStore(RowStore):
         if len(keys):
             self._fit_buffers(self._workers[0])
             buffers = self._workers[0].buffers
-            s.count_probes(self.arrays, keys, self.codes(keys), buffers.probe, buffers.queue, probed)
+            s.count_probes(
+                self.arrays, keys, self._arrangement.codes(keys), buffers.probe, buffers.queue, probed
+            )
             s.count_checks(self.arrays, probed, LARGEST_MARGIN * len(keys), checks)
             checks /= len(keys)
         return checks
@@ -351,74 +328,21 @@ class ClusterStore(RowStore):
     def _place_all(self) -> None:
         """Place all rows anew, so that those of a bucket lie together."""
         self._removed = 0
-        self._clear()
+        self._arrangement.clear()
         where = self.arrays.where[: self.row_top]
         where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
         rows = np.flatnonzero(where[:, a.PLACE] == a.WAITING)
         tests = max((len(self.signatures.columns[n]) for n in self.signatures.in_use()), default=0)
-        codes = np.empty((len(rows), 2 * min(tests, _KEPT_TESTS)), dtype=np.uint16)
-        targets = np.full(len(rows), a.NONE, dtype=np.int64)
-        self._place(rows, targets, codes, rows, k.COUNT)
-        in_leaves = int(np.count_nonzero(targets >= k.IN_LEAVES))
-        if in_leaves:
-            leaves = empty_leaves(self.configuration.leaves, self.arrays.coding, in_leaves)
-            self.arrays = self.arrays._replace(leaves=leaves)
-        order = np.argsort(targets, kind="stable")
-        self._place(rows[order], targets[order], codes, order, k.PUT)
-        self.arrays.leaves.state[FILLED] = LEAF
-
-    def _clear(self) -> None:
-        state = self.arrays.state
-        self._probes = 1  # the most buckets that an event may search
-        state[:] = 0
-        state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
-        self.arrays.free[:] = a.NONE
-        self.arrays.places[:] = a.NONE
-        leaves = empty_leaves(self.configuration.leaves, self.arrays.coding, 0)
-        self.arrays = self.arrays._replace(leaves=leaves)
-
-    def _place(
-        self, rows: Numbers, targets: Numbers, codes: npt.NDArray[np.uint16], order: Numbers, stage: int
-    ) -> None:
-        """Place rows that wait; see `placing_kernels.place_rows`."""
-        done = 0
-        while True:
-            done = k.place_rows(self.arrays, rows, targets, codes, order, done, stage, self._scratch)
-            if done == len(rows):
-                return
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Make the table that a kernel misses, or room for more of everything."""
-        state = self.arrays.state
-        schema = int(state[a.MISSING_TABLE])
-        if schema == a.NONE:
-            self.arrays = with_more(self.arrays)
-            return
-        ordered = not self._policy.propagation
-        self.arrays, probes = with_table(self.arrays, schema, self.configuration, ordered=ordered)
-        self._probes += probes
-        state[a.MISSING_TABLE] = a.NONE
+        self._arrangement.place_together(rows, tests)
 
     def _trim(self) -> None:
         """Shrink arrays with much room; they grow in steps."""
         size = self.row_top + self.row_top // SPARE + 16
         if size < len(self.arrays.ids):
             self._resize_rows(size)
-        self.arrays = trimmed(self.arrays, self._words.top, len(self.signatures.columns))
+        self._arrangement.trim(self._words.top, len(self.signatures.columns))
 
     # --- matching ---------------------------------------------------------------------------------
-
-    def codes(self, keys: Keys) -> npt.NDArray[np.uint16]:
-        """The codes of events' keys."""
-        codes = np.empty((len(keys), min(keys.shape[1], a.NARROW_COLUMNS)), dtype=np.uint16)
-        if keys.shape[1] > len(self.arrays.coding):  # derived columns without codes yet
-            self.arrays = with_columns(self.arrays, keys.shape[1])
-        m.code_events(self.arrays.coding, self.arrays.cuts, keys, codes)
-        width = max(self.configuration.leaves, default=-1) + 1
-        if width > codes.shape[1]:  # bitmaps of derived columns that nothing tests any more: all rows pass
-            codes = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
-        return codes
 
     def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
         self.prepare()
@@ -436,7 +360,7 @@ class ClusterStore(RowStore):
 
     def _match_part(self, worker: Worker, keys: Keys, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
         self._fit_buffers(worker)
-        codes = self.codes(keys)
+        codes = self._arrangement.codes(keys)
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
         if shared:
             worker.fit_seen(len(self.arrays.ids))
@@ -455,26 +379,23 @@ class ClusterStore(RowStore):
         return offsets, ids if 4 * len(ids) > len(out) else ids.copy()
 
     def _fit_buffers(self, worker: Worker) -> None:
-        worker.fit(self._probes, self.arrays.leaves)
+        worker.fit(self._arrangement.probes, self.arrays.leaves)
 
     def match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int) -> None:
         self.prepare()
         self._events.add(keys)
         self._fit_buffers(self._workers[0])
-        m.match_bits(self.arrays, keys, self.codes(keys), interfaces, self._workers[0].buffers, bits)
+        m.match_bits(
+            self.arrays, keys, self._arrangement.codes(keys), interfaces, self._workers[0].buffers, bits
+        )
 
     # --- inspection -------------------------------------------------------------------------------
 
     def structure_bytes(self) -> dict[str, int]:
-        arrays = self.arrays
         parts: dict[str, tuple[npt.NDArray[Any], ...]] = {
-            "bounds": (arrays.bounds,),
-            "slots and directories": (arrays.bytes,),
-            "access index": (arrays.places, arrays.buckets, arrays.blocks),
-            "codes": (arrays.coding, arrays.cuts),
-            "signatures and tables": (arrays.signatures, arrays.tables),
-            "places of rows": (arrays.where,),
-            "leaves": tuple(arrays.leaves),
+            "bounds": (self.arrays.bounds,),
+            "places of rows": (self.arrays.where,),
+            **self._arrangement.parts(),
         }
         return {name: sum(array.nbytes for array in each) for name, each in parts.items()}
 

@@ -95,7 +95,7 @@ def code_of(engine: ClusterEngine, column: int, key: int, outermost: int, open_c
     """The code of a bound; `open_code` for an open end."""
     keys = np.zeros((1, max(column + 1, len(POINT.names))), dtype=np.int64)
     keys[0, column] = key
-    return open_code if key == outermost else int(engine.store.codes(keys)[0, column])
+    return open_code if key == outermost else int(engine.store._arrangement.codes(keys)[0, column])
 
 
 def points(count: int = 60) -> EventBatch:
