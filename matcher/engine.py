@@ -9,7 +9,7 @@ exchanged without touching callers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import wraps
 from importlib import import_module
 from threading import RLock
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 IdArray = npt.NDArray[np.int64]
 Column = npt.NDArray[np.generic] | list[object]
 """Values of one variable for many subscriptions, in the order of their ids."""
+AnyColumn = Column | Sized
+"""The same as users hold it: also a tuple, a pandas or Polars Series, an Arrow array (`value_columns.py`)."""
 
 MAX_INTERFACE = 65_535
 
@@ -85,14 +87,32 @@ class Engine(ABC):
         self,
         ids: npt.ArrayLike,
         filter: Filter,
-        values: Mapping[str, Scalar | Column] | None = None,
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
         """Add one subscription per id, all with one filter: every variable has one value for all, or a
-        column of them.
+        column of them: a NumPy array, list, tuple, Series or Arrow array, without nulls.
 
         Raises as `add` does, before anything is added.
+        """
+
+    @abstractmethod
+    def add_all(
+        self,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        numbers: npt.ArrayLike | None = None,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        """Add subscriptions of many filters: `filters[i]` is that of `ids[i]`, or `filters[numbers[i]]` if
+        there are numbers.
+
+        `values` has one value for all, or a column, for every variable of any of the filters; a column's
+        elements where the filter lacks the variable are ignored, and may be null. This is the fastest way to
+        load an engine. Raises as `add` does, before anything is added.
         """
 
     def remove(self, subscription_id: int) -> None:
@@ -113,7 +133,7 @@ class Engine(ABC):
         self.update_many(one_id(subscription_id), values)
 
     @abstractmethod
-    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         """Update many subscriptions that all have the variables named; raises as `update`, before any has
         changed.
         """

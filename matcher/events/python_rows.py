@@ -94,7 +94,18 @@ def column_of(values: list[object], event_type: EventType, name: str, kind: Kind
             pass
     for position, value in enumerate(values):
         _check_value(value, event_type, name, kind, position)
-    return pa.array(values, type=kind.arrow, from_pandas=False)
+    return pa.array([_arrow_value(value, kind) for value in values], type=kind.arrow, from_pandas=False)
+
+
+def _arrow_value(value: object, kind: Kind) -> object:
+    """A value as Arrow takes it: for float64, no integers over 2**53, but the floats that they equal."""
+    if kind is not Kind.FLOAT64 or not isinstance(value, int | np.integer):
+        return value
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return value
+    return nearest if int(nearest) == int(value) else value
 
 
 def _check_value(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> None:
@@ -102,7 +113,7 @@ def _check_value(value: object, event_type: EventType, name: str, kind: Kind, po
         return
     if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)):
         try:
-            pa.array([value], type=kind.arrow, from_pandas=False)
+            pa.array([_arrow_value(value, kind)], type=kind.arrow, from_pandas=False)
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
             pass
         else:

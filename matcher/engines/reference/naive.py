@@ -7,18 +7,20 @@ it under churn.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engine import Column, Engine, IdArray, exclusive
+from covey.matcher.engine import AnyColumn, Engine, IdArray, exclusive
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter
+from covey.matcher.load import Load, is_column
 
 
 class NaiveEngine(Engine):
@@ -36,7 +38,7 @@ class NaiveEngine(Engine):
         self,
         ids: npt.ArrayLike,
         filter: Filter,
-        values: Mapping[str, Scalar | Column] | None = None,
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
@@ -60,6 +62,31 @@ class NaiveEngine(Engine):
         )
 
     @exclusive
+    def add_all(
+        self,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        numbers: npt.ArrayLike | None = None,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        load, before = Load.of(ids, filters, values, numbers, interface), dict(self._subscriptions)
+        try:
+            for position, (i, number) in enumerate(
+                zip(load.ids.tolist(), load.numbers.tolist(), strict=True)
+            ):
+                filter, here = load.filters[number], np.array([position])
+                mine = {
+                    name: element[0] if is_column(element) else element
+                    for name, element in load.values_of(filter, here).items()
+                }
+                self.add_many([i], filter, mine, interface=int(load.interfaces[position]))
+        except Exception:
+            self._subscriptions = before
+            raise
+
+    @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
         subscription_ids = _distinct(ids)
         for i in subscription_ids:
@@ -68,7 +95,7 @@ class NaiveEngine(Engine):
             del self._subscriptions[i]
 
     @exclusive
-    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         subscription_ids = _distinct(ids)
         changed = {}
         for i, given in zip(subscription_ids, _one_by_one(values, len(subscription_ids)), strict=True):
@@ -145,13 +172,13 @@ def _distinct(ids: npt.ArrayLike) -> list[int]:
     return numbers
 
 
-def _one_by_one(values: Mapping[str, Scalar | Column], count: int) -> Iterator[dict[str, Scalar]]:
-    columns: dict[str, list[Scalar]] = {}
-    for name, value in values.items():
+def _one_by_one(values: Mapping[str, Scalar | AnyColumn], count: int) -> Iterator[dict[str, Scalar]]:
+    columns: dict[str, list[Any]] = {}
+    for name, value in taken_all(columns_of(values)).items():
         if isinstance(value, np.ndarray | list):
             if len(value) != count:
                 raise VariableError(f"variable ${name}: {len(value)} values for {count} subscriptions")
-            columns[name] = list(value)  # type: ignore[arg-type]
+            columns[name] = list(value)
         else:
             columns[name] = [value] * count
     for position in range(count):

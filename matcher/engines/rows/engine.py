@@ -28,6 +28,7 @@ from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys, lower_key, upper_key
 from covey.matcher.engine import (
+    AnyColumn,
     Column,
     Engine,
     IdArray,
@@ -50,9 +51,11 @@ from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import FilterError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Operand, Scalar, Variable
 from covey.matcher.expressions.values import affine, normal
 from covey.matcher.filters.filter import Filter
+from covey.matcher.load import Load
 
 
 class RowEngine(Engine):
@@ -85,7 +88,7 @@ class RowEngine(Engine):
         self,
         ids: npt.ArrayLike,
         filter: Filter,
-        values: Mapping[str, Scalar | Column] | None = None,
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
         *,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
@@ -98,15 +101,41 @@ class RowEngine(Engine):
         self._check_new(subscription_ids)
         if not len(subscription_ids):
             return
-        checked = check_columns(filter, values or {}, len(subscription_ids))
+        plain = taken_all(columns_of(values))
+        checked = check_columns(filter, plain, len(subscription_ids))
         self._collect_string_ids()
         numbered = self.plans.find(filter)
         if numbered is None:
-            self._engine_over_cap().add_many(subscription_ids, filter, values, interface=interfaces)
+            self._engine_over_cap().add_many(subscription_ids, filter, plain, interface=interfaces)
         else:
             self._add_rows(*numbered, subscription_ids, checked, interfaces)
         highest = interface if isinstance(interface, int) else int(interfaces.max())
         self._interfaces.highest = max(self._interfaces.highest, highest)
+
+    @exclusive
+    def add_all(
+        self,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        numbers: npt.ArrayLike | None = None,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        load = Load.of(ids, filters, values, numbers, interface)
+        load.check_event_type(self.event_type)
+        self._check_new(load.ids)
+        added: list[IdArray] = []
+        try:
+            for filter, positions in load.by_filter():
+                chosen = load.ids[positions]
+                self.add_many(
+                    chosen, filter, load.values_of(filter, positions), interface=load.interfaces[positions]
+                )
+                added.append(chosen)
+        except Exception:
+            self.remove_many(np.concatenate([*added, np.zeros(0, dtype=np.int64)]))
+            raise
 
     def _check_new(self, subscription_ids: IdArray) -> None:
         ids = self.store.arrays.ids
@@ -229,14 +258,15 @@ class RowEngine(Engine):
     # --- updating ---------------------------------------------------------------------------------
 
     @exclusive
-    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | Column]) -> None:
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         subscription_ids = id_array(ids)
+        plain = taken_all(columns_of(values))
         if len(subscription_ids) == 1 and all(
-            not is_column(value) or len(value) == 1 for value in values.values()
+            not is_column(value) or len(value) == 1 for value in plain.values()
         ):
-            self.update(int(subscription_ids[0]), element_of(values, 0))
+            self.update(int(subscription_ids[0]), element_of(plain, 0))
         else:
-            self._update_many(subscription_ids, values)
+            self._update_many(subscription_ids, plain)
 
     def _update_many(self, subscription_ids: IdArray, values: Mapping[str, Scalar | Column]) -> None:
         check_distinct(subscription_ids)

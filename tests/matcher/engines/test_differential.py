@@ -64,7 +64,9 @@ class Churn:
     def change(self) -> None:
         draw = self.draw
         kind = draw(
-            st.sampled_from(["add", "add_many", "update", "update_many", "update_many", "remove", "wrong"])
+            st.sampled_from(
+                ["add", "add_many", "add_all", "update", "update_many", "update_many", "remove", "wrong"]
+            )
         )
         if kind in ("update", "update_many", "remove") and not self.live:
             kind = "add_many"
@@ -83,6 +85,24 @@ class Churn:
                 columns = {name: self.column(name, count) for name in filter.variables}
                 interfaces = np.array(draw(st.lists(st.integers(0, 70), min_size=count, max_size=count)))
                 self.everywhere("add_many", np.array(ids), filter, columns, interface=interfaces)
+        elif kind == "add_all":
+            count = draw(st.integers(0, 8))
+            ids = [self.next_id + i for i in range(count)]
+            self.next_id += count
+            numbers = draw(st.lists(st.integers(0, len(self.filters) - 1), min_size=count, max_size=count))
+            self.live.update((i, self.filters[number]) for i, number in zip(ids, numbers, strict=True))
+            names = sorted({name for filter in self.filters for name in filter.variables})
+            columns = {name: self.column(name, count) for name in names} if count else {}
+            interfaces = np.array(
+                draw(st.lists(st.integers(0, 70), min_size=count, max_size=count)), np.int64
+            )
+            if draw(st.booleans()):
+                chosen = [self.filters[number] for number in numbers]
+                used = {name for filter in chosen for name in filter.variables}
+                columns = {name: column for name, column in columns.items() if name in used}
+                self.everywhere("add_all", ids, chosen, columns, interface=interfaces)
+            else:
+                self.everywhere("add_all", ids, self.filters, columns, numbers=numbers, interface=interfaces)
         elif kind == "remove":
             ids = draw(st.lists(st.sampled_from(sorted(self.live)), unique=True, max_size=4))
             self.everywhere("remove_many", np.array(ids, dtype=np.int64))

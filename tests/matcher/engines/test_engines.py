@@ -149,6 +149,38 @@ def test_no_ids_is_no_change(engine: Engine) -> None:
     assert len(engine) == 0
 
 
+def test_many_filters_are_added_at_once(engine: Engine) -> None:
+    filters = [parse("price > $x", QUOTE), parse('firm == "IBM"', QUOTE), parse("volume > $x", QUOTE)]
+    engine.add_all([5, 4, 3, 2], filters, {"x": [1.0, 2.0, 3.0, 4.0]}, numbers=[0, 2, 1, 0], interface=3)
+    engine.add_all([7, 8], [filters[1], filters[0]], {"x": 9})
+    engine.add_all([], [])
+    event = {"price": 2.0, "volume": 3, "firm": "IBM"}
+    assert matches(engine, event, event | {"price": 10.0}) == [[3, 4, 5, 7], [2, 3, 4, 5, 7, 8]]
+    assert engine.match_interfaces(batch({"volume": 3})).tolist() == [[8]]
+    engine.update(4, {"x": 3})
+    engine.remove_many([3, 7])
+    assert matches(engine, event) == [[5]]
+
+
+def test_a_wrong_load_adds_nothing(engine: Engine) -> None:
+    filters = [parse("price > $x", QUOTE), parse("firm == $f", QUOTE)]
+    engine.add(1, filters[0], {"x": 0})
+    good: dict[str, Any] = {"x": [1.0, 2.0, 3.0], "f": ["a", "b", "c"]}
+    for ids, values in (
+        ([2, 3, 1], good), ([2, 3, 2], good), ([2, 3], good), ([2, 3, 4], {"x": 1}),
+        ([2, 3, 4], good | {"f": ["a", 1, "c"]}), ([2, 3, 4], good | {"x": [1.0, 2.0, nan]}),
+        ([2, 3, 4], good | {"x": [1.0]}),
+    ):  # fmt: skip
+        with pytest.raises((SubscriptionError, FilterError)):
+            engine.add_all(ids, filters, values, numbers=[0, 1, 0])
+    for numbers in ([0, 1, 2], [0, 1, -1]):
+        with pytest.raises(FilterError, match="filter number"):
+            engine.add_all([2, 3, 4], filters, good, numbers=numbers)
+    with pytest.raises(FilterError):
+        engine.add_all([2], [parse("", EventType("Quote", {"firm": "string"}))])
+    assert (prices(engine, 1.0), len(engine)) == ([[1]], 1)
+
+
 # --- errors change nothing --------------------------------------------------------------------
 
 

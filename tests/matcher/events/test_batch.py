@@ -261,3 +261,12 @@ def test_damaged_bytes_are_refused_or_decode_without_a_crash() -> None:
         except EventError:
             refused += 1
     assert 0 < refused < 3000
+
+
+def test_a_float64_attribute_takes_every_integer_that_float64_represents() -> None:
+    values = [2**63, -(2**63), 2**53 + 2, 10**22, 2**1023, 1.5, None]
+    batch = EventBatch.from_pylist(QUOTE, [{"price": value} for value in values])
+    assert [event["price"] for event in batch] == values
+    for value in (2**63 + 1, 2**2000):
+        with pytest.raises(EventError, match="a number that a float64 holds exactly"):
+            EventBatch.from_pylist(QUOTE, [{"price": 1.0}, {"price": value}])

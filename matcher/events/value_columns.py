@@ -1,0 +1,126 @@
+"""Columns of values as users hold them: NumPy arrays, lists, tuples, pandas and Polars Series, Arrow arrays.
+
+Engines take NumPy arrays and lists. An Arrow array stays one until its elements are taken, since a column for
+several filters may have nulls where a filter lacks the variable; `taken` refuses a null that it takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as is_
+
+from covey.matcher.errors import VariableError
+
+ArrowColumn: TypeAlias = Any  # an Arrow array; Arrow has no types for mypy
+_PLAIN = frozenset({float, int, str, bool, datetime, np.ndarray, list})
+_VALUES = (list, str, bytes, bool, int, float, date, datetime, np.generic)
+
+
+def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The values with every column as a NumPy array, a list or an Arrow array; single values as they are.
+
+    `VariableError` names a column that is none of numbers, strings, Booleans and times.
+    """
+    return {name: column_of(name, value) for name, value in (values or {}).items()}
+
+
+def column_of(name: str, value: Any) -> Any:
+    """One of `columns_of`."""
+    if value.__class__ in _PLAIN or isinstance(value, _VALUES) or not hasattr(value, "__len__"):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        return value.filled() if not np.ma.is_masked(value) else pa.array(value)
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, tuple) or (_is_series(value) and value.dtype == np.object_):
+        return list(value)
+    try:
+        column = _arrow(value)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        column = None
+    if column is None:
+        return value
+    if is_.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(column, pa.ChunkedArray):  # of over 2 GiB of text
+        column = column.cast(pa.large_string()).combine_chunks()
+    if not _is_accepted(column.type):
+        raise VariableError(
+            f"variable ${name}: a column of Arrow type {column.type}, "
+            "expected numbers, strings, Booleans or times"
+        )
+    return column
+
+
+def _arrow(value: Any) -> ArrowColumn | None:
+    """A column of another library as an Arrow array; None where it is no column."""
+    if isinstance(value, (pa.Array, pa.ChunkedArray)):
+        return value
+    if _is_series(value):
+        return pa.Array.from_pandas(value)
+    if hasattr(value, "to_arrow"):  # Polars, whatever the version of Arrow
+        return value.to_arrow()
+    if hasattr(value, "__arrow_c_array__"):
+        return pa.array(value)
+    return pa.chunked_array(value) if hasattr(value, "__arrow_c_stream__") else None
+
+
+def _is_series(value: object) -> bool:
+    """Whether a value is a column of pandas, without loading pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(
+        value, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    )
+
+
+def _is_accepted(kind: pa.DataType) -> bool:
+    return bool(
+        is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_null(kind)
+        or is_text(kind) or is_.is_timestamp(kind) or is_.is_date(kind)
+    )  # fmt: skip
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of strings."""
+    is_view = getattr(is_, "is_string_view", None)
+    return bool(is_.is_string(kind) or is_.is_large_string(kind) or (is_view is not None and is_view(kind)))
+
+
+def taken(name: str, column: Any, positions: npt.NDArray[np.int64] | slice | None = None) -> Any:
+    """A NumPy array or a list of the elements at these positions, of all by default; a single value as it is.
+
+    `VariableError` where one of them is null.
+    """
+    if isinstance(column, list):
+        if positions is None:
+            return column
+        if isinstance(positions, slice):
+            return column[positions]
+        return [column[position] for position in positions.tolist()]
+    if isinstance(column, np.ndarray):
+        return column if positions is None or column.ndim != 1 else column[positions]
+    if not isinstance(column, pa.Array):
+        return column
+    if isinstance(positions, slice):
+        column = column[positions]
+    elif positions is not None:
+        column = column.take(pa.array(positions))
+    if column.null_count:
+        raise VariableError(
+            f"variable ${name}: a column with {column.null_count} nulls among {len(column)} values, "
+            "expected a value for each subscription"
+        )
+    return column.to_numpy(zero_copy_only=False)
+
+
+def taken_all(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`taken` of every column."""
+    return {name: taken(name, column) for name, column in values.items()}

@@ -1,0 +1,126 @@
+"""Many subscriptions of many filters in columns, as `Engine.add_all` takes them, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engine import IdArray, check_distinct, id_array, interface_array
+from covey.matcher.errors import FilterError, VariableError
+from covey.matcher.events.event_type import EventType
+from covey.matcher.events.value_columns import columns_of, taken
+from covey.matcher.filters.filter import Filter
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Subscription i has the filter `filters[numbers[i]]`, and element i of every column of `values`.
+
+    Ids are distinct; every filter has a subscription, and a value or a column for each of its variables.
+    """
+
+    ids: IdArray
+    filters: Sequence[Filter]
+    numbers: Positions
+    values: dict[str, Any]
+    interfaces: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Any] | None,
+        numbers: npt.ArrayLike | None,
+        interface: int | npt.NDArray[np.integer],
+    ) -> Load:
+        """The arguments of `Engine.add_all`; raises as that does."""
+        subscription_ids = id_array(ids)
+        check_distinct(subscription_ids)
+        count = len(subscription_ids)
+        named, each = _numbered(filters, numbers, count)
+        columns = columns_of(values)
+        _check_names(named, columns)
+        used = np.bincount(each, minlength=len(named)) > 0
+        chosen = [named[number] for number in np.flatnonzero(used).tolist()]
+        each = (np.cumsum(used) - 1)[each]
+        load = cls(subscription_ids, chosen, each, columns, interface_array(interface, count))
+        load._check_values()
+        return load
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def _check_values(self) -> None:
+        for name, value in self.values.items():
+            if is_column(value) and len(value) != len(self):
+                raise VariableError(f"variable ${name}: {len(value)} values, expected one or {len(self)}")
+        named = self.values.keys()
+        for variables, filter in {filter.variables: filter for filter in self.filters}.items():
+            if not named >= set(variables):
+                raise filter.no_value_for(named)
+
+    def check_event_type(self, event_type: EventType) -> None:
+        """`FilterError` for a filter over another event type."""
+        for filter in self.filters:
+            if filter.event_type is not event_type and filter.event_type != event_type:
+                raise FilterError(
+                    f"filter over {filter.event_type.name}: expected one over this {event_type.name}"
+                )
+
+    def by_filter(self) -> Iterator[tuple[Filter, Positions]]:
+        """Every filter that some subscription has, and the positions of these."""
+        few = len(self.filters) <= 1 << 16  # numbers of 16 bits are sorted by digits
+        order = np.argsort(self.numbers.astype(np.uint16) if few else self.numbers, kind="stable")
+        sorted_numbers = self.numbers[order]
+        starts = np.flatnonzero(np.diff(sorted_numbers, prepend=-1, append=-1))
+        for start, end in pairwise(starts.tolist()):
+            yield self.filters[sorted_numbers[start]], order[start:end]
+
+    def values_of(self, filter: Filter, positions: Positions) -> dict[str, Any]:
+        """The values of a filter's variables, columns without nulls at these positions."""
+        return {name: taken(name, self.values[name], positions) for name in filter.variables}
+
+
+def is_column(value: object) -> bool:
+    """Whether one of `columns_of` is a column."""
+    return isinstance(value, list) or (hasattr(value, "__array__") and getattr(value, "ndim", 1) == 1)
+
+
+def _check_names(filters: Sequence[Filter], values: Mapping[str, object]) -> None:
+    known = {name for variables in {filter.variables for filter in filters} for name in variables}
+    for name in values.keys() - known:
+        variables = ", ".join(f"${variable}" for variable in sorted(known)) or "none"
+        raise VariableError(f"variable ${name} is unknown: the filters have {variables}")
+
+
+def _numbered(
+    filters: Sequence[Filter], numbers: npt.ArrayLike | None, count: int
+) -> tuple[Sequence[Filter], Positions]:
+    """Filters, and the number of that of every subscription."""
+    for filter in filters:
+        if not isinstance(filter, Filter):
+            raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")
+    if numbers is None:
+        if len(filters) != count:
+            raise FilterError(f"{len(filters)} filters for {count} ids: expected one for each, or numbers")
+        number_of: dict[int, int] = {}
+        each = [number_of.setdefault(id(filter), len(number_of)) for filter in filters]
+        distinct = list({id(filter): filter for filter in filters}.values())
+        return distinct, np.array(each, dtype=np.int64)
+    array = np.asarray(numbers)
+    if array.shape != (count,) or (count and array.dtype.kind not in "iu"):
+        raise FilterError(
+            f"filter numbers of type {array.dtype} and shape {array.shape}: expected {count} integers"
+        )
+    if count and not 0 <= int(array.min()) <= int(array.max()) < len(filters):
+        wrong = int(array.min()) if int(array.min()) < 0 else int(array.max())
+        raise FilterError(f"filter number {wrong}: expected 0 to {len(filters) - 1}")
+    return filters, array.astype(np.int64)
