@@ -77,8 +77,9 @@ class Engine(ABC):
     ) -> None:
         """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
 
-        Raises `SubscriptionError` for an id in use, `VariableError` for values that do not fit the
-        filter's variables.
+        The filter may be over any schema of the engine's event type. Raises `FilterError` where it names an
+        attribute that the engine's schema has not, `SubscriptionError` for an id in use, `VariableError` for
+        values that do not fit the filter's variables.
         """
         self.add_many(one_id(subscription_id), filter, values, interface=interface)
 
@@ -142,6 +143,9 @@ class Engine(ABC):
     def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
         """The matching subscriptions of every event: `ids[offsets[i]:offsets[i + 1]]` are event i's,
         ascending.
+
+        The batch is of the engine's event type, in any schema that agrees with the engine's (`EventError`
+        for another): an attribute that the batch lacks is absent, one that the engine lacks is ignored.
 
         Returns offsets, int64[n_events + 1], and ids, int64[offsets[-1]].
         """

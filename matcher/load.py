@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,13 +67,9 @@ class Load:
             if not named >= set(variables):
                 raise filter.no_value_for(named)
 
-    def check_event_type(self, event_type: EventType) -> None:
-        """`FilterError` for a filter over another event type."""
-        for filter in self.filters:
-            if filter.event_type is not event_type and filter.event_type != event_type:
-                raise FilterError(
-                    f"filter over {filter.event_type.name}: expected one over this {event_type.name}"
-                )
+    def over(self, event_type: EventType) -> Load:
+        """The same with the filters over this schema; raises as `Filter.over`."""
+        return replace(self, filters=[filter.over(event_type) for filter in self.filters])
 
     def by_filter(self) -> Iterator[tuple[Filter, Positions]]:
         """Every filter that some subscription has, and the positions of these."""

@@ -71,7 +71,7 @@ class Region:
         return None if low is None else (low, high)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Region) or self.event_type != other.event_type:
+        if not isinstance(other, Region) or self.event_type.name != other.event_type.name:
             return False
         pending = [(self, other)]
         while pending:  # without recursion: trees may be deep

@@ -253,6 +253,30 @@ class EventBatch:
         """The events where `mask`, one bool per event, is true."""
         return self.take(np.flatnonzero(mask))
 
+    def with_schema(self, event_type: EventType) -> EventBatch:
+        """These events under another schema of their type: attributes that it lacks are dropped, those that
+        are new are absent. Columns are not copied. `EventError` where the schemas do not agree.
+        """
+        if event_type is self.event_type or event_type == self.event_type:
+            return self
+        if event_type.name != self.event_type.name:
+            raise EventError(f"batch of {self.event_type.name}: expected one of {event_type.name}")
+        if not event_type.agrees(self.event_type):
+            raise EventError(f"batch of {self.event_type!r}: expected one of {event_type!r}")
+        own, columns, count = self.event_type.attributes, self.record_batch, len(self)
+        arrays = [
+            columns.column(name) if name in own else pa.nulls(count, kind.arrow)
+            for name, kind in event_type.attributes.items()
+        ]
+        return EventBatch(
+            event_type,
+            pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema),
+            publisher=self.publisher,
+            first_sequence=self.first_sequence,
+            sequence_offsets=self.sequence_offsets,
+            ingress_ns=self.ingress_ns,
+        )
+
     def slice(self, start: int, length: int | None = None) -> EventBatch:
         """`length` events from position `start` on (all that follow, by default), zero-copy."""
         count = self.record_batch.num_rows

@@ -1,7 +1,9 @@
 """Event types: a name and ordered, typed, nullable attributes.
 
-The schema of a type is its attribute list. Two types are the same when their names and attribute lists, order
-included, are the same. An advertisement declares a type; a second schema under one name is an error.
+The schema of a type is its attribute list. Two `EventType` objects are equal when their names and attribute
+lists, order included, are. Schemas of one name *agree* when no attribute has two kinds in them: they are
+views of one type, whose attributes are identified by name. An attribute that a schema lacks is absent in its
+events. A declaration with more attributes *widens* the type; one that does not agree is an error.
 """
 
 from __future__ import annotations
@@ -82,6 +84,39 @@ class EventType:
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items())))
+
+    def includes(self, other: EventType) -> bool:
+        """Whether this schema has every attribute of another schema of the type, in whatever order."""
+        if self is other:
+            return True
+        mine = self.attributes
+        return self.name == other.name and all(mine.get(a) is k for a, k in other.attributes.items())
+
+    def agrees(self, other: EventType) -> bool:
+        """Whether both are schemas of one type: of one name, with no attribute of two kinds."""
+        if self is other:
+            return True
+        mine = self.attributes
+        return self.name == other.name and all(mine.get(a, k) is k for a, k in other.attributes.items())
+
+    def union(self, other: EventType) -> EventType:
+        """The attributes of both: those of this schema in their order, then the others in theirs.
+
+        Which attributes these are does not depend on the order of several unions. `EventTypeError` names the
+        first attribute of two kinds.
+        """
+        if self.name != other.name:
+            raise EventTypeError(f"event type {other.name!r}: expected one of the name {self.name!r}")
+        if self.includes(other):
+            return self
+        for attribute, kind in other.attributes.items():
+            mine = self.attributes.get(attribute, kind)
+            if mine is not kind:
+                raise EventTypeError(
+                    f"event type {self.name}, attribute {attribute!r}: kind {kind}, expected {mine}"
+                )
+        united = EventType(self.name, {**self.attributes, **other.attributes})
+        return other if united == other else united
 
     def index(self, attribute: str) -> int:
         """The position of an attribute; `KeyError` when there is none of that name."""

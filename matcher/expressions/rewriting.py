@@ -23,6 +23,19 @@ _SHARED = 1 << 12
 """Lifted predicates that are shared: the garbage collector visits each object again and again."""
 
 
+def attributes_of(expression: Expression) -> set[str]:
+    """The attributes that an expression names."""
+    attributes: set[str] = set()
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Predicate):
+            attributes.add(part.attribute)
+        else:
+            pending.extend(part.parts)
+    return attributes
+
+
 def families_of(event_type: EventType, expression: Expression) -> dict[str, Family]:
     """The variables of a checked expression, in order of first appearance, and their families."""
     families: dict[str, Family] = {}

@@ -2,7 +2,8 @@
 
 docs/filters.md describes the language and the rules of truth. Invariant: the expression is checked and in
 normal form (`checking.py`), so filters of one event type are equal exactly when their expressions are; and
-the text of a filter parses to an equal filter.
+the text of a filter parses to an equal filter. The schemas of equal filters may differ in attributes that the
+filter does not name: a filter stays the same when its event type is widened.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from covey.matcher.expressions.checking import Variables, check_expression
 from covey.matcher.expressions.evaluation import holds
 from covey.matcher.expressions.expression import Expression, Operand, Scalar, Variable
 from covey.matcher.expressions.language import parse_expression
-from covey.matcher.expressions.rewriting import families_of, lifted, substituted
+from covey.matcher.expressions.rewriting import attributes_of, families_of, lifted, substituted
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
@@ -30,7 +31,7 @@ _NO_VALUES: Mapping[str, Scalar] = {}
 
 
 class Filter:
-    """An immutable filter; hashable by its event type and expression.
+    """An immutable filter; hashable by its event type's name and its expression.
 
     Raises `FilterError` for an unknown attribute, an operator or operand that does not fit its attribute,
     a variable used with attributes of two families (say, string and float64), or nesting over 200 deep.
@@ -41,6 +42,7 @@ class Filter:
         "_families",
         "_hash",
         "_lifted",
+        "_over",
         "_plan",
         "_region",
         "_text",
@@ -68,6 +70,7 @@ class Filter:
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
         self._lifted: _Lifted | None = None
+        self._over: Filter | None = None
         self._plan: RegionPlan | None = None
         self._region: Region | None = None
 
@@ -77,6 +80,25 @@ class Filter:
         filter = cls.__new__(cls)
         filter._set(event_type, expression, families_of(event_type, expression))
         return filter
+
+    def over(self, event_type: EventType) -> Filter:
+        """This filter over another schema of its type. `FilterError` where that lacks an attribute of it."""
+        if self.event_type is event_type or self.event_type == event_type:
+            return self
+        if self.event_type.name != event_type.name:
+            raise FilterError(f"filter over {self.event_type.name}: expected one over {event_type.name}")
+        if self._over is None or self._over.event_type != event_type:
+            if not event_type.includes(self.event_type) and not self._fits(event_type):
+                raise FilterError(f"filter {str(self)!r} over {self.event_type!r}: expected {event_type!r}")
+            self._over = Filter.of_checked(event_type, self.expression)
+        return self._over
+
+    def _fits(self, event_type: EventType) -> bool:
+        """Whether another schema has the attributes that this filter names, with the same kinds."""
+        mine, theirs = self.event_type.attributes, event_type.attributes
+        return self.event_type.name == event_type.name and all(
+            theirs.get(attribute) is mine[attribute] for attribute in attributes_of(self.expression)
+        )
 
     # --- variables ------------------------------------------------------------------------------------------
 
@@ -196,13 +218,15 @@ class Filter:
         and for disjunctions of such within the cap; else it may be overcautious. A variable of one name is
         the same in both.
         """
-        if self.event_type != other.event_type:
+        if self.event_type.name != other.event_type.name:
             return False
         return self is other or covers_region(self.region(), other.region())
 
     def intersects(self, other: Filter) -> bool:
         """Is there an event that matches both? A no is always right, a yes not always."""
-        return self.event_type == other.event_type and intersects_region(self.region(), other.region())
+        return self.event_type.name == other.event_type.name and intersects_region(
+            self.region(), other.region()
+        )
 
     def matches(self, event: Mapping[str, object], values: Mapping[str, object] | None = None) -> bool:
         """Does this one event match? A key that is no attribute is ignored; None is as good as no key.
@@ -218,11 +242,15 @@ class Filter:
         if self is other:
             return True
         # Equal texts are equal expressions, and compare without walking trees.
-        return isinstance(other, Filter) and self.event_type == other.event_type and str(self) == str(other)
+        return (
+            isinstance(other, Filter)
+            and str(self) == str(other)
+            and (self.event_type == other.event_type or self._fits(other.event_type))
+        )
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = hash((self.event_type, str(self)))
+            self._hash = hash((self.event_type.name, str(self)))
         return self._hash
 
     def __str__(self) -> str:

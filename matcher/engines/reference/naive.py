@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import AnyColumn, Engine, IdArray, exclusive
-from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, taken_all
@@ -46,10 +46,7 @@ class NaiveEngine(Engine):
         for i in subscription_ids:
             if i in self._subscriptions:
                 raise SubscriptionError(f"subscription {i}: already added, expected an id that is not in use")
-        if filter.event_type != self.event_type:
-            raise FilterError(
-                f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
-            )
+        filter = filter.over(self.event_type)
         if not subscription_ids:
             return
         numbers = [int(x) for x in np.broadcast_to(interface, (len(subscription_ids),))]
@@ -112,7 +109,7 @@ class NaiveEngine(Engine):
             sorted(
                 i for i, (filter, values, _) in self._subscriptions.items() if filter.matches(event, values)
             )
-            for event in batch.to_pylist()
+            for event in batch.with_schema(self.event_type).to_pylist()
         ]
         offsets = np.cumsum([0, *map(len, answers)], dtype=np.int64)
         return offsets, np.array([i for answer in answers for i in answer], dtype=np.int64)
@@ -121,7 +118,7 @@ class NaiveEngine(Engine):
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
         words = self._highest_interface // 64 + 1
         rows = []
-        for event in batch.to_pylist():
+        for event in batch.with_schema(self.event_type).to_pylist():
             bits = 0
             for filter, values, interface in self._subscriptions.values():
                 if filter.matches(event, values):

@@ -48,7 +48,7 @@ from covey.matcher.engines.rows.plans import PlanTable, PlanUse, Writes, moves, 
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, ROW_PLAN, describe_rows
 from covey.matcher.engines.rows.store import RowStore
-from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import columns_of, taken_all
@@ -94,10 +94,7 @@ class RowEngine(Engine):
     ) -> None:
         subscription_ids = id_array(ids)
         interfaces = interface_array(interface, len(subscription_ids))
-        if filter.event_type != self.event_type:
-            raise FilterError(
-                f"filter over {filter.event_type.name}: expected one over this {self.event_type.name}"
-            )
+        filter = filter.over(self.event_type)
         self._check_new(subscription_ids)
         if not len(subscription_ids):
             return
@@ -122,8 +119,7 @@ class RowEngine(Engine):
         numbers: npt.ArrayLike | None = None,
         interface: int | npt.NDArray[np.integer] = 0,
     ) -> None:
-        load = Load.of(ids, filters, values, numbers, interface)
-        load.check_event_type(self.event_type)
+        load = Load.of(ids, filters, values, numbers, interface).over(self.event_type)
         self._check_new(load.ids)
         added: list[IdArray] = []
         try:
@@ -403,26 +399,19 @@ class RowEngine(Engine):
     @exclusive
     def match(self, batch: EventBatch, *, ordered: bool = True) -> tuple[IdArray, IdArray]:
         """As `Engine.match`; without `ordered`, each event's ids are not sorted."""
-        keys = self.columns.encode(self._check(batch))
+        keys = self.columns.encode(batch.with_schema(self.event_type))
         matches = self.store.match(keys, shared=self._multi_row_count > 0, ordered=ordered)
         return matches if self.over_cap is None else _merged(matches, self.over_cap.match(batch))
 
     @exclusive
     def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        keys = self.columns.encode(self._check(batch))
+        keys = self.columns.encode(batch.with_schema(self.event_type))
         bits = np.zeros((len(batch), self._interfaces.highest // 64 + 1), dtype=np.uint64)
         self.store.match_bits(keys, bits, self._interfaces.in_use)
         if self.over_cap is not None:
             more = self.over_cap.match_interfaces(batch)
             bits[:, : more.shape[1]] |= more
         return bits
-
-    def _check(self, batch: EventBatch) -> EventBatch:
-        if batch.event_type != self.event_type:
-            raise FilterError(
-                f"batch of {batch.event_type.name}: expected one of this {self.event_type.name}"
-            )
-        return batch
 
     # --- inspection -------------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ def test_a_wrong_load_adds_nothing(engine: Engine) -> None:
         with pytest.raises(FilterError, match="filter number"):
             engine.add_all([2, 3, 4], filters, good, numbers=numbers)
     with pytest.raises(FilterError):
-        engine.add_all([2], [parse("", EventType("Quote", {"firm": "string"}))])
+        engine.add_all([2], [parse("", EventType("Trade", {"firm": "string"}))])
     assert (prices(engine, 1.0), len(engine)) == ([[1]], 1)
 
 
@@ -251,10 +251,28 @@ def test_ids_and_interfaces_out_of_range_are_errors(engine: Engine) -> None:
 
 
 def test_another_event_type_is_an_error(engine: Engine) -> None:
-    other = EventType("Quote", {"firm": "string"})
-    with pytest.raises(FilterError, match="Quote"):
-        engine.add(1, parse("", other))
+    trade = EventType("Trade", {"firm": "string"})
+    other = EventType("Quote", {"price": "int64"})
+    wider = EventType("Quote", {"bid": "int64"})
+    with pytest.raises(FilterError, match="filter over Trade: expected one over Quote"):
+        engine.add(1, parse("", trade))
+    for type_, text in ((other, "price > 1"), (wider, "bid > 1")):
+        with pytest.raises(FilterError, match=f"filter '{text}' over EventType"):
+            engine.add(1, parse(text, type_))
+    for type_ in (trade, other):
+        with pytest.raises(EventError, match=r"batch of .*: expected one of"):
+            engine.match(EventBatch.from_pylist(type_, [{}]))
     assert len(engine) == 0
+
+
+def test_filters_and_batches_of_other_schemas_of_the_type_that_agree(engine: Engine) -> None:
+    other = EventType("Quote", {"bid": "int64", "volume": "int64", "price": "float64"})
+    engine.add(1, parse("price < 10 and volume > 5", other))
+    engine.add(2, parse("not exists firm", QUOTE))
+    rows = [{"price": 9.0, "volume": 6, "bid": 1}, {"price": 11.0, "volume": 6}, {"price": 9.0}]
+    offsets, ids = engine.match(EventBatch.from_pylist(other, rows))
+    assert (offsets.tolist(), ids.tolist()) == ([0, 2, 3, 4], [1, 2, 2, 2])
+    assert matches(engine, {"firm": "IBM", "price": 9.0, "volume": 6}) == [[1]]
 
 
 def test_unknown_engines_are_named() -> None:
