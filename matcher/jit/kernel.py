@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import config, njit, types
 from numba.core import cgutils
@@ -202,6 +203,43 @@ trailing_zeros: Any = (
     _trailing_zeros_plainly if config.DISABLE_JIT else _trailing_zeros  # type: ignore[attr-defined]
 )
 """trailing_zeros(word) is the number of the lowest bit set in a uint64 that is not 0; for kernels only."""
+
+
+@intrinsic
+def _load_word(context: Any, data: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_word_at(context, builder, signature, arguments), align=1)
+
+    return types.int64(data, types.int64), generate
+
+
+@intrinsic
+def _store_word(context: Any, data: Any, position: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _word_at(context, builder, signature, arguments), align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64), generate
+
+
+def _word_at(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    return builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+
+
+def _load_word_plainly(data: Any, position: Any) -> Any:
+    return data[position : position + 8].view(np.int64)[0]
+
+
+def _store_word_plainly(data: Any, position: Any, word: Any) -> None:
+    data[position : position + 8] = np.array([word], dtype=np.int64).view(np.uint8)
+
+
+load_word: Any = _load_word_plainly if config.DISABLE_JIT else _load_word  # type: ignore[attr-defined]
+store_word: Any = _store_word_plainly if config.DISABLE_JIT else _store_word  # type: ignore[attr-defined]
+"""load_word(data, position) reads eight bytes of a uint8 array as an int64, wherever they start, and
+store_word(data, position, word) writes them; for kernels only.
+"""
 
 
 def frozen(dtype: Any, dimensions: int = 1) -> types.Array:

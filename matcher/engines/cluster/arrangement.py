@@ -57,14 +57,14 @@ class Arrangement:
 
     # --- signatures -------------------------------------------------------------------------------
 
-    def write_signature(self, signature: int, columns: Sequence[int], words: int, tests: list[int]) -> None:
-        """Write the line of a signature, of so many words of bounds; its tests as in `layout/arrays.py`."""
+    def write_signature(self, signature: int, columns: Sequence[int], size: int, tests: list[int]) -> None:
+        """Write the line of a signature, of so many bytes of bounds; its tests as in `layout/arrays.py`."""
         self.arrays = with_signature(self.arrays, signature, len(columns))
         self.scratch = np.zeros(HASHED + 2 * self.arrays.signatures.shape[1], dtype=np.int64)
         line = self.arrays.signatures[signature]
         line[:] = 0
         line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
-        line[a.SIGN_SIZE], line[a.SIGN_WORDS] = len(columns), words
+        line[a.SIGN_SIZE], line[a.SIGN_BYTES] = len(columns), size
         if columns and max(columns) >= len(self.arrays.coding):
             self.arrays = with_columns(self.arrays, max(max(columns) + 1, 2 * len(self.arrays.coding)))
         self.unassigned[signature] = None

@@ -35,7 +35,7 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
         buckets=np.zeros((_SMALLEST, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
         blocks=np.zeros((_SMALLEST, a.BLOCK_FIELDS), dtype=np.int32),
         **_pool(3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
-        bounds=np.zeros(64, dtype=np.int32),
+        bounds=np.zeros(64, dtype=np.uint8),
         coding=coding.lines,
         cuts=coding.cuts,
         reaches=np.zeros(0, dtype=np.int64),

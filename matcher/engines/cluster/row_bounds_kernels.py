@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64
+from numba import boolean, int32, int64, uint8
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import (
-    fits_word,
+    fits,
     high_bound,
     low_bound,
     nth_bound,
@@ -20,24 +20,26 @@ from covey.matcher.events.int64 import NOTHING
 from covey.matcher.jit.kernel import array, frozen, kernel, prefetch
 
 
-@kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(boolean))
-def find_long_bounds(signatures, signature, lows, highs, is_long):  # type: ignore[no-untyped-def]
-    """is_long[i] = whether a bound lows[t, i] or highs[t, i] does not fit its words in a signature; returns
-    how many do not.
+@kernel(frozen(int32, 2), int64, frozen(int64, 2), frozen(int64, 2), array(uint8))
+def find_widths(signatures, signature, lows, highs, widths):  # type: ignore[no-untyped-def]
+    """widths[i] = the least variant of a signature whose bounds hold lows[t, i] and highs[t, i]; returns the
+    highest.
     """
-    for i in range(is_long.size):
-        is_long[i] = False
+    highest = np.int64(a.ONE_BYTE)
+    for i in range(widths.size):
+        widths[i] = a.ONE_BYTE
     for t in range(lows.shape[0]):
-        if signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * t + a.TEST_LONG] == 0:
-            for i in range(is_long.size):
-                is_long[i] |= not (fits_word(lows[t, i]) and fits_word(highs[t, i]))
-    count = 0
-    for i in range(is_long.size):
-        count += is_long[i]
-    return count
+        if signatures[signature, a.SIGN_TESTS + a.TEST_FIELDS * t + a.TEST_VARIES] != 0:
+            for i in range(widths.size):
+                while widths[i] < a.EIGHT_BYTES and not (
+                    fits(lows[t, i], 1 << np.int64(widths[i])) and fits(highs[t, i], 1 << np.int64(widths[i]))
+                ):
+                    widths[i] += 1
+                highest = max(highest, np.int64(widths[i]))
+    return highest
 
 
-@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64),
+@kernel(array(int32, 2), array(int32, 2), frozen(int32, 2), array(uint8), frozen(int64), frozen(int64),
         frozen(int64, 2), frozen(int64, 2))  # fmt: skip
 def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs):  # type: ignore[no-untyped-def]
     """Give rows of one signature their places in `bounds`, and write lows[t, i] and highs[t, i] there; they
@@ -49,20 +51,20 @@ def insert_rows(row_table, where, signatures, bounds, rows, places, lows, highs)
     signature = row_table[rows[0], ROW_SIGNATURE]
     for t in range(lows.shape[0]):
         line = a.SIGN_TESTS + a.TEST_FIELDS * t
-        shape, word = signatures[signature, line + a.TEST_SHAPE], signatures[signature, line + a.TEST_WORD]
-        long = signatures[signature, line + a.TEST_LONG]
+        shape, byte = signatures[signature, line + a.TEST_SHAPE], signatures[signature, line + a.TEST_BYTE]
+        width = signatures[signature, line + a.TEST_WIDTH]
         for i in range(rows.size):
-            at = places[i] + word
+            at = places[i] + byte
             if shape <= a.FIXED:
-                write_bound(bounds, at, long, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
+                write_bound(bounds, at, width, lows[t, i] if lows[t, i] == highs[t, i] else np.int64(NOTHING))
             if shape in (a.LOW, a.BOTH):
-                write_bound(bounds, at, long, lows[t, i])
+                write_bound(bounds, at, width, lows[t, i])
             if shape in (a.HIGH, a.BOTH):
-                write_bound(bounds, at + (1 + long if shape == a.BOTH else 0), long, highs[t, i])
+                write_bound(bounds, at + (width if shape == a.BOTH else 0), width, highs[t, i])
     return 0
 
 
-@kernel(frozen(int32, 2), frozen(int32, 2), array(int32), frozen(int64), frozen(int64), frozen(int64, 2),
+@kernel(frozen(int32, 2), frozen(int32, 2), array(uint8), frozen(int64), frozen(int64), frozen(int64, 2),
         array(int64))  # fmt: skip
 def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # type: ignore[no-untyped-def]
     """Write bounds of each row, values[p, i] for parts[p]: 1 + 2t is the low end of test t, 2 + 2t the high
@@ -80,21 +82,21 @@ def write_bounds(row_table, signatures, bounds, rows, parts, values, moves):  # 
                 prefetch(row_table, ROW_FIELDS * rows[i + PREFETCH_DISTANCE])
                 prefetch(bounds, row_table[rows[i + PREFETCH_DISTANCE // 2], ROW_PLACE])
             signature = row_table[rows[i], ROW_SIGNATURE]
-            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + a.TEST_WORD]
-            shape, long = (
+            at = row_table[rows[i], ROW_PLACE] + signatures[signature, line + a.TEST_BYTE]
+            shape, width = (
                 signatures[signature, line + a.TEST_SHAPE],
-                signatures[signature, line + a.TEST_LONG],
+                signatures[signature, line + a.TEST_WIDTH],
             )
             if shape == a.BOTH and is_high:
-                at += 1 + long
+                at += width
             if shape == a.EQUAL and not is_high:
                 moves[signatures[signature, line + a.TEST_COLUMN]] += 1
-            if long == 0 and not fits_word(values[p, i]):
+            if not fits(values[p, i], width):
                 unwritten += 1
-            elif shape <= a.FIXED and is_high and read_bound(bounds, at, long) != values[p, i]:
-                write_bound(bounds, at, long, np.int64(NOTHING))
+            elif shape <= a.FIXED and is_high and read_bound(bounds, at, width) != values[p, i]:
+                write_bound(bounds, at, width, np.int64(NOTHING))
             else:
-                write_bound(bounds, at, long, values[p, i])
+                write_bound(bounds, at, width, values[p, i])
     return unwritten
 
 

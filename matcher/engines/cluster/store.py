@@ -58,8 +58,8 @@ _SCATTERED = 4
 """Rows are placed anew after one in this many, and some more, is removed: its successors lie scattered."""
 _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
-_NARROW, _LONG = 0, 1
-"""Variants of signatures: bounds on int64 in 32 bits, or in 64. The former saves 20 % of bytes on W0, W2."""
+_PREFERRED = (a.FOUR_BYTES, a.TWO_BYTES, a.ONE_BYTE, a.EIGHT_BYTES)
+"""Variants of a signature that new rows get, if rows have them: few variants are worth some bytes."""
 
 
 class ClusterStore(RowStore):
@@ -82,7 +82,7 @@ class ClusterStore(RowStore):
         self._removed = 0
         self._uncut = 0  # rows inserted since, with tests on columns that have no cuts yet
         self._waiting: list[Numbers] = []
-        self._words = Runs()
+        self._bound_bytes = Runs()
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         arrays = empty_arrays(self._tops)._replace(reaches=range_classes(1))
@@ -110,42 +110,56 @@ class ClusterStore(RowStore):
         """Replace arrays by row."""
         self._arrangement.arrays = self.arrays._replace(**arrays)
 
-    def signature(
-        self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), variant: int = _NARROW
-    ) -> int:
+    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), plan: int = 0) -> int:
+        """As `RowStore.signature`; one of its variants, for rows that `insert` gives others if need be."""
         shapes = shapes or (Shape.BOTH,) * len(columns)
-        number = self.signatures.find(columns, shapes, variant)
-        if number is None:
-            number = self.signatures.add(columns, shapes, variant)
-            self._write_signature(number)
+        numbers = self.signatures.find(columns, shapes, plan)
+        for variant in _PREFERRED if numbers else ():
+            if variant in numbers:
+                return numbers[variant]
+        return self._add_signature(columns, shapes, plan, a.ONE_BYTE)
+
+    def _add_signature(
+        self, columns: tuple[int, ...], shapes: tuple[int, ...], plan: int, variant: int
+    ) -> int:
+        number = self.signatures.add(columns, shapes, plan, variant)
+        self._write_signature(number)
         return number
 
     def _write_signature(self, signature: int) -> None:
         columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
-        long_kinds = [Kind.FLOAT64, Kind.TIMESTAMP]
-        if self.signatures.variants[signature] == _LONG:
-            long_kinds.append(Kind.INT64)
+        widths = {Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
         kinds = self.event_type.kinds  # of attributes; derived columns are bools
         tests: list[int] = []
-        words = 0
+        size = 0
         for column, shape in zip(columns, shapes, strict=True):
-            is_long = column < len(kinds) and kinds[column] in long_kinds
-            tests += (column, int(shape), words, is_long)
-            words += (1 + is_long) * (2 if shape == Shape.BOTH else 1)
-        self._arrangement.write_signature(signature, columns, words, tests)
+            kind = kinds[column] if column < len(kinds) else Kind.BOOL
+            width = widths.get(kind, 1 << self.signatures.variants[signature])
+            tests += (column, int(shape), size, width, kind not in widths)
+            size += width * (2 if shape == Shape.BOTH else 1)
+        self._arrangement.write_signature(signature, columns, size, tests)
         self._moves = grown(self._moves, max(len(self._moves), len(self.arrays.coding)))
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
-        """As `RowStore.insert`; rows with a bound that needs 64 bits get the signature with room for it."""
-        is_long = np.empty(len(rows), dtype=np.bool_)
-        if not b.find_long_bounds(self.arrays.signatures, signature, lows, highs, is_long):
+        """As `RowStore.insert`; rows whose bounds this variant of the signature does not hold get another,
+        and those that need no eight bytes as well.
+        """
+        widths = np.empty(len(rows), dtype=np.uint8)
+        highest = b.find_widths(self.arrays.signatures, signature, lows, highs, widths)
+        variant, wide = self.signatures.variants[signature], widths == a.EIGHT_BYTES
+        if wide.all() if variant == a.EIGHT_BYTES else highest <= variant:
             self._insert(rows, signature, lows, highs)
             return
         columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
-        for variant in (_NARROW, _LONG):
-            positions = np.flatnonzero(is_long == variant)
+        plan = int(self.signatures.plans[signature])
+        for positions in (np.flatnonzero(~wide), np.flatnonzero(wide)):
             if len(positions):
-                number = self.signature(columns, shapes, variant)
+                needed = int(widths[positions].max())
+                if needed < variant < a.EIGHT_BYTES:
+                    needed = variant
+                number = self.signatures.find(columns, shapes, plan).get(needed)
+                if number is None:
+                    number = self._add_signature(columns, shapes, plan, needed)
                 self.insert_chosen(rows, number, lows, highs, positions)
         self.signatures.release(signature, 0)
 
@@ -154,9 +168,12 @@ class ClusterStore(RowStore):
         if not len(rows):
             return
         arrays = self.arrays
-        places = self._words.allocate(len(rows), max(int(arrays.signatures[signature, a.SIGN_WORDS]), 1))
-        if self._words.top > len(arrays.bounds):
-            size = max(self._words.top, len(arrays.bounds) * 5 // 4)
+        places = self._bound_bytes.allocate(
+            len(rows), max(int(arrays.signatures[signature, a.SIGN_BYTES]), 1)
+        )
+        top = self._bound_bytes.top + a.BOUND_BYTES
+        if top > len(arrays.bounds):
+            size = max(top, len(arrays.bounds) * 5 // 4)
             self._replace(bounds=grown(arrays.bounds, size))
             arrays = self.arrays
         b.insert_rows(arrays.rows, arrays.where, arrays.signatures, arrays.bounds, rows, places, lows, highs)
@@ -176,27 +193,29 @@ class ClusterStore(RowStore):
         self._removed += len(rows)
         self._turnover += len(rows)
         for signature, count in self._count_signatures(rows):
-            words = int(self.arrays.signatures[signature, a.SIGN_WORDS])
+            size = int(self.arrays.signatures[signature, a.SIGN_BYTES])
             chosen = rows if count == len(rows) else rows[self.signatures_of(rows) == signature]
-            self._words.free(self.arrays.rows[chosen, ROW_PLACE].astype(np.int64), max(words, 1))
+            self._bound_bytes.free(self.arrays.rows[chosen, ROW_PLACE].astype(np.int64), max(size, 1))
         self._release_signatures(rows)
 
     def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         arrays, numbers = self.arrays, np.array(parts, dtype=np.int64)
         if b.write_bounds(arrays.rows, arrays.signatures, arrays.bounds, rows, numbers, values, self._moves):
-            self._write_long(rows, parts, values)
+            self._widen(rows, parts, values)
         self._written += len(rows)
         self._arrangement.update(rows)
 
-    def _write_long(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+    def _widen(self, rows: Numbers, parts: list[int], values: Keys) -> None:
         """Insert again those of these rows that have no room for a new bound."""
         for signature, chosen, lows, highs in self._with_parts(rows, parts, values):
-            is_long = np.empty(len(chosen), dtype=np.bool_)
-            if b.find_long_bounds(self.arrays.signatures, signature, lows, highs, is_long):
+            widths = np.empty(len(chosen), dtype=np.uint8)
+            variant = self.signatures.variants[signature]
+            if b.find_widths(self.arrays.signatures, signature, lows, highs, widths) > variant:
                 columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
-                self.remove(chosen[is_long])
-                number = self.signature(columns, shapes, _LONG)
-                self.insert_chosen(chosen, number, lows, highs, np.flatnonzero(is_long))
+                plan, positions = int(self.signatures.plans[signature]), np.flatnonzero(widths > variant)
+                self.remove(chosen[positions])
+                number = self.signature(columns, shapes, plan)
+                self.insert_chosen(chosen, number, lows, highs, positions)
 
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         lows = np.empty((tests, len(rows)), dtype=np.int64)
@@ -340,7 +359,7 @@ class ClusterStore(RowStore):
         size = self.row_top + self.row_top // SPARE + 16
         if size < len(self.arrays.ids):
             self._resize_rows(size)
-        self._arrangement.trim(self._words.top, len(self.signatures.columns))
+        self._arrangement.trim(self._bound_bytes.top, len(self.signatures.columns))
 
     # --- matching ---------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.tree_plans import OR, TreePlans
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.row_kernels import ROW_PLAN
 from covey.matcher.events.event_type import EventType
 
 _BYTE = 255
@@ -37,6 +36,7 @@ class NoncanonicalStore(CountingStore):
         self._version = -1
         self._evaluating = False
         self._trees = k.Trees(
+            plans=self.signatures.plans,
             shapes=np.zeros(1, dtype=np.int32),
             starts=np.zeros(1, dtype=np.int32),
             decided=np.zeros(1, dtype=np.bool_),
@@ -45,11 +45,12 @@ class NoncanonicalStore(CountingStore):
         )
 
     def _needs(self, rows: Numbers, tests: int) -> None:
-        shape = self._plans.shapes[int(self.arrays.rows[rows[0], ROW_PLAN])]
+        shape = self._plans.shapes[self.plan_of(int(rows[0]))]
         self._need[rows] = min(max(shape.least, 1), _BYTE)
 
     def _prepare(self) -> None:
         super()._prepare()
+        self._trees = self._trees._replace(plans=self.signatures.plans)
         if self._version != self._plans.version:
             self._version = self._plans.version
             shapes = self._plans.shapes

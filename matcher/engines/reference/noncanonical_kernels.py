@@ -22,7 +22,7 @@ from numba import boolean, int32, int64, types, uint8
 from covey.matcher.engines.reference.counting_kernels import ORDER
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, SIZE, START
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
-from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_PLAN
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 AND = 0
@@ -31,6 +31,7 @@ AND = 0
 class Trees(NamedTuple):
     """The trees of all rows."""
 
+    plans: npt.NDArray[np.int32]  # [signatures]
     shapes: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]  # [plans]
     decided: npt.NDArray[np.bool_]  # [plans]
@@ -39,7 +40,7 @@ class Trees(NamedTuple):
 
 
 TREES = types.NamedTuple(  # type: ignore[no-untyped-call]
-    [array(int32), array(int32), array(boolean), array(int64), array(int64, 2)], Trees
+    [array(int32), array(int32), array(int32), array(boolean), array(int64), array(int64, 2)], Trees
 )
 
 
@@ -128,7 +129,7 @@ def evaluate_events(  # type: ignore[no-untyped-def]
                     candidates = count_list(lists, table.ordered[at], left, found, candidates)
         for i in range(end, candidates):
             row = found[i]
-            plan = rows[row, ROW_PLAN]
+            plan = trees.plans[rows[row, ROW_SIGNATURE]]
             if trees.decided[plan] or holds(trees, links, rows[row, ROW_PLACE], trees.starts[plan], stamp):
                 found[end] = row
                 end += 1

@@ -25,11 +25,11 @@ class BoxRows:
         self._columns = columns
         self._store = store
 
-    def insert(self, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        """Insert the rows of one box, with the values of its operands."""
+    def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
+        """Insert the rows of one box of a plan of this number, with the values of its operands."""
         self._columns.test(plan.columns, len(rows))
         lows, highs = box_bounds(plan, operands, len(rows))
-        for positions, signature in self._signatures(plan, len(rows), operands):
+        for positions, signature in self._signatures(number, plan, len(rows), operands):
             if positions is None:
                 self._store.insert(rows, signature, lows, highs)
             else:
@@ -48,7 +48,9 @@ class BoxRows:
             for column in columns:
                 self._columns.release(column, count)
 
-    def move(self, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]) -> None:
+    def move(
+        self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]
+    ) -> None:
         """Give rows new values of the operands `changed`, texts among them."""
         lows, highs = self._store.read(rows, plan.size)
         for t, test in enumerate(plan.tests):
@@ -70,8 +72,8 @@ class BoxRows:
                     value = operands[text.operand]
                     constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
                 columns.append(self._columns.acquire((attribute, text.operator, constant)))
-            number = self._store.signature((*plan.columns, *columns), plan.shapes)
-            by_signature.setdefault(number, []).append(position)
+            fresh = self._store.signature((*plan.columns, *columns), plan.shapes, number)
+            by_signature.setdefault(fresh, []).append(position)
         for signature in old:
             for column in derived[signature]:
                 self._columns.release(column)
@@ -83,30 +85,30 @@ class BoxRows:
         return self._store.signatures.columns[signature][len(plan.tests) :]
 
     def _signatures(
-        self, plan: BoxPlan, count: int, operands: Operands
+        self, number: int, plan: BoxPlan, count: int, operands: Operands
     ) -> Iterator[tuple[Numbers | None, int]]:
         """(positions, or None for all, and their signature)"""
         if not plan.texts:
-            yield None, self._store.signature(plan.columns, plan.shapes)
+            yield None, self._store.signature(plan.columns, plan.shapes, number)
             return
         values = [operands[text.operand] for text in plan.texts]
         if count == 1 or not any(isinstance(value, pa.Array) for value in values):
-            yield None, self._text_signature(plan, tuple([str(value) for value in values]), count)
+            yield None, self._text_signature(number, plan, tuple([str(value) for value in values]), count)
             return
         columns = [
             value.to_pylist() if isinstance(value, pa.Array) else [str(value)] * count for value in values
         ]
-        number_of: dict[tuple[str, ...], int] = {}
+        group_of: dict[tuple[str, ...], int] = {}
         group = np.zeros(count, dtype=np.int64)
         for position, constants in enumerate(zip(*columns, strict=True)):
-            group[position] = number_of.setdefault(constants, len(number_of))
-        for constants, number in number_of.items():
-            positions = np.flatnonzero(group == number)
-            yield positions, self._text_signature(plan, constants, len(positions))
+            group[position] = group_of.setdefault(constants, len(group_of))
+        for constants, member in group_of.items():
+            positions = np.flatnonzero(group == member)
+            yield positions, self._text_signature(number, plan, constants, len(positions))
 
-    def _text_signature(self, plan: BoxPlan, constants: tuple[str, ...], users: int) -> int:
+    def _text_signature(self, number: int, plan: BoxPlan, constants: tuple[str, ...], users: int) -> int:
         derived = [
             self._columns.acquire((column, text.operator, constant), users)
             for column, text, constant in zip(plan.text_columns, plan.texts, constants, strict=True)
         ]
-        return self._store.signature((*plan.columns, *derived), plan.shapes)
+        return self._store.signature((*plan.columns, *derived), plan.shapes, number)

@@ -46,7 +46,7 @@ from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.engines.rows.interfaces import Interfaces
 from covey.matcher.engines.rows.plans import PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
-from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, ROW_PLAN, describe_rows
+from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
@@ -171,7 +171,7 @@ class RowEngine(Engine):
         describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
         self._ids.enter(arrays.ids, firsts)
         for box, box_plan in enumerate(plan.boxes):
-            self._boxes.insert(box_plan, firsts + box if box else firsts, operands)
+            self._boxes.insert(number, box_plan, firsts + box if box else firsts, operands)
         use.subscriptions += len(ids)
         self._multi_row_count += len(ids) if each > 1 else 0
         self._interfaces.count(interfaces, 1)
@@ -236,8 +236,11 @@ class RowEngine(Engine):
 
     def _by_plan(self, firsts: Numbers) -> Iterator[tuple[int, Numbers | None]]:
         """(plan, positions in `firsts`, or None for all of them)"""
-        numbers = self.store.arrays.rows[firsts, ROW_PLAN]
-        if len(firsts) == 1 or (numbers == numbers[0]).all():
+        if len(firsts) == 1:
+            yield self.store.plan_of(int(firsts[0])), None
+            return
+        numbers = self.store.plans_of(firsts)
+        if (numbers == numbers[0]).all():
             yield int(numbers[0]), None
             return
         for positions in _positions_by_value(numbers):
@@ -306,7 +309,7 @@ class RowEngine(Engine):
         """(one of the plans that these values write the same in, or a plan whose rows move; positions in
         `firsts`, or None for all of them)
         """
-        of_rows = self.store.arrays.rows[firsts, ROW_PLAN]
+        of_rows = self.store.plans_of(firsts)
         numbers = [int(of_rows[0])] if (of_rows == of_rows[0]).all() else np.unique(of_rows).tolist()
         groups: dict[int, list[int]] = {}
         for number in numbers:
@@ -343,7 +346,7 @@ class RowEngine(Engine):
         subscriptions.
         """
         first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
-        use = None if first < 0 else self.plans[int(self.store.arrays.rows[first, ROW_PLAN])]
+        use = None if first < 0 else self.plans[self.store.plan_of(first)]
         writes = None if use is None else use.in_place(values)
         if use is None or writes is None:
             self._update_many(one_id(subscription_id), values)
@@ -378,9 +381,10 @@ class RowEngine(Engine):
         """Give subscriptions of one plan new values, some of which change what rows test."""
         changed = plan.operands_of(set(values))
         operands = self._operands(plan, plan.variables, values, changed)
+        number = self.store.plan_of(int(firsts[0]))
         for box, box_plan in enumerate(plan.boxes):
             if moves(box_plan, changed):
-                self._boxes.move(box_plan, firsts + box, operands, changed)
+                self._boxes.move(number, box_plan, firsts + box, operands, changed)
         self._write_rows(writes_of(plan, values), firsts, values)
 
     def _collect_string_ids(self) -> None:
@@ -456,7 +460,7 @@ class RowEngine(Engine):
         batch = EventBatch.from_pylist(self.event_type, [event])
         matched = subscription_id in self.match(batch)[1].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
-        number = int(self.store.arrays.rows[first, ROW_PLAN])
+        number = self.store.plan_of(first)
         return "\n".join([verdict, *self._explain(number, first, self.columns.encode(batch)[0])])
 
     def _explain(self, number: int, first: int, keys: Keys) -> list[str]:

@@ -1,6 +1,6 @@
 """Kernels for the fields of rows.
 
-rows [ signature place plan interface | ... ]     one line of int32 per row; the fields below
+rows [ signature place interface | ... ]     one line of int32 per row; the fields below
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from numba import int32, int64
 
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
-ROW_SIGNATURE, ROW_PLACE, ROW_PLAN, ROW_INTERFACE = range(4)
-"""The interface has 16 bits; above them is the row's number within its subscription, from 0 on."""
-ROW_FIELDS = 4
+ROW_SIGNATURE, ROW_PLACE, ROW_INTERFACE = range(3)
+"""The signature is ~plan where the row is in no structure, as the row of a plan without boxes. The interface
+has 16 bits; above them is the row's number within its subscription, from 0 on.
+"""
+ROW_FIELDS = 3
 INTERFACE_BITS = 16
 INTERFACE_MASK = (1 << INTERFACE_BITS) - 1
 DIGIT_BITS = 11
@@ -107,7 +109,7 @@ def describe_rows(firsts, each, subscriptions, plan, interfaces, rows, ids):  # 
     for i in range(firsts.size):
         for row in range(firsts[i], firsts[i] + each):
             ids[row] = subscriptions[i]
-            rows[row, ROW_PLAN] = plan
+            rows[row, ROW_SIGNATURE] = ~plan
             rows[row, ROW_INTERFACE] = interfaces[i] | (row - firsts[i]) << INTERFACE_BITS
     return 0
 

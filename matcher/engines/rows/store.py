@@ -65,15 +65,25 @@ class RowStore(ABC):
         """Free runs of rows, which have been removed."""
         self._row_numbers.free(firsts, each)
 
-    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = ()) -> int:
+    def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), plan: int = 0) -> int:
         """The number of a signature, a new one if there is none."""
-        number = self.signatures.find(columns, shapes)
-        return self.signatures.add(columns, shapes) if number is None else number
+        number = self.signatures.find(columns, shapes, plan).get(0)
+        return self.signatures.add(columns, shapes, plan) if number is None else number
 
     def signatures_of(self, rows: Numbers) -> Numbers:
         """The signature of every row."""
         signatures: Numbers = self.arrays.rows[rows, ROW_SIGNATURE].astype(np.int64)
         return signatures
+
+    def plans_of(self, rows: Numbers) -> Numbers:
+        """The plan of every row that is in the structure, or has no box."""
+        signatures = self.signatures_of(rows)
+        return np.where(signatures < 0, ~signatures, self.signatures.plans[np.maximum(signatures, 0)])
+
+    def plan_of(self, row: int) -> int:
+        """The plan of one such row."""
+        signature = int(self.arrays.rows[row, ROW_SIGNATURE])
+        return ~signature if signature < 0 else int(self.signatures.plans[signature])
 
     def _sign(self, rows: Numbers, signature: int) -> None:
         """Give rows a signature."""

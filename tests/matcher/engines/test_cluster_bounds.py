@@ -1,10 +1,11 @@
-"""The cluster engine stores bounds exactly, in one word where they fit and in two where not."""
+"""The cluster engine stores bounds exactly, in as few bytes as they need."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,22 +72,43 @@ def test_answers_equal_the_oracle_s_for_bounds_of_any_size(data: st.DataObject) 
         assert actual == expected
 
 
-def test_only_rows_with_a_large_bound_use_long_bounds() -> None:
+def test_rows_with_a_large_bound_leave_the_others_narrow() -> None:
     engine = ClusterEngine(THING)
     ids = np.arange(1000)
     engine.add_many(ids, FILTERS[1], {"a": ids, "b": ids})
     store = engine.store
-    assert store._words.top == 2 * 1000
+    assert store._bound_bytes.top == 2 * 2 * 1000
     engine.update(3, {"a": 2**31 - 2})  # would read as a value at the end of int64
     engine.update_many([4, 5], {"b": np.array([-(2**40), 6])})
-    assert store._words.top == 2 * 1000 + 2 * 4
-    assert store.signatures.row_counts == [998, 2]
+    assert store._bound_bytes.top == 2 * 2 * 1000 + 2 * 16
+    assert sorted(store.signatures.row_counts) == [2, 998]
     engine.update_many([3, 4], {"a": 1, "b": 1})
     assert answers(engine)[EVENTS.index({"n": 7, "m": 0, "x": 1.0, "s": "it"})] == [1, 2, 3, 4, 5, 6, 7]
     engine.add_many([1000, 1001], FILTERS[1], {"a": 2**50, "b": np.array([5, 2**50])})
-    assert store.signatures.row_counts == [998, 4]
+    assert sorted(store.signatures.row_counts) == [4, 998]
     engine.remove_many(np.arange(1002))
     assert len(store.signatures) == 0
     engine.add(1, FILTERS[0], {"a": 2**62})
     assert store.signatures.row_counts[store.signatures_of(np.zeros(1, dtype=np.int64))[0]] == 1
     assert len(store.signatures) == 1
+
+
+@pytest.mark.parametrize(("bound", "width"), [(125, 1), (-126, 1), (126, 2), (-32_766, 2), (32_766, 4)])
+def test_bounds_take_the_bytes_that_they_need(bound: int, width: int) -> None:
+    engine = ClusterEngine(THING)
+    engine.add_many([1, 2, 3], parse("n == $a and s == 'it'", THING), {"a": np.array([5, 6, 7])})
+    assert engine.store._bound_bytes.top == 3 * 2
+    engine.update(2, {"a": bound})
+    assert engine.store._bound_bytes.top == 3 * 2 + (0 if width == 1 else 2 * width)
+    batch = EventBatch.from_pylist(THING, [{"n": n, "s": "it"} for n in (5, bound, 7)])
+    assert engine.match(batch)[1].tolist() == [1, 2, 3]
+
+
+def test_rows_take_the_width_of_others_of_their_structure() -> None:
+    engine = ClusterEngine(THING)
+    for i in range(1000):
+        engine.add(i, parse("n == $a", THING), {"a": i})
+    assert len(engine.store.signatures) == 2
+    engine.add(1000, parse("n == $a", THING), {"a": 2**40})
+    engine.add(1001, parse("n == $a", THING), {"a": 1})
+    assert engine.store.signatures.row_counts == [126, 875, 1]

@@ -16,7 +16,8 @@ columnwise, as narrow codes; exact bounds are stored by row, and read only where
       highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
       columns   [ 3    9    3    4    | ]  x tests
 
-    bounds   [ key | low | low high | key ... ]     by row: one per equality or single end, two per range
+    bounds   [ key | low | low high | key ... ]     by row, in bytes: one per equality or single end, two per
+                                                    range
 
 A *code* (cut code) is the position of a key among the cuts of its column, in 16 bits: 2i + 4 is the i-th cut
 itself, 2i + 3 a key between it and its predecessor, 0 a missing value, and the last one NaN. Codes have the
@@ -24,9 +25,9 @@ order of keys, and where an event's code is even, or differs from the bound's, i
 has an even code that no event has, 2 below all keys and 2n + 4 above those of n cuts, so that the codes of
 one-sided tests decide for all events outside the cuts.
 
-A bound is a key in one word of 32 bits, or *long*, in two: those on floats and times always, those on int64
-where one of the row's does not fit a word. Such rows have a signature of their own, so that the rest stays
-narrow.
+A bound is a key in eight bytes on floats and times, in one on bools, and in one, two, four or eight on int64
+and strings: as many as the widest of the row's needs, or that of the rows that came in the same call. Rows of
+one width have a signature of their own; one that needs eight bytes leaves the others narrow.
 
 Tables, signatures, buckets and blocks are lines of matrices with the fields below. A kernel that needs room
 returns how far it came; the caller grows the arrays and calls it again.
@@ -83,12 +84,16 @@ TABLE_SCHEMA, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, T
 TABLE_PARTS = 7
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
-# signatures: tests, words of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
-# which tests are hashed equalities; then per test in the order of their use: column, shape, word of its first
-# bound, whether its bounds are long
-SIGN_SIZE, SIGN_WORDS, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
+# signatures: tests, bytes of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
+# which tests are hashed equalities; then per test in the order of their use: column, shape, first byte of its
+# bounds, bytes of one, whether they depend on the variant
+SIGN_SIZE, SIGN_BYTES, SIGN_EQUAL, SIGN_RANGES, SIGN_TEMPLATE, SIGN_LEAF, SIGN_ACCESS = range(7)
 SIGN_TESTS = SIGN_ACCESS + ACCESS
-TEST_COLUMN, TEST_SHAPE, TEST_WORD, TEST_LONG, TEST_FIELDS = 0, 1, 2, 3, 4
+TEST_COLUMN, TEST_SHAPE, TEST_BYTE, TEST_WIDTH, TEST_VARIES, TEST_FIELDS = 0, 1, 2, 3, 4, 5
+ONE_BYTE, TWO_BYTES, FOUR_BYTES, EIGHT_BYTES = range(4)
+"""Variants of signatures, by the width of their bounds on int64 and strings: 1 << variant bytes."""
+BOUND_BYTES = 8
+"""Bytes that are read and written to read or write one bound; those behind the last are free."""
 EQUAL, FIXED, LOW, HIGH, BOTH = range(5)  # plan.Shape
 # buckets: BUCKET_HEAD is the first block of a chain, or where the directory of BUCKET_ZONES zones starts;
 # while there is no block, BUCKET_ZONES is how many rows to make room for at once
@@ -119,7 +124,7 @@ class StoreArrays(NamedTuple):
     shorts: npt.NDArray[np.uint16]  # 16
     words: npt.NDArray[np.int32]  # 32
     longs: npt.NDArray[np.int64]  # and of 64 bits: units
-    bounds: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.uint8]
     coding: npt.NDArray[np.int64]  # [columns, CODE_FIELDS]
     cuts: npt.NDArray[np.int64]
     reaches: npt.NDArray[np.int64]  # the widest range of each class, in codes
@@ -133,7 +138,7 @@ class StoreArrays(NamedTuple):
 
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
-     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(int32),
+     array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(uint8),
      array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
      array(int64), array(int64), LEAVES],
     StoreArrays,

@@ -6,50 +6,53 @@ import numpy as np
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.events.int64 import FIRST, LAST, MISSING, NOTHING
-from covey.matcher.jit.kernel import inlined
-
-FAR = 2**63 - 2**31
-"""How far the outermost keys are moved to fit a word, where they are the outermost as well."""
+from covey.matcher.events.int64 import FIRST, INT64_MAX, LAST, MISSING, NOTHING
+from covey.matcher.jit.kernel import inlined, load_word, store_word
 
 
 @inlined
-def fits_word(key):  # type: ignore[no-untyped-def]
-    """Whether a key fits a word: it is near 0, or one of the two outermost on either side."""
-    return key <= FIRST or key >= LAST or FIRST + FAR < key < LAST - FAR
+def far_from(width):  # type: ignore[no-untyped-def]
+    """How far the two outermost keys on either side are moved to be the outermost of so many bytes."""
+    return np.int64(INT64_MAX) - (np.int64(INT64_MAX) >> (64 - 8 * np.int64(width)))
 
 
 @inlined
-def read_bound(bounds, at, long):  # type: ignore[no-untyped-def]
-    """The key in bounds[at]; a long one is in the next word as well."""
-    word = np.int64(bounds[at])
-    if long != 0:
-        return np.int64(bounds[at + 1]) << 32 | word & 0xFFFF_FFFF
-    if word <= FIRST + FAR:
-        return word - FAR
-    return word + FAR if word >= LAST - FAR else word
+def fits(key, width):  # type: ignore[no-untyped-def]
+    """Whether so many bytes hold a key: it is near 0, or one of the two outermost on either side."""
+    far = far_from(width)
+    return key <= FIRST or key >= LAST or FIRST + far < key < LAST - far
 
 
 @inlined
-def write_bound(bounds, at, long, key):  # type: ignore[no-untyped-def]
-    """Write a key to bounds[at], for `read_bound`."""
-    if long != 0:
-        bounds[at] = np.int32(key << 32 >> 32)
-        bounds[at + 1] = np.int32(key >> 32)
-    elif key <= FIRST:
-        bounds[at] = np.int32(key + FAR)
-    else:
-        bounds[at] = np.int32(key - FAR if key >= LAST else key)
+def read_bound(bounds, at, width):  # type: ignore[no-untyped-def]
+    """The key in the `width` bytes from bounds[at] on."""
+    shift, far = 64 - 8 * np.int64(width), far_from(width)
+    word = load_word(bounds, at) << shift >> shift
+    if word <= FIRST + far:
+        return word - far
+    return word + far if word >= LAST - far else word
+
+
+@inlined
+def write_bound(bounds, at, width, key):  # type: ignore[no-untyped-def]
+    """Write a key to the `width` bytes from bounds[at] on."""
+    far = far_from(width)
+    word = np.int64(key)
+    if word <= FIRST:
+        word += far
+    elif word >= LAST:
+        word -= far
+    others = np.int64(-256) << (8 * np.int64(width) - 8)
+    store_word(bounds, at, (load_word(bounds, at) & others) | (word & ~others))
 
 
 @inlined
 def nth_bound(store, signature, place, test, end):  # type: ignore[no-untyped-def]
     """The first bound of a row's test, or the second one of a range."""
     line = a.SIGN_TESTS + a.TEST_FIELDS * test
-    long = store.signatures[signature, line + a.TEST_LONG]
-    return read_bound(
-        store.bounds, place + store.signatures[signature, line + a.TEST_WORD] + end * (1 + long), long
-    )
+    width = store.signatures[signature, line + a.TEST_WIDTH]
+    at = np.int64(place) + store.signatures[signature, line + a.TEST_BYTE] + end * width
+    return read_bound(store.bounds, at, width)
 
 
 @inlined
