@@ -14,6 +14,7 @@ from covey.matcher.errors import (
     EventTypeError,
     FilterError,
     FilterSyntaxError,
+    StaleMatchesError,
     SubscriptionError,
     VariableError,
 )
@@ -22,6 +23,7 @@ from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.filters.builder import F, Var, filter_of
 from covey.matcher.filters.filter import Filter, parse
 from covey.matcher.jit.compiling import compile_kernels, kernels_cached
+from covey.matcher.matches import Matches
 
 __all__ = [
     "Absent",
@@ -38,7 +40,9 @@ __all__ = [
     "FilterError",
     "FilterSyntaxError",
     "Kind",
+    "Matches",
     "Region",
+    "StaleMatchesError",
     "SubscriptionError",
     "Test",
     "Text",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+    from covey.matcher.matches import Matches
 
 IdArray = npt.NDArray[np.int64]
 Column = npt.NDArray[np.generic] | list[object]
@@ -54,6 +55,23 @@ def exclusive(
     return holding
 
 
+def changing(
+    method: Callable[Concatenate[_Engine, _Parameters], _Result],
+) -> Callable[Concatenate[_Engine, _Parameters], _Result]:
+    """As `exclusive`, for a method that changes the subscriptions: a call that does not raise ends the
+    validity of `Matches`.
+    """
+
+    @wraps(method)
+    def holding(engine: _Engine, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        with engine.guard:
+            result = method(engine, *args, **kwargs)
+            engine.version += 1
+            return result
+
+    return holding
+
+
 class Engine(ABC):
     """Matches events of one type against subscriptions; the module states the invariants.
 
@@ -66,6 +84,7 @@ class Engine(ABC):
     def __init__(self, event_type: EventType) -> None:
         self.event_type = event_type
         self.guard = RLock()
+        self.version = 0
 
     def add(
         self,
@@ -140,22 +159,15 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
-        """The matching subscriptions of every event: `ids[offsets[i]:offsets[i + 1]]` are event i's,
-        ascending.
+    def match(self, batch: EventBatch) -> Matches:
+        """The matching subscriptions of every event, computed as they are asked for until the engine's next
+        change.
 
         The batch is of the engine's event type, in any schema that agrees with the engine's (`EventError`
         for another): an attribute that the batch lacks is absent, one that the engine lacks is ignored.
 
-        Returns offsets, int64[n_events + 1], and ids, int64[offsets[-1]].
-        """
-
-    @abstractmethod
-    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        """One bit set per event, uint64[n_events, words]: bit i % 64 of word i // 64 says that interface
-        i matches.
-
-        There are words for the highest interface ever added.
+        `offsets, ids = engine.match(batch)` gives event i the ids `ids[offsets[i]:offsets[i + 1]]`, in no
+        stated order.
         """
 
     @abstractmethod

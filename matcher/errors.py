@@ -65,3 +65,7 @@ class SubscriptionError(CoveyError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class StaleMatchesError(CoveyError, RuntimeError):
+    """A product of `Matches` is asked for after the engine's subscriptions have changed."""

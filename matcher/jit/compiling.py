@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from covey.matcher.jit.kernel import Kernel
 
 KERNEL_MODULES = (
+    "covey.matcher.jit.sort_kernels",
     "covey.matcher.encoding.encode_kernels",
     "covey.matcher.compile.bound_kernels",
     "covey.matcher.engines.rows.id_kernels",

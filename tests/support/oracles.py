@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher import Engine, EventBatch
+from covey.matcher import Engine, EventBatch, Matches
 from covey.matcher.engines.reference.naive import NaiveEngine
 
 
 def compare(engine: Engine, oracle: NaiveEngine, batch: EventBatch) -> None:
-    """Ids and interfaces; the oracle evaluates its filters once for both."""
-    (offsets, ids), (expected_offsets, expected_ids) = engine.match(batch), oracle.match(batch)
-    assert ids.tolist() == expected_ids.tolist()
+    """Ids, counts and interfaces; the oracle evaluates its filters once for all."""
+    expected = oracle.match(batch)
+    check_matches(engine.match(batch), expected)
+    assert np.array_equal(engine.match(batch).counts, expected.counts)
+    bits, expected_bits = engine.match(batch).interfaces(), expected.interfaces()
+    words = min(bits.shape[1], expected_bits.shape[1])
+    assert np.array_equal(bits[:, :words], expected_bits[:, :words])
+    assert not bits[:, words:].any()
+    assert not expected_bits[:, words:].any()
+
+
+def check_matches(matches: Matches, expected: Matches) -> None:
+    """The ids of every event, in whatever order and form."""
+    offsets, ids = matches
+    expected_offsets, expected_ids = expected.ordered()
+    assert offsets.dtype == ids.dtype == np.int64
     assert offsets.tolist() == expected_offsets.tolist()
-    words = engine.match_interfaces(batch)
-    expected = np.zeros((len(batch), words.shape[1]), np.uint64)
-    events = np.repeat(np.arange(len(batch)), np.diff(offsets))
-    interfaces = np.array([oracle.interface_of(i) for i in ids.tolist()], np.int64)
-    bits = np.uint64(1) << (interfaces % 64).astype(np.uint64)
-    np.bitwise_or.at(expected, (events, interfaces // 64), bits)
-    assert np.array_equal(words, expected)
+    same, ascending = matches.ordered()
+    assert same.tolist() == expected_offsets.tolist()
+    assert ascending.tolist() == expected_ids.tolist()
+    lists = [part.tolist() for part in np.split(expected_ids, expected_offsets[1:-1])][: len(matches)]
+    assert [sorted(part) for part in matches.to_arrow().to_pylist()] == lists
+    assert [sorted(part.tolist()) for part in matches.per_event()] == lists
+    assert [sorted(matches[event].tolist()) for event in range(len(matches))] == lists
+    assert matches.counts.tolist() == [len(part) for part in lists]
+
+
+def check_products(engine: Engine, batch: EventBatch, expected: Matches) -> None:
+    """Every product of `Matches`, each by a search of its own, and from ids that are there already."""
+    assert engine.match(batch).counts.tolist() == expected.counts.tolist()
+    assert engine.match(batch).any().tolist() == expected.any().tolist()
+    assert engine.match(batch).interfaces().tolist() == expected.interfaces().tolist()
+    assert engine.match(batch).ordered()[1].tolist() == expected.ordered()[1].tolist()
+    matches = engine.match(batch)
+    check_matches(matches, expected)
+    assert matches.any().tolist() == expected.any().tolist()
+    assert matches.interfaces().tolist() == expected.interfaces().tolist()

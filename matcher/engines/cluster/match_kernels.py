@@ -22,13 +22,13 @@ from covey.matcher.engines.cluster.leaves.search_kernels import (
     search_leaf,
 )
 from covey.matcher.engines.cluster.probe_kernels import enqueue, fetch_bucket, find_queued
-from covey.matcher.engines.rows.row_kernels import first_of, interface_of, sort_by_digits, sort_range
+from covey.matcher.engines.rows.row_kernels import first_of, interface_of
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 AHEAD = 3
 """How many buckets ahead cache lines are prefetched."""
-FEW_IDS = 128
-"""Fewer ids of an event are not sorted by digits."""
+COUNTS, IDS, INTERFACES = range(3)
+"""What a search computes."""
 
 
 class Buffers(NamedTuple):
@@ -41,13 +41,12 @@ class Buffers(NamedTuple):
     hits: npt.NDArray[np.int32]  # [MOST + 8]
     span: npt.NDArray[np.int64]  # [SPAN_FIELDS]
     seen: npt.NDArray[np.int64]  # [rows + 1], where subscriptions have several rows
-    digits: npt.NDArray[np.int64]  # [1 << DIGIT_BITS], to sort ids
     leaf: LeafBuffers
 
 
 BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64),
-     array(int64), array(int64), LEAF_BUFFERS],
+     array(int64), LEAF_BUFFERS],
     Buffers,
 )  # fmt: skip
 
@@ -61,99 +60,20 @@ def code_events(coding, cuts, keys, codes):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, boolean, boolean, boolean, BUFFERS, array(int64),
-        array(int64))  # fmt: skip
-def match_events(store, keys, codes, start, ahead, shared, ordered, buffers, offsets, out):  # type: ignore[no-untyped-def]
-    """Match events from `start` on into CSR offsets and ids; returns the first event for which `out` was too
-    short.
-
-    All buckets of an event are found before any is searched. `ahead`: the next buckets are prefetched while
-    one is searched, and rows are compared a block at a time; else row by row. `shared`: some subscription has
-    several rows: seen[its first row] is the last event that it matched, by the counter in seen[-1].
-    `ordered`: ids ascend per event.
-    """
-    end = offsets[start]
-    queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
-    for e in range(start, keys.shape[0]):
-        if shared:
-            seen[seen.size - 1] += 1
-        queued = np.int64(0)
-        for table in range(store.state[a.TABLES]):
-            if store.tables[table, a.TABLE_BUCKETS] > 0:
-                queued = enqueue(store, table, keys, codes, e, ahead, buffers.probe, queue, queued)
-        queued = find_queued(store, queued, ahead, queue)
-        for q in range(queued):
-            if ahead and q + AHEAD < queued:
-                fetch_bucket(store, queue[q + AHEAD, 1])
-            table, bucket = queue[q, 0], queue[q, 1]
-            if store.buckets[bucket, a.BUCKET_ZONES] > 0:
-                span_zones(store, table, bucket, codes[e], span)
-            step = np.int64(0)
-            block = searched_block(store, bucket, np.int64(a.NONE), step, span)
-            while block != a.NONE:
-                count = np.int64(store.blocks[block, a.BLOCK_COUNT])
-                if end + count > out.size:
-                    return e
-                whole = is_whole(store, bucket, step, span)
-                first = id_at(store, block)
-                if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:
-                    for i in range(count):
-                        out[end + i] = store.longs[first + i]
-                    end += count
-                else:
-                    if ahead:
-                        matched = search_block(store, block, table, whole, keys, codes, e, buffers)
-                    else:
-                        matched = search_plainly(store, block, keys, codes, e, hits)
-                    if shared:
-                        rows = row_at(store, block, capacity_of(store, block))
-                        for i in range(matched):
-                            row = store.words[rows + hits[i]]
-                            first_row = first_of(store.rows, row if row >= 0 else ~row)
-                            if seen[first_row] != seen[seen.size - 1]:
-                                seen[first_row] = seen[seen.size - 1]
-                                out[end] = store.longs[first + hits[i]]
-                                end += 1
-                    else:
-                        for i in range(matched):
-                            out[end + i] = store.longs[first + hits[i]]
-                        end += matched
-                step += 1
-                block = searched_block(store, bucket, block, step, span)
-        listed = np.int64(0)
-        if store.leaves.state[LEAF_ROWS] > 0:
-            listed = list_leaves(store.leaves, codes[e], buffers.leaf)
-        for i in range(listed):
-            if i + 1 < listed:
-                fetch_leaf(store.leaves, buffers.leaf.listed[i + 1], buffers.leaf)
-            if end + LEAF > out.size:
-                return e
-            places = buffers.leaf.hits
-            for h in range(search_leaf(store, buffers.leaf.listed[i], keys, codes, e, buffers.leaf)):
-                if shared:
-                    row = store.leaves.records[LEAF_RECORD * places[h] + 1] >> 32
-                    first_row = first_of(store.rows, row if row >= 0 else ~row)
-                    if seen[first_row] == seen[seen.size - 1]:
-                        continue
-                    seen[first_row] = seen[seen.size - 1]
-                out[end] = store.leaves.records[LEAF_RECORD * places[h]]
-                end += 1
-        if ordered:
-            size = end - offsets[e]
-            if size < FEW_IDS:
-                sort_range(out, offsets[e], end)
-            elif end + size > out.size:
-                return e
-            else:
-                sort_by_digits(out, offsets[e], end, buffers.digits)
-        offsets[e + 1] = end
-    return keys.shape[0]
+@inlined
+def is_first(store, row, seen):  # type: ignore[no-untyped-def]
+    """Whether no row of a row's subscription matched the event before; from now on one has."""
+    first_row = first_of(store.rows, row if row >= 0 else ~row)
+    if seen[first_row] == seen[seen.size - 1]:
+        return False
+    seen[first_row] = seen[seen.size - 1]
+    return True
 
 
 @inlined
 def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
     """Set the bit of a row's interface for an event; returns 1 if it was not set yet, else 0."""
-    interface = interface_of(store.rows, row)
+    interface = interface_of(store.rows, row if row >= 0 else ~row)
     bit = np.uint64(1) << np.uint64(interface & 63)
     if bits[e, interface >> 6] & bit != 0:
         return np.int64(0)
@@ -161,46 +81,98 @@ def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
     return np.int64(1)
 
 
-@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, BUFFERS, array(uint64, 2))
-def match_bits(store, keys, codes, interfaces, buffers, bits):  # type: ignore[no-untyped-def]
-    """Set the bits of the interfaces that each event matches; its search ends when all `interfaces` in use
-    are set.
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, int64, int64, boolean, boolean, BUFFERS,
+        array(int64), array(int64), array(uint64, 2))  # fmt: skip
+def match_events(store, keys, codes, start, product, most, ahead, shared, buffers, offsets, out, bits):  # type: ignore[no-untyped-def]
+    """Match events from `start` on; returns the first event for which `out` was too short.
+
+    `product`: IDS are written to `out`, CSR in `offsets`; COUNTS to offsets[1:], INTERFACES to `bits`. The
+    search of an event ends once `most` subscriptions, or interfaces, match. All buckets of an event are found
+    before any is searched. `ahead`: the next buckets are prefetched while one is searched, and rows are
+    compared a block at a time; else row by row. `shared`: some subscription has several rows: seen[its first
+    row] is the last event that it matched, by the counter in seen[-1].
     """
-    hits, queue, span = buffers.hits, buffers.queue, buffers.span
-    for e in range(keys.shape[0]):
-        left = interfaces
-        table = 0
-        while table < store.state[a.TABLES] and left > 0:
-            queued = np.int64(0)
+    end = offsets[start]
+    queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
+    for e in range(start, keys.shape[0]):
+        left = most
+        if shared:
+            seen[seen.size - 1] += 1
+        queued = np.int64(0)
+        for table in range(store.state[a.TABLES]):
             if store.tables[table, a.TABLE_BUCKETS] > 0:
-                queued = enqueue(store, table, keys, codes, e, False, buffers.probe, queue, queued)
-                queued = find_queued(store, queued, False, queue)
-            q = np.int64(0)
-            while q < queued and left > 0:
-                bucket = queue[q, 1]
-                if store.buckets[bucket, a.BUCKET_ZONES] > 0:
-                    span_zones(store, table, bucket, codes[e], span)
-                step = np.int64(0)
-                block = searched_block(store, bucket, np.int64(a.NONE), step, span)
-                while block != a.NONE and left > 0:
-                    whole = is_whole(store, bucket, step, span)
-                    matched = search_block(store, block, table, whole, keys, codes, e, buffers)
-                    rows = row_at(store, block, capacity_of(store, block))
-                    for i in range(matched):
-                        row = store.words[rows + hits[i]]
-                        left -= set_interface(store, row if row >= 0 else ~row, e, bits)
-                    step += 1
-                    block = searched_block(store, bucket, block, step, span)
-                q += 1
-            table += 1
+                queued = enqueue(store, table, keys, codes, e, ahead, buffers.probe, queue, queued)
+        queued = find_queued(store, queued, ahead, queue)
+        q = np.int64(0)
+        while q < queued and left > 0:
+            if ahead and q + AHEAD < queued:
+                fetch_bucket(store, queue[q + AHEAD, 1])
+            table, bucket = queue[q, 0], queue[q, 1]
+            if store.buckets[bucket, a.BUCKET_ZONES] > 0:
+                span_zones(store, table, bucket, codes[e], span)
+            step = np.int64(0)
+            block = searched_block(store, bucket, np.int64(a.NONE), step, span)
+            while block != a.NONE and left > 0:
+                count = np.int64(store.blocks[block, a.BLOCK_COUNT])
+                if product == IDS and end + count > out.size:
+                    return e
+                whole = is_whole(store, bucket, step, span)
+                first = id_at(store, block)
+                rows = row_at(store, block, capacity_of(store, block))
+                if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:
+                    if product == INTERFACES:
+                        for i in range(count):
+                            left -= set_interface(store, store.words[rows + i], e, bits)
+                    else:
+                        if product == IDS:
+                            for i in range(count):
+                                out[end + i] = store.longs[first + i]
+                        end += count
+                        left -= count
+                else:
+                    if ahead:
+                        matched = search_block(store, block, table, whole, keys, codes, e, buffers)
+                    else:
+                        matched = search_plainly(store, block, keys, codes, e, hits)
+                    if shared:
+                        new = np.int64(0)
+                        for i in range(matched):
+                            hits[new] = hits[i]
+                            new += np.int64(is_first(store, store.words[rows + hits[i]], seen))
+                        matched = new
+                    if product == INTERFACES:
+                        for i in range(matched):
+                            left -= set_interface(store, store.words[rows + hits[i]], e, bits)
+                    else:
+                        if product == IDS:
+                            for i in range(matched):
+                                out[end + i] = store.longs[first + hits[i]]
+                        end += matched
+                        left -= matched
+                step += 1
+                block = searched_block(store, bucket, block, step, span)
+            q += 1
         listed = np.int64(0)
         if store.leaves.state[LEAF_ROWS] > 0 and left > 0:
             listed = list_leaves(store.leaves, codes[e], buffers.leaf)
         turn = np.int64(0)
         while turn < listed and left > 0:
-            leaf = buffers.leaf.listed[turn]
-            for h in range(search_leaf(store, leaf, keys, codes, e, buffers.leaf)):
-                row = store.leaves.records[LEAF_RECORD * buffers.leaf.hits[h] + 1] >> 32
-                left -= set_interface(store, row if row >= 0 else ~row, e, bits)
+            if turn + 1 < listed:
+                fetch_leaf(store.leaves, buffers.leaf.listed[turn + 1], buffers.leaf)
+            if product == IDS and end + LEAF > out.size:
+                return e
+            places = buffers.leaf.hits
+            for h in range(search_leaf(store, buffers.leaf.listed[turn], keys, codes, e, buffers.leaf)):
+                row = store.leaves.records[LEAF_RECORD * places[h] + 1] >> 32
+                if product == INTERFACES:
+                    left -= set_interface(store, row, e, bits)
+                elif not shared or is_first(store, row, seen):
+                    if product == IDS:
+                        out[end] = store.leaves.records[LEAF_RECORD * places[h]]
+                    end += 1
+                    left -= 1
             turn += 1
-    return 0
+        offsets[e + 1] = end
+        if product == COUNTS:
+            end = np.int64(0)
+    return keys.shape[0]

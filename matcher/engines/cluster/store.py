@@ -9,9 +9,10 @@ costs a constant per row. The store owns the rows, measures statistics and appli
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,7 @@ from covey.matcher.engines.cluster.tuning.statistics import (
 from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
-from covey.matcher.engines.rows.store import RowStore
+from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import LAST
 
@@ -60,6 +61,11 @@ _FEWEST_SHARED = 64
 """Events per thread from which on sharing a batch pays."""
 _PREFERRED = (a.FOUR_BYTES, a.TWO_BYTES, a.ONE_BYTE, a.EIGHT_BYTES)
 """Variants of a signature that new rows get, if rows have them: few variants are worth some bytes."""
+
+_NO_IDS = np.zeros(0, dtype=np.int64)
+_NO_BITS = np.zeros((0, 1), dtype=np.uint64)
+
+_Answer = TypeVar("_Answer")
 
 
 class ClusterStore(RowStore):
@@ -363,50 +369,83 @@ class ClusterStore(RowStore):
 
     # --- matching ---------------------------------------------------------------------------------
 
-    def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
+    def begin_match(self, keys: Keys) -> None:
         self.prepare()
         self._events.add(keys)
-        if self._pool is None or len(keys) < _FEWEST_SHARED * len(self._workers):
-            return self._match_part(self._workers[0], keys, shared, ordered)
-        parts = np.array_split(keys, len(self._workers))
-        answers = list(
-            self._pool.map(lambda w, part: self._match_part(w, part, shared, ordered), self._workers, parts)
-        )
+
+    def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
+        parts = self._split(keys)
+        if len(parts) == 1:
+            return self._ids_of(self._workers[0], keys, shared)
+        answers = self._map(lambda w, part: self._ids_of(w, part, shared), parts)
         ends = np.cumsum([0, *(offsets[-1] for offsets, _ in answers)])
         offsets = [offsets[1:] + end for (offsets, _), end in zip(answers, ends, strict=False)]
         zero = np.zeros(1, dtype=np.int64)
         return np.concatenate([zero, *offsets]), np.concatenate([ids for _, ids in answers])
 
-    def _match_part(self, worker: Worker, keys: Keys, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
-        self._fit_buffers(worker)
-        codes = self._arrangement.codes(keys)
+    def counts(self, keys: Keys, *, shared: bool, most: int = ALL) -> Numbers:
+        def count(worker: Worker, part: Keys) -> Numbers:
+            offsets = np.zeros(len(part) + 1, dtype=np.int64)
+            self._search(worker, part, m.COUNTS, most, shared, offsets, _NO_BITS)
+            return offsets[1:]
+
+        return np.concatenate(self._map(count, self._split(keys)))
+
+    def set_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
+        def set_part(worker: Worker, part: Keys, part_bits: npt.NDArray[np.uint64]) -> None:
+            offsets = np.zeros(len(part) + 1, dtype=np.int64)
+            self._search(worker, part, m.INTERFACES, in_use, False, offsets, part_bits)
+
+        parts = self._split(keys)
+        self._map(set_part, parts, np.array_split(bits, len(parts)))
+
+    def _split(self, keys: Keys) -> list[Keys]:
+        """The events of each worker."""
+        if len(keys) < _FEWEST_SHARED * len(self._workers):
+            return [keys]
+        return np.array_split(keys, len(self._workers))
+
+    def _map(self, search: Callable[..., _Answer], parts: list[Keys], *more: list[Any]) -> list[_Answer]:
+        """The answers of the workers to their parts, each searched by a thread of its own."""
+        if self._pool is None or len(parts) == 1:
+            return [search(self._workers[0], parts[0], *(each[0] for each in more))]
+        return list(self._pool.map(search, self._workers, parts, *more))
+
+    def _ids_of(self, worker: Worker, keys: Keys, shared: bool) -> tuple[Numbers, Numbers]:
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-        if shared:
-            worker.fit_seen(len(self.arrays.ids))
-        out = worker.answer()
-        done = 0
-        while True:
-            done = m.match_events(
-                self.arrays, keys, codes, done, self._policy.lookahead, shared, ordered,
-                worker.buffers, offsets, out,
-            )  # fmt: skip
-            if done == len(keys):
-                break
-            out = worker.enlarge(int(offsets[done]))
+        out = self._search(worker, keys, m.IDS, ALL, shared, offsets, _NO_BITS)
         ids = out[: offsets[-1]]
         worker.room = max(1024, len(ids) * 5 // 4)
         return offsets, ids if 4 * len(ids) > len(out) else ids.copy()
 
+    def _search(
+        self,
+        worker: Worker,
+        keys: Keys,
+        product: int,
+        most: int,
+        shared: bool,
+        offsets: Numbers,
+        bits: npt.NDArray[np.uint64],
+    ) -> Numbers:
+        """One search, as `match_kernels.match_events`; returns the memory of ids."""
+        self._fit_buffers(worker)
+        codes = self._arrangement.codes(keys)
+        if shared:
+            worker.fit_seen(len(self.arrays.ids))
+        out = worker.answer() if product == m.IDS else _NO_IDS
+        done = 0
+        while True:
+            done = m.match_events(
+                self.arrays, keys, codes, done, product, most, self._policy.lookahead, shared,
+                worker.buffers, offsets, out, bits,
+            )  # fmt: skip
+            if done == len(keys):
+                return out
+            out = worker.enlarge(int(offsets[done]))
+
     def _fit_buffers(self, worker: Worker) -> None:
         worker.fit(self._arrangement.probes, self.arrays.leaves)
-
-    def match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int) -> None:
-        self.prepare()
-        self._events.add(keys)
-        self._fit_buffers(self._workers[0])
-        m.match_bits(
-            self.arrays, keys, self._arrangement.codes(keys), interfaces, self._workers[0].buffers, bits
-        )
 
     # --- inspection -------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from covey.matcher.engines.cluster.layout.leaf_arrays import Leaves
 from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, leaf_buffers
 from covey.matcher.engines.cluster.probe_kernels import PROBE_FIELDS, QUEUE_FIELDS
 from covey.matcher.engines.rows.arrays import Numbers
-from covey.matcher.engines.rows.row_kernels import DIGIT_BITS
 
 _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
@@ -36,7 +35,6 @@ class Worker:
             np.zeros(a.MOST + 8, dtype=np.int32),
             np.zeros(SPAN_FIELDS, dtype=np.int64),
             np.zeros(1, dtype=np.int64),
-            np.zeros(1 << DIGIT_BITS, dtype=np.int64),
             leaf_buffers(empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64), 0)),
         )
         self.room = 1024

@@ -8,20 +8,20 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64, uint64
 
-from covey.matcher.engines.rows.row_kernels import first_of, interface_of, sort_range
+from covey.matcher.engines.rows.row_kernels import first_of, interface_of
 from covey.matcher.jit.kernel import array, frozen, kernel
 
 
-@kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, boolean, array(int64), array(int64))
-def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # type: ignore[no-untyped-def]
+@kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, array(int64), array(int64))
+def resolve_rows(rows, ids, seen, stamp, shared, offsets, found):  # type: ignore[no-untyped-def]
     """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last
     stamp.
 
-    `shared`: some subscription has several rows. `ordered`: ids ascend per event.
+    `shared`: some subscription has several rows.
     """
     end, start = np.int64(0), np.int64(0)
     for e in range(offsets.size - 1):
-        stop, first_id = offsets[e + 1], end
+        stop = offsets[e + 1]
         stamp += 1
         for i in range(start, stop):
             row = found[i]
@@ -32,8 +32,6 @@ def resolve_rows(rows, ids, seen, stamp, shared, ordered, offsets, found):  # ty
                 seen[first] = stamp
             found[end] = ids[row]
             end += 1
-        if ordered:
-            sort_range(found, first_id, end)
         start = stop
         offsets[e + 1] = end
     return stamp

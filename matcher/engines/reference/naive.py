@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engine import AnyColumn, Engine, IdArray, exclusive
+from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
@@ -21,6 +22,7 @@ from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load, is_column
+from covey.matcher.matches import Matches, Search
 
 
 class NaiveEngine(Engine):
@@ -33,7 +35,7 @@ class NaiveEngine(Engine):
         self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
         self._highest_interface = 0
 
-    @exclusive
+    @changing
     def add_many(
         self,
         ids: npt.ArrayLike,
@@ -58,7 +60,7 @@ class NaiveEngine(Engine):
             (i, (filter, v, n)) for i, v, n in zip(subscription_ids, each, numbers, strict=True)
         )
 
-    @exclusive
+    @changing
     def add_all(
         self,
         ids: npt.ArrayLike,
@@ -83,7 +85,7 @@ class NaiveEngine(Engine):
             self._subscriptions = before
             raise
 
-    @exclusive
+    @changing
     def remove_many(self, ids: npt.ArrayLike) -> None:
         subscription_ids = _distinct(ids)
         for i in subscription_ids:
@@ -91,7 +93,7 @@ class NaiveEngine(Engine):
         for i in subscription_ids:
             del self._subscriptions[i]
 
-    @exclusive
+    @changing
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         subscription_ids = _distinct(ids)
         changed = {}
@@ -104,27 +106,19 @@ class NaiveEngine(Engine):
         return self._find(subscription_id)[2]
 
     @exclusive
-    def match(self, batch: EventBatch) -> tuple[IdArray, IdArray]:
-        answers = [
-            sorted(
-                i for i, (filter, values, _) in self._subscriptions.items() if filter.matches(event, values)
-            )
-            for event in batch.with_schema(self.event_type).to_pylist()
-        ]
-        offsets = np.cumsum([0, *map(len, answers)], dtype=np.int64)
-        return offsets, np.array([i for answer in answers for i in answer], dtype=np.int64)
+    def match(self, batch: EventBatch) -> Matches:
+        return Matches(_NaiveSearch(self, batch.with_schema(self.event_type).to_pylist()))
 
-    @exclusive
-    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        words = self._highest_interface // 64 + 1
-        rows = []
-        for event in batch.with_schema(self.event_type).to_pylist():
-            bits = 0
-            for filter, values, interface in self._subscriptions.values():
-                if filter.matches(event, values):
-                    bits |= 1 << interface
-            rows.append([bits >> (64 * w) & (2**64 - 1) for w in range(words)])
-        return np.array(rows, dtype=np.uint64).reshape(len(rows), words)
+    def matching(self, event: Mapping[str, object]) -> Iterator[int]:
+        """The ids of the subscriptions that match an event."""
+        for i, (filter, values, _) in self._subscriptions.items():
+            if filter.matches(event, values):
+                yield i
+
+    @property
+    def highest_interface(self) -> int:
+        """The highest interface ever used."""
+        return self._highest_interface
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -159,6 +153,33 @@ class NaiveEngine(Engine):
             return self._subscriptions[subscription_id]
         except KeyError:
             raise SubscriptionError(f"subscription {subscription_id}: unknown id") from None
+
+
+class _NaiveSearch(Search):
+    """Every product from the ids of each event."""
+
+    engine: NaiveEngine
+
+    def __init__(self, engine: NaiveEngine, events: list[dict[str, object]]) -> None:
+        super().__init__(engine, len(events))
+        self._answers = cache(lambda: [sorted(engine.matching(event)) for event in events])
+
+    def counts(self) -> IdArray:
+        return np.array([len(answer) for answer in self._answers()], dtype=np.int64)
+
+    def interfaces(self) -> npt.NDArray[np.uint64]:
+        words = self.engine.highest_interface // 64 + 1
+        rows = []
+        for answer in self._answers():
+            bits = 0
+            for i in answer:
+                bits |= 1 << self.engine.interface_of(i)
+            rows.append([bits >> (64 * w) & (2**64 - 1) for w in range(words)])
+        return np.array(rows, dtype=np.uint64).reshape(len(rows), words)
+
+    def ids(self) -> tuple[IdArray, IdArray]:
+        offsets = np.cumsum([0, *map(len, self._answers())], dtype=np.int64)
+        return offsets, np.array([i for answer in self._answers() for i in answer], dtype=np.int64)
 
 
 def _distinct(ids: npt.ArrayLike) -> list[int]:

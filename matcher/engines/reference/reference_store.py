@@ -15,7 +15,7 @@ from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference.answer_kernels import interface_bits, resolve_rows
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_SIGNATURE
-from covey.matcher.engines.rows.store import RowStore
+from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType
 
 _SMALLEST = 16
@@ -81,20 +81,26 @@ class ReferenceStore(RowStore):
 
     # --- matching ---------------------------------------------------------------------------------
 
-    def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
+    def begin_match(self, keys: Keys) -> None:
+        self._prepare()
+
+    def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
         offsets, matching = self._match_all(keys)
         a = self.arrays
         if shared and len(self._seen) < len(a.ids):  # few engines have subscriptions of several rows
             self._seen = grown(self._seen, len(a.ids))
-        self._stamp = resolve_rows(a.rows, a.ids, self._seen, self._stamp, shared, ordered, offsets, matching)
+        self._stamp = resolve_rows(a.rows, a.ids, self._seen, self._stamp, shared, offsets, matching)
         return offsets, matching[: offsets[-1]].copy()
 
-    def match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int) -> None:
+    def counts(self, keys: Keys, *, shared: bool, most: int = ALL) -> Numbers:
+        offsets, _ = self.ids(keys, shared=True) if shared else self._match_all(keys)
+        return np.diff(offsets)
+
+    def set_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
         interface_bits(self.arrays.rows, *self._match_all(keys), bits)
 
     def _match_all(self, keys: Keys) -> tuple[Numbers, Numbers]:
         """CSR offsets and rows."""
-        self._prepare()
         offsets = np.zeros(len(keys) + 1, dtype=np.int64)
         if len(self._matching_rows) < self.row_top + 64:  # room for an event that matches everything
             self._matching_rows = np.empty(self.row_top + self.row_top // 2 + 64, dtype=np.int64)

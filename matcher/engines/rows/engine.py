@@ -32,6 +32,7 @@ from covey.matcher.engine import (
     Column,
     Engine,
     IdArray,
+    changing,
     check_distinct,
     create_engine,
     exclusive,
@@ -56,6 +57,7 @@ from covey.matcher.expressions.expression import Operand, Scalar, Variable
 from covey.matcher.expressions.values import affine, normal
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load
+from covey.matcher.matches import Matches, Search
 
 
 class RowEngine(Engine):
@@ -83,7 +85,7 @@ class RowEngine(Engine):
 
     # --- adding -----------------------------------------------------------------------------------
 
-    @exclusive
+    @changing
     def add_many(
         self,
         ids: npt.ArrayLike,
@@ -109,7 +111,7 @@ class RowEngine(Engine):
         highest = interface if isinstance(interface, int) else int(interfaces.max())
         self._interfaces.highest = max(self._interfaces.highest, highest)
 
-    @exclusive
+    @changing
     def add_all(
         self,
         ids: npt.ArrayLike,
@@ -211,7 +213,7 @@ class RowEngine(Engine):
 
     # --- removing ---------------------------------------------------------------------------------
 
-    @exclusive
+    @changing
     def remove_many(self, ids: npt.ArrayLike) -> None:
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
@@ -256,7 +258,7 @@ class RowEngine(Engine):
 
     # --- updating ---------------------------------------------------------------------------------
 
-    @exclusive
+    @changing
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         subscription_ids = id_array(ids)
         plain = taken_all(columns_of(values))
@@ -340,7 +342,7 @@ class RowEngine(Engine):
                 line[:] = bound
             self.store.write_parts(firsts + box, numbers, matrix)
 
-    @exclusive
+    @changing
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
         subscriptions.
@@ -401,21 +403,20 @@ class RowEngine(Engine):
     # --- matching ---------------------------------------------------------------------------------
 
     @exclusive
-    def match(self, batch: EventBatch, *, ordered: bool = True) -> tuple[IdArray, IdArray]:
-        """As `Engine.match`; without `ordered`, each event's ids are not sorted."""
+    def match(self, batch: EventBatch) -> Matches:
         keys = self.columns.encode(batch.with_schema(self.event_type))
-        matches = self.store.match(keys, shared=self._multi_row_count > 0, ordered=ordered)
-        return matches if self.over_cap is None else _merged(matches, self.over_cap.match(batch))
+        self.store.begin_match(keys)
+        return Matches(_RowSearch(self, keys, None if self.over_cap is None else self.over_cap.match(batch)))
 
-    @exclusive
-    def match_interfaces(self, batch: EventBatch) -> npt.NDArray[np.uint64]:
-        keys = self.columns.encode(batch.with_schema(self.event_type))
-        bits = np.zeros((len(batch), self._interfaces.highest // 64 + 1), dtype=np.uint64)
-        self.store.match_bits(keys, bits, self._interfaces.in_use)
-        if self.over_cap is not None:
-            more = self.over_cap.match_interfaces(batch)
-            bits[:, : more.shape[1]] |= more
-        return bits
+    @property
+    def has_multi_row(self) -> bool:
+        """Whether some subscription has several rows."""
+        return self._multi_row_count > 0
+
+    @property
+    def interfaces(self) -> Interfaces:
+        """The interfaces of the subscriptions that are not over the cap."""
+        return self._interfaces
 
     # --- inspection -------------------------------------------------------------------------------
 
@@ -458,7 +459,7 @@ class RowEngine(Engine):
         if first < 0 and self.over_cap is not None:
             return self.over_cap.explain(event, subscription_id)
         batch = EventBatch.from_pylist(self.event_type, [event])
-        matched = subscription_id in self.match(batch)[1].tolist()
+        matched = subscription_id in self.match(batch)[0].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
         number = self.store.plan_of(first)
         return "\n".join([verdict, *self._explain(number, first, self.columns.encode(batch)[0])])
@@ -468,6 +469,37 @@ class RowEngine(Engine):
         return explain_rows(self.store, self.columns, self.plans[number].plan, first, keys)
 
 
+class _RowSearch(Search):
+    """The keys of a batch before an engine's store, and the matches of filters over the cap."""
+
+    engine: RowEngine
+
+    def __init__(self, engine: RowEngine, keys: Keys, over_cap: Matches | None) -> None:
+        super().__init__(engine, len(keys))
+        self._keys, self._over_cap = keys, over_cap
+
+    def counts(self) -> IdArray:
+        counts = self.engine.store.counts(self._keys, shared=self.engine.has_multi_row)
+        return counts if self._over_cap is None else counts + self._over_cap.counts
+
+    def any(self) -> npt.NDArray[np.bool_]:
+        matching = self.engine.store.counts(self._keys, shared=False, most=1) > 0
+        return matching if self._over_cap is None else matching | self._over_cap.any()
+
+    def interfaces(self) -> npt.NDArray[np.uint64]:
+        interfaces = self.engine.interfaces
+        bits = np.zeros((self.events, interfaces.highest // 64 + 1), dtype=np.uint64)
+        self.engine.store.set_interfaces(self._keys, bits, interfaces.in_use)
+        if self._over_cap is not None:
+            more = self._over_cap.interfaces()
+            bits[:, : more.shape[1]] |= more
+        return bits
+
+    def ids(self) -> tuple[IdArray, IdArray]:
+        answers = self.engine.store.ids(self._keys, shared=self.engine.has_multi_row)
+        return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+
+
 def _positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
     """The positions of each number, by ascending numbers."""
     order = np.argsort(numbers, kind="stable")
@@ -475,8 +507,7 @@ def _positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
 
 
 def _merged(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:
-    """The union of two answers to one batch, ids ascending within each event."""
+    """The union of two answers to one batch."""
     events = [np.repeat(np.arange(len(o) - 1, dtype=np.int64), np.diff(o)) for o, _ in (answers, others)]
-    event, ids = np.concatenate(events), np.concatenate([answers[1], others[1]])
-    order = np.lexsort((ids, event))
-    return answers[0] + others[0], ids[order]
+    order = np.argsort(np.concatenate(events), kind="stable")
+    return answers[0] + others[0], np.concatenate([answers[1], others[1]])[order]

@@ -21,6 +21,9 @@ from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, set_signature
 from covey.matcher.engines.rows.signatures import Signatures
 from covey.matcher.events.event_type import EventType
 
+ALL = 1 << 62
+"""More than any event matches."""
+
 
 class RowArrays(Protocol):
     """Arrays by row number: the fields of a row (`row_kernels`), and the subscription's id."""
@@ -149,15 +152,23 @@ class RowStore(ABC):
     # --- matching and inspection ------------------------------------------------------------------
 
     @abstractmethod
-    def match(self, keys: Keys, *, shared: bool, ordered: bool) -> tuple[Numbers, Numbers]:
+    def begin_match(self, keys: Keys) -> None:
+        """Do the work deferred to the next match, which is of these events."""
+
+    @abstractmethod
+    def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
         """CSR offsets and ids of the subscriptions that each event's keys match, each id once.
 
-        `shared`: some subscription has several rows. `ordered`: ids ascend per event.
+        `shared`: some subscription has several rows.
         """
 
     @abstractmethod
-    def match_bits(self, keys: Keys, bits: npt.NDArray[np.uint64], interfaces: int) -> None:
-        """Set the bits of the interfaces that each event matches; `interfaces` is how many are in use."""
+    def counts(self, keys: Keys, *, shared: bool, most: int = ALL) -> Numbers:
+        """How many subscriptions each event matches; a search may end after `most`."""
+
+    @abstractmethod
+    def set_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
+        """Set the bits of the interfaces that each event matches; `in_use` is how many there are."""
 
     def row_bytes(self) -> int:
         """Bytes per row that every store needs, in total."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.matches import Matches
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.matching.event_points import EventPoints
@@ -51,8 +52,7 @@ class PosetMatching:
 
     # --- matching -------------------------------------------------------------------------------------------
 
-    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """As `Engine.match`: offsets, and the uids of the matching subscriptions of each event, ascending."""
+    def match(self, events: EventPoints) -> Matches:
         matching_uids: list[list[int]] = [[] for _ in events.rows]
         for poset in self._mine():
             seen: set[Place] = set(poset.tops())
@@ -70,10 +70,11 @@ class PosetMatching:
                         pending.append((below, rows))
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum([len(uids) for uids in matching_uids], out=offsets[1:])
-        return offsets, np.array([uid for uids in matching_uids for uid in sorted(uids)], np.int64)
+        uids = np.array([uid for uids in matching_uids for uid in sorted(uids)], np.int64)
+        return Matches.of(offsets, uids)
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined.
+        """As `Matches.interfaces`; the bits of the interface `exclude` are undefined.
 
         Only roots are tested: a root accepts whatever the filters below it accept.
         """

@@ -147,8 +147,7 @@ class Reception:
         if subscription.strictness is None:
             subscription.strictness = Strictness(subscription.filter.event_type, self._engine)
             subscription.strictness.put(subscription)
-        rows, _ = subscription.strictness.match(batch)
-        return rows
+        return subscription.strictness.rows(batch)
 
     def _view_of(self, batch: EventBatch) -> TypeView | None:
         view = self.views.get(batch.event_type.name)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+    from covey.matcher.matches import Matches
 
 Int64s = npt.NDArray[np.int64]
 
@@ -78,8 +79,15 @@ class Strictness:
         self._matching.discard(subscription)
 
     def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]:
-        """The pairs (row, subscription id) that match, in order of rows."""
+        """The pairs (row, subscription id) that match, in order of rows, then of ids."""
+        offsets, ids = self._matches(batch).ordered()
+        return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
+
+    def rows(self, batch: EventBatch) -> Int64s:
+        """The rows that some subscription matches."""
+        return np.flatnonzero(self._matches(batch).any())
+
+    def _matches(self, batch: EventBatch) -> Matches:
         for subscription in self._moving.values():
             self._matching.put(_at(subscription, batch.ingress_ns), 0)
-        offsets, ids = self._matching.match(EventPoints(batch))
-        return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
+        return self._matching.match(EventPoints(batch))

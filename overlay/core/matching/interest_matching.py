@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
+    from covey.matcher.matches import Matches
     from covey.overlay.core.covering.poset import Poset
     from covey.overlay.core.matching.event_points import EventPoints
 
@@ -42,11 +43,11 @@ class InterestMatching(Protocol):
     def discard(self, interest: Matched) -> None:
         """Remove an interest."""
 
-    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """As `Engine.match`: offsets, and the uids of the matching interests of each event, ascending."""
+    def match(self, events: EventPoints) -> Matches:
+        """The uids of the matching interests of each event; of its products, all but `interfaces`."""
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
-        """As `Engine.match_interfaces`; the bits of the interface `exclude` are undefined."""
+        """As `Matches.interfaces`; the bits of the interface `exclude` are undefined."""
 
     def interests(self) -> dict[int, int]:
         """The uids, and the numbers of their interfaces."""

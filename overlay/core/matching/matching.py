@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from covey.matcher.engine import create_engine
 from covey.matcher.jit.compiling import kernels_usable
+from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_masks import EventMasks, Mask
 from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
@@ -94,7 +95,7 @@ class Matching:
 
     # --- matching -------------------------------------------------------------------------------------------
 
-    def match(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def match(self, events: EventPoints) -> Matches:
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_columns(events)
@@ -106,14 +107,14 @@ class Matching:
                 matches[row].append(interest.uid)
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum([len(uids) for uids in matches], out=offsets[1:])
-        return offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64)
+        return Matches.of(offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64))
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_interface_columns(events, exclude)
         elif not self._cheap_to_walk(len(events)):
-            return self.flush().match_interfaces(events.batch)
+            return self.flush().match(events.batch).interfaces()
         # the rows that no filter of an interface accepts, by number
         unmatched: dict[int, list[int]] = {exclude: []}
         for _, number, rows in self._accepting(events, unmatched):
@@ -169,7 +170,7 @@ class Matching:
     def _without_kernels(self) -> bool:
         return self._engine is None and self._walks and not kernels_usable()
 
-    def _match_columns(self, events: EventPoints) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _match_columns(self, events: EventPoints) -> Matches:
         masks = EventMasks(events)
         uids = sorted(self._interests)
         by_uid = [
@@ -181,7 +182,8 @@ class Matching:
         offsets = np.zeros(len(events) + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=len(events)), out=offsets[1:])
         # 16 bits are sorted by digits: many matches in a third of the time.
-        return offsets, matching[np.argsort(rows.astype(np.min_scalar_type(len(events))), kind="stable")]
+        order = np.argsort(rows.astype(np.min_scalar_type(len(events))), kind="stable")
+        return Matches.of(offsets, matching[order])
 
     def _match_interface_columns(self, events: EventPoints, exclude: int) -> npt.NDArray[np.uint64]:
         masks = EventMasks(events)

@@ -16,7 +16,7 @@ def split_by_link(
 ) -> list[tuple[int, npt.NDArray[np.bool_] | None]]:
     """The interfaces among these that match, with their events: None for all, else one bool per event.
 
-    `bits` is uint64[n_events, words], as `Engine.match_interfaces` gives it; n_events is at least 1.
+    `bits` is uint64[n_events, words], as `Matches.interfaces` gives it; n_events is at least 1.
     """
     if len(bits) == 1:
         words = bits[0].tolist()

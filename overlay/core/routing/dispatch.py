@@ -2,7 +2,8 @@
 
 Each neighbour with a matching slot, except the source; then each session, once, with the ids of all its
 subscriptions that match. No Python statement per event: the engines match the whole batch, and a receiver of
-all of it gets the same object, which is serialised already. The ring of the event type records the receivers.
+all of it gets the same object, which is serialised already. The ids of a Deliver ascend within each event,
+since actions must not depend on the engine. The ring of the event type records the receivers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def dispatch(
         for link, mask in links:
             yield link, Publish(batch if mask is None else batch.filter(mask), replayed)
     if len(state.sessions):
-        offsets, uids = state.sessions.match(events)
+        offsets, uids = state.sessions.match(events).ordered()
         split = split_by_session(offsets, uids, registry.owner, registry.subscription)
         shares = [(peers.session(share[0]), share) for share in split]
         for session, (_, rows, ends, ids) in shares:

@@ -49,8 +49,7 @@ class Promise:
         if self._matching is None:
             self._matching = Matching("naive" if self.filter.boxes() is None else "cluster", batch.event_type)
             self._matching.put(FilterAt(1, self.filter, {}), 0)
-        offsets, _ = self._matching.match(EventPoints(batch))
-        promised = np.diff(offsets) > 0
+        promised = self._matching.match(EventPoints(batch)).any()
         return None if promised.all() else promised
 
 

@@ -22,6 +22,7 @@ from covey.overlay.core.matching.splitting import Share, split_by_link
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
+    from covey.matcher.matches import Matches
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -31,10 +32,10 @@ _ENTRY_BYTES = 1024
 """About what an entry takes besides its batch and the shares of sessions."""
 
 
-class _Matches(Protocol):
+class _Matching(Protocol):
     """The matching that a replay needs."""
 
-    def match(self, events: EventPoints) -> tuple[Int64s, Int64s]: ...
+    def match(self, events: EventPoints) -> Matches: ...
 
     def match_interfaces(self, events: EventPoints) -> npt.NDArray[np.uint64]: ...
 
@@ -115,7 +116,7 @@ class Ring:
                 entries.append(entry)
         return entries[::-1]
 
-    def to_link(self, serial: int, number: int, since_ns: int, matching: _Matches) -> Iterator[EventBatch]:
+    def to_link(self, serial: int, number: int, since_ns: int, matching: _Matching) -> Iterator[EventBatch]:
         """The events since that match a link's interest and were not sent to it; records them as sent."""
         for entry in self._since(since_ns):
             sent = entry.links.get(serial, _NOTHING)
@@ -130,7 +131,7 @@ class Ring:
                     yield entry.batch.filter(unsent)
 
     def to_session(
-        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: _Matches
+        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: _Matching
     ) -> Iterator[EventBatch]:
         """The events since that match a subscription and were not sent for it; records them as sent."""
         for entry in self._since(since_ns):

@@ -116,7 +116,7 @@ def _load(engine: Engine, groups: list[SubscriptionGroup], offset: int, events: 
     for first, last in ((0, count // 10), (count // 10, count)):
         for group in _members(groups, first, last):
             engine.add_many(group.ids + offset, group.filter, dict(group.values))
-        engine.match(events)
+        engine.match(events).ids()
 
 
 def _measure_rates(
@@ -129,7 +129,7 @@ def _measure_rates(
         for name, engine in engines.items():
             start = plan.clock()
             for batch in batches:
-                engine.match(batch)
+                engine.match(batch).ids()
             if repetition > 0:
                 rates[name].append(len(events) / (plan.clock() - start))
     for name, repetitions in rates.items():

@@ -4,8 +4,11 @@ Every engine has the same subscriptions and matches the same events. The measure
 
 - *load*: `add_many`, group by group, in chunks, including the work that the first match completes; if the
   workload's subscriptions arrive in batches, batch by batch, with a match after each;
-- *events/s*: `match` over batches, repetitions alternating between engines, so that interference affects all
-  of them. A slow engine matches fewer events per repetition, the first of the same events;
+- *ids*, *ordered*, *counts*, *interfaces*, in events/s: `match` over batches and one of its products, ids by
+  unpacking; repetitions alternate between engines and products, so that interference affects all of them. A
+  slow engine matches fewer events per repetition, the first of the same events. Subscriptions are on
+  INTERFACES interfaces by turns;
+- *ratio*: ids and counts of an engine as multiples of those of the scan in the same run;
 - *update*, *of many*: `update` and `update_many` of the variables that the workload updates, including the
   work that they cause in the next match, per subscription.
 
@@ -18,7 +21,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,11 +32,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher import Engine, EventBatch, create_engine
+from covey.matcher import Engine, EventBatch, Matches, create_engine
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.progress import Progress
 from covey.sim.workload import SubscriptionGroup, Workload
 
+PRODUCTS: dict[str, Callable[[Matches], object]] = {
+    "ids": tuple,
+    "ordered": Matches.ordered,
+    "counts": lambda matches: matches.counts,
+    "interfaces": Matches.interfaces,
+}
+"""What is measured of `Matches`, by its name."""
+INTERFACES = 16
+_SCAN = "scan"
 _CHUNK = 65_536
 _SINGLE_UPDATES = 2_000
 _BULK_UPDATES = 200_000
@@ -58,6 +69,8 @@ class MatchPlan:
     threads: int = 1
     seed: int = 0
     updates: bool = True
+    products: tuple[str, ...] = tuple(PRODUCTS)
+    """Which are measured, ids among them."""
     warm_up: int = 0
     """Passes over the events before the measurement, for adaptive engines."""
     clock: Callable[[], float] = perf_counter
@@ -72,13 +85,19 @@ class MatchResult:
     subscriptions: int
     engine: str
     loaded: int = 0
-    rates: list[float] = field(default_factory=list)
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    """Of ids and counts to those of the scan; none without a scan."""
     matches_per_event: float = 0.0
     load_s: float = 0.0
     bytes_per_subscription: float = 0.0
     memory: dict[str, int] = field(default_factory=dict)
     update_us: float = 0.0
     update_many_us: float = 0.0
+
+    def rate(self, product: str = "ids") -> float:
+        """Events per second, the median of the repetitions."""
+        return median(self.rates[product])
 
     @property
     def complete(self) -> bool:
@@ -87,7 +106,11 @@ class MatchResult:
     def as_json(self) -> dict[str, Any]:
         """Stable keys; measurements of an engine that did not load are null."""
         measured = {
-            "events_per_s": round(median(self.rates), 1) if self.rates else None,
+            **{
+                f"{product}_per_s": round(self.rate(product), 1) if product in self.rates else None
+                for product in PRODUCTS
+            },
+            **{f"{product}_to_scan": self.ratios.get(product) for product in ("ids", "counts")},
             "matches_per_event": round(self.matches_per_event, 3),
             "load_s": round(self.load_s, 4),
             "bytes_per_subscription": round(self.bytes_per_subscription, 1),
@@ -134,12 +157,6 @@ class _Contender:
     events: int = 0
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Unordered ids, if the engine supports that."""
-        if "ordered" in inspect.signature(self.engine.match).parameters:
-            return self.engine.match(batch, ordered=False)  # type: ignore[call-arg]
-        return self.engine.match(batch)
-
 
 def compare_engines(
     workload: Workload, subscriptions: int, plan: MatchPlan, progress: Progress
@@ -166,12 +183,13 @@ def compare_engines(
     for contender in contenders:
         progress(f"warming up {contender.result.engine}", 0.5)
         for start in range(0, plan.warm_up * len(events), plan.batch):
-            contender.match(events.slice(start % len(events), plan.batch))
+            contender.engine.match(events.slice(start % len(events), plan.batch)).ids()
     gc.collect()
     gc.disable()
     try:
         _measure_matching(contenders, events, plan, progress)
-        _compare_counts(contenders)
+        _compare_counts(contenders, events, plan)
+        _set_ratios(results)
         moves = _Moves.of(workload, groups, plan.seed)
         for at, contender in enumerate(contenders if plan.updates else []):
             progress(f"updating {contender.result.engine}", 0.9 + 0.1 * at / len(contenders))
@@ -202,11 +220,12 @@ def _load(
     start = plan.clock()
     for groups in arrivals:
         for chunk in _chunks(groups):
-            engine.add_many(chunk.ids, chunk.filter, dict(chunk.values))
+            interfaces = chunk.ids % INTERFACES
+            engine.add_many(chunk.ids, chunk.filter, dict(chunk.values), interface=interfaces)
             result.loaded += len(chunk)
             if plan.clock() - start > plan.load_limit_s and result.loaded < result.subscriptions:
                 return
-        engine.match(events.slice(0, 1))
+        engine.match(events.slice(0, 1)).ids()
     result.load_s = plan.clock() - start
     result.memory = engine.memory_bytes()
     result.bytes_per_subscription = sum(result.memory.values()) / max(result.subscriptions, 1)
@@ -224,7 +243,9 @@ def _measure_matching(
         done = repetition / plan.repetitions
         for at, contender in enumerate(contenders):
             progress(f"matching {contender.result.engine}", 0.5 + 0.4 * (done + at / 100))
-            contender.result.rates.append(_rate(contender, events, plan))
+            for product in plan.products:
+                rate = _rate(contender, product, events, plan)
+                contender.result.rates.setdefault(product, []).append(rate)
 
 
 def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> int:
@@ -232,28 +253,36 @@ def _events_for(contender: _Contender, events: EventBatch, seconds: float) -> in
     count = 1
     while True:
         start = perf_counter()
-        contender.match(events.slice(0, count))
+        contender.engine.match(events.slice(0, count)).ids()
         took = perf_counter() - start
         if count == len(events) or took > seconds / 8:
             return max(1, min(len(events), int(count * seconds / max(took, 1e-9))))
         count = min(len(events), max(2 * count, int(count * seconds / 16 / max(took, 1e-9))))
 
 
-def _rate(contender: _Contender, events: EventBatch, plan: MatchPlan) -> float:
+def _rate(contender: _Contender, product: str, events: EventBatch, plan: MatchPlan) -> float:
     """Events per second over the engine's share of the events, repeated to fill the time."""
     batches = [
         events.slice(start, min(plan.batch, contender.events - start))
         for start in range(0, contender.events, plan.batch)
     ]
-    passes, took = 0, 0.0
+    compute, passes, took = PRODUCTS[product], 0, 0.0
     while passes == 0 or took + took / passes <= plan.repetition_s:
         start = plan.clock()
-        answers = [contender.match(batch)[0] for batch in batches]
+        for batch in batches:
+            compute(contender.engine.match(batch))
         took += plan.clock() - start
         passes += 1
-    contender.counts = np.concatenate([np.diff(offsets) for offsets in answers])
-    contender.result.matches_per_event = float(contender.counts.mean())
     return passes * contender.events / took
+
+
+def _set_ratios(results: list[MatchResult]) -> None:
+    for scan in results:
+        if scan.engine == _SCAN and scan.complete:
+            for result in results:
+                if result.complete:
+                    names = [name for name in ("ids", "counts") if name in scan.rates]
+                    result.ratios = {name: round(result.rate(name) / scan.rate(name), 2) for name in names}
 
 
 def _compare(contenders: list[_Contender], events: EventBatch) -> None:
@@ -262,7 +291,7 @@ def _compare(contenders: list[_Contender], events: EventBatch) -> None:
     for contender in contenders:
         hashes = []
         for start in range(0, len(events), 10):
-            offsets, ids = contender.match(events.slice(start, 10))
+            offsets, ids = contender.engine.match(events.slice(start, 10))
             for first, last in pairwise(offsets.tolist()):
                 hashes.append(hashlib.blake2b(np.sort(ids[first:last]).tobytes(), digest_size=16).digest())
         expected = expected or hashes
@@ -274,8 +303,15 @@ def _compare(contenders: list[_Contender], events: EventBatch) -> None:
                 )
 
 
-def _compare_counts(contenders: list[_Contender]) -> None:
+def _compare_counts(contenders: list[_Contender], events: EventBatch, plan: MatchPlan) -> None:
     for contender in contenders:
+        contender.counts = np.concatenate(
+            [
+                contender.engine.match(events.slice(start, min(plan.batch, contender.events - start))).counts
+                for start in range(0, contender.events, plan.batch)
+            ]
+        )
+        contender.result.matches_per_event = float(contender.counts.mean())
         first = contenders[0]
         both = min(len(first.counts), len(contender.counts))
         ours, theirs = int(contender.counts[:both].sum()), int(first.counts[:both].sum())
@@ -311,7 +347,7 @@ class _Moves:
 
 def _measure_updates(contender: _Contender, moves: _Moves, events: EventBatch) -> None:
     engine, one_event = contender.engine, events.slice(0, 1)
-    usual = _time(lambda: contender.match(one_event))
+    usual = _time(lambda: engine.match(one_event).ids())
     each = min(_SINGLE_UPDATES, len(moves.ids))
     if not each:
         return
@@ -321,11 +357,11 @@ def _measure_updates(contender: _Contender, moves: _Moves, events: EventBatch) -
     start = perf_counter()
     for subscription_id, values in singles:
         engine.update(subscription_id, values)
-    contender.match(one_event)
+    engine.match(one_event).ids()
     contender.result.update_us = max(perf_counter() - start - usual, 0.0) / each * 1e6
     start = perf_counter()
     engine.update_many(moves.ids, dict(moves.values))
-    contender.match(one_event)
+    engine.match(one_event).ids()
     contender.result.update_many_us = max(perf_counter() - start - usual, 0.0) / len(moves.ids) * 1e6
 
 

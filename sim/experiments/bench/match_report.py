@@ -1,21 +1,25 @@
-"""The results of `covey bench match` as tables, Markdown and curves of throughput over subscriptions."""
+"""The results of `covey bench match` as tables, Markdown and curves of the rate of ids over subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.extras import need
 from covey.sim.reports import number
 
-_COLUMNS: tuple[tuple[str, Callable[[MatchResult], float]], ...] = (
-    ("events/s", lambda r: median(r.rates)),
-    ("min", lambda r: min(r.rates)),
-    ("max", lambda r: max(r.rates)),
-    ("matches/event", lambda r: r.matches_per_event),
+_COLUMNS: tuple[tuple[str, Callable[[MatchResult], float | None]], ...] = (
+    ("ids/s", lambda r: r.rate("ids")),
+    ("min", lambda r: min(r.rates["ids"])),
+    ("max", lambda r: max(r.rates["ids"])),
+    ("ordered", lambda r: r.rate("ordered")),
+    ("counts", lambda r: r.rate("counts")),
+    ("interfaces", lambda r: r.rate("interfaces")),
+    ("ids/scan", lambda r: r.ratios.get("ids")),
+    ("counts/scan", lambda r: r.ratios.get("counts")),
+    ("matches", lambda r: r.matches_per_event),
     ("load s", lambda r: r.load_s),
     ("bytes each", lambda r: r.bytes_per_subscription),
     ("update µs", lambda r: r.update_us),
@@ -42,7 +46,7 @@ def markdown(results: list[MatchResult]) -> str:
     for count in dict.fromkeys(result.subscriptions for result in results):
         by_engine = {(r.engine, r.workload): r for r in results if r.subscriptions == count}
         lines += [
-            f"Events per second (median), {count:,} subscriptions:",
+            f"Events per second with their ids (median), {count:,} subscriptions:",
             "",
             f"| engine | {' | '.join(workloads)} |",
             f"|---|{'---:|' * len(workloads)}",
@@ -68,7 +72,7 @@ def markdown(results: list[MatchResult]) -> str:
 def _rate(result: MatchResult | None) -> str:
     if result is None:
         return ""
-    return f"{median(result.rates):,.0f}" if result.complete else f"gave up at {result.loaded:,}"
+    return f"{result.rate():,.0f}" if result.complete else f"gave up at {result.loaded:,}"
 
 
 def draw(results: list[MatchResult], path: Path) -> None:
@@ -91,7 +95,7 @@ def draw(results: list[MatchResult], path: Path) -> None:
     for panel, workload in zip(panels.flat, workloads, strict=False):
         for place, engine in enumerate(engines):
             points = sorted(
-                (r.subscriptions, median(r.rates))
+                (r.subscriptions, r.rate())
                 for r in results
                 if (r.workload, r.engine) == (workload, engine) and r.complete
             )

@@ -186,8 +186,7 @@ class _Edge:
         engine = create_engine("cluster", self._type)
         for slot in self.slots:
             engine.add(slot.slot_id, slot.structure, slot.values)
-        offsets, _ = engine.match(batch)
-        sent = batch.filter(np.diff(offsets) > 0)
+        sent = batch.filter(engine.match(batch).any())
         if not len(sent):
             return 0.0
         before = self._unwanted

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import log
-from statistics import median
 from time import process_time
 
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
@@ -41,6 +40,7 @@ def measure(
         load_limit_s=plan.pick(10.0, 30.0, 600.0),
         seed=plan.seed,
         updates=False,
+        products=("ids",),
         warm_up=warm_up,
         clock=process_time,
     )
@@ -52,7 +52,7 @@ def measure(
 
 def rate(result: MatchResult) -> float:
     """Events per second, the median of the repetitions."""
-    return median(result.rates)
+    return result.rate()
 
 
 def ms_per_event(result: MatchResult) -> float:

@@ -55,7 +55,7 @@ def test_empty_buckets_are_freed() -> None:
     batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "volume": 50, "price": 1.0}])
     for i in range(200):
         engine.update_many(np.arange(50), {"v": np.arange(50) * i})
-        assert engine.match(batch)[1].tolist() == ([50 // i] if i and 50 % i == 0 and i > 1 else [])
+        assert engine.match(batch).ordered()[1].tolist() == ([50 // i] if i and 50 % i == 0 and i > 1 else [])
     arrays = engine.store.arrays
     buckets = int(arrays.tables[: arrays.state[TABLES], TABLE_BUCKETS].sum())
     assert 1 <= buckets <= 50
@@ -70,9 +70,9 @@ def test_freed_units_are_reused() -> None:
     for _ in range(4):
         window = parse("price < $x and price > $x - 1.0", QUOTE)
         engine.add_many(np.arange(700), window, {"x": np.arange(700.0)})
-        assert engine.match(batch)[1].tolist() == [1]
+        assert engine.match(batch).ordered()[1].tolist() == [1]
         engine.remove_many(np.arange(700))
-        assert engine.match(batch)[1].tolist() == []
+        assert engine.match(batch).ordered()[1].tolist() == []
         tops.append((int(engine.store.arrays.state[UNIT_TOP]), len(engine.store.arrays.bounds)))
     assert tops[-1] == tops[1]
 
@@ -87,7 +87,7 @@ def test_waiting_rows_are_dropped_when_removed_without_events() -> None:
     assert sum(map(len, engine.store._waiting)) <= 17_000
     assert len(engine.store._arrangement.unassigned) <= 4
     batch = EventBatch.from_pylist(QUOTE, [{"price": 1.0, "volume": 9}])
-    assert engine.match(batch)[1].tolist() == list(range(24_990, 25_000))
+    assert engine.match(batch).ordered()[1].tolist() == list(range(24_990, 25_000))
 
 
 def test_plans_are_shared_and_freed_with_their_last_subscription() -> None:
@@ -111,7 +111,7 @@ def test_the_number_of_tables_is_bounded() -> None:
         for j in range(i):
             engine.add(100 * i + j, parse(f"a{i} == 1 and a{j} == 1", wide))
     batch = EventBatch.from_pylist(wide, [dict.fromkeys(wide.names, 1), {"a3": 1, "a9": 1}])
-    offsets, ids = engine.match(batch)
+    offsets, ids = engine.match(batch).ordered()
     assert (offsets.tolist(), ids[-1]) == ([0, 91, 92], 903)
     assert 1 <= engine.store.arrays.state[TABLES] <= MOST_SCHEMAS
 
@@ -120,8 +120,8 @@ def test_unordered_answers_have_the_same_ids() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add_many(np.arange(500)[::-1].copy(), parse("price > $x", QUOTE), {"x": np.arange(500.0)})
     batch = EventBatch.from_pylist(QUOTE, [{"price": 400.5}, {"price": 10.5}])
-    offsets, ids = engine.match(batch, ordered=False)
-    same, ascending = engine.match(batch)
+    offsets, ids = engine.match(batch)
+    same, ascending = engine.match(batch).ordered()
     assert offsets.tolist() == same.tolist() == [0, 401, 412]
     assert sorted(ids[:401].tolist()) == ascending[:401].tolist()
 
@@ -161,7 +161,7 @@ def test_many_subscriptions_share_few_buckets_of_several_equalities() -> None:
     engine.add_many(np.arange(40_000), equal, {"f": firms, "v": volumes, "p": np.arange(40_000.0)})
     batch = EventBatch.from_pylist(QUOTE, [{"firm": "F7", "volume": 9, "price": 30_000.0}])
     expected = np.flatnonzero((firms == "F7") & (volumes == 9) & (np.arange(40_000) > 30_000))
-    assert engine.match(batch)[1].tolist() == expected.tolist()
+    assert engine.match(batch).ordered()[1].tolist() == expected.tolist()
     assert set(engine.store.configuration.schemas) == {(0, 2)}
     assert "table (firm, volume): 2000 buckets, 40000 rows" in engine.render()
 
@@ -192,7 +192,7 @@ def test_ranges_are_access_predicates() -> None:
     ]
     batch = EventBatch.from_pylist(QUOTE, events)
     for _ in range(3):
-        offsets, found = engine.match(batch)
+        offsets, found = engine.match(batch).ordered()
         for e, event in enumerate(events):
             p, v = event["price"], event["volume"]
             inside = (prices < p) & (p < prices + 1.0) & (v is not None)
@@ -244,7 +244,7 @@ def test_several_threads_give_the_answers_of_one(threads: int) -> None:
     batch = EventBatch.from_pylist(QUOTE, rows)
     for engine in (one, several):
         engine.add_many(np.arange(500), parse("price < $x or volume == 3", QUOTE), {"x": np.arange(500) / 50})
-    for ours, theirs in zip(one.match(batch), several.match(batch), strict=True):
+    for ours, theirs in zip(one.match(batch).ordered(), several.match(batch).ordered(), strict=True):
         assert ours.tolist() == theirs.tolist()
 
 
@@ -256,10 +256,10 @@ def test_maintenance_that_moves_most_rows_chooses_first_tests_anew() -> None:
     engine.add_many(np.arange(5000), parse("book == $b and side == $s and price > $p", trade), values)
     rows = [{"book": i % 5, "side": i // 5 % 5, "price": 0.01} for i in range(3000)]
     batch = EventBatch.from_pylist(trade, rows)  # type: ignore[arg-type]
-    expected = engine.match(batch)[1].tolist()
+    expected = engine.match(batch).ordered()[1].tolist()
     assert not engine.store.configuration.schemas
     for _ in range(4):
-        assert engine.match(batch)[1].tolist() == expected
+        assert engine.match(batch).ordered()[1].tolist() == expected
     assert "table (book, side) before price: 25 buckets, 5000 rows" in engine.render()
 
 
@@ -271,10 +271,10 @@ def test_rows_are_placed_anew_after_many_removals() -> None:
         np.arange(30_000), parse("firm == $f and price > $x", QUOTE), {"f": firms, "x": rng.random(30_000)}
     )
     batch = EventBatch.from_pylist(QUOTE, [{"firm": firms[0], "price": 2.0}])
-    assert 0 in engine.match(batch)[1]
+    assert 0 in engine.match(batch).ordered()[1]
     before = int(engine.store.arrays.state[UNIT_TOP])
     engine.remove_many(1 + rng.permutation(29_999)[:25_000])
-    assert 0 in engine.match(batch)[1]
+    assert 0 in engine.match(batch).ordered()[1]
     assert engine.store.arrays.state[UNIT_TOP] < before / 3
 
 
@@ -290,6 +290,6 @@ def test_blocks_shrink_with_their_rows() -> None:
         (size,) = {int(s) for _, _, s, count, _ in engine.store.arrays.blocks.tolist() if count == left}
         sizes.append(CAPACITIES[size % SIZES])
         assert left <= sizes[-1] <= max(2 * left, 8)
-        assert engine.match(batch)[1].tolist() == list(range(1, left))
+        assert engine.match(batch).ordered()[1].tolist() == list(range(1, left))
     assert sizes == sorted(sizes, reverse=True)
     assert len(engine.store.arrays.longs) <= 4 * LARGEST_BLOCK

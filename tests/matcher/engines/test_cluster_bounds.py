@@ -38,7 +38,7 @@ EVENTS = [{"n": n, "m": m, "x": 1.0, "s": "it"} for n in EDGES[:-2] for m in (0,
 
 
 def answers(engine: Engine) -> list[list[int]]:
-    offsets, ids = engine.match(EventBatch.from_pylist(THING, EVENTS))
+    offsets, ids = engine.match(EventBatch.from_pylist(THING, EVENTS)).ordered()
     return [sorted(part.tolist()) for part in np.split(ids, offsets[1:-1])]
 
 

@@ -28,7 +28,7 @@ def test_removing_most_rows_between_two_matches_stays_within_the_pool(together: 
         return sorted(chosen[live[chosen % count]].tolist())
 
     live = np.ones(count, dtype=np.bool_)
-    assert engine.match(batch)[1].tolist() == expected(live)
+    assert engine.match(batch).ordered()[1].tolist() == expected(live)
     removed = rng.permutation(count)[: count * 9 // 10]
     live[removed] = False
     if together:
@@ -38,7 +38,7 @@ def test_removing_most_rows_between_two_matches_stays_within_the_pool(together: 
         for number in removed.tolist():
             engine.remove(number)
             engine.remove(count + number)
-    assert engine.match(batch)[1].tolist() == expected(live)
+    assert engine.match(batch).ordered()[1].tolist() == expected(live)
 
 
 def test_a_wide_range_is_found_where_all_others_are_narrow() -> None:
@@ -52,7 +52,7 @@ def test_a_wide_range_is_found_where_all_others_are_narrow() -> None:
     batch = EventBatch.from_pylist(address, [{"address": int(a)} for a in rng.integers(0, 1 << 32, 200)])
     engine.match(batch)
     engine.add(count, between, {"low": 0, "high": (1 << 32) - 1})
-    assert (engine.match(batch)[1] == count).sum() == 200
+    assert (engine.match(batch).ordered()[1] == count).sum() == 200
 
 
 def test_wide_filters_that_come_late_are_found_among_many_thresholds() -> None:
@@ -69,7 +69,7 @@ def test_wide_filters_that_come_late_are_found_among_many_thresholds() -> None:
     engine.match(batch)
     engine.add(count, parse("exists price", QUOTE), {})
     engine.add(count + 1, parse("price between 11 and 999", QUOTE), {})
-    assert engine.match(batch)[1].tolist() == [count, count + 1] * 200
+    assert engine.match(batch).ordered()[1].tolist() == [count, count + 1] * 200
 
 
 def test_a_column_of_much_text_is_one_value_for_each_subscription() -> None:
@@ -78,7 +78,7 @@ def test_a_column_of_much_text_is_one_value_for_each_subscription() -> None:
     texts = np.char.mod("%04d", np.arange(10_000)).astype("U4")[np.arange(count) % 10_000]
     engine.add_many(np.arange(count), parse("symbol == $s", QUOTE), {"s": texts})
     batch = EventBatch.from_pylist(QUOTE, [{"symbol": "0007"}])
-    assert engine.match(batch)[1].tolist() == list(range(7, count, 10_000))
+    assert engine.match(batch).ordered()[1].tolist() == list(range(7, count, 10_000))
 
 
 @pytest.mark.parametrize("bits", [3, 11, 22, 40, 63])
@@ -90,7 +90,7 @@ def test_many_ids_ascend_however_far_apart(bits: int) -> None:
     engine.add_many(ids, parse("price < $p", QUOTE), {"p": limits})
     prices = [0.0, 0.5, 0.99, 2.0]
     batch = EventBatch.from_pylist(QUOTE, [{"price": price} for price in prices])
-    offsets, found = engine.match(batch)
+    offsets, found = engine.match(batch).ordered()
     for number, price in enumerate(prices):
         assert found[offsets[number] : offsets[number + 1]].tolist() == ids[limits > price].tolist()
 
@@ -102,7 +102,7 @@ def test_memory_grows_with_the_constants_of_a_list(operator: str) -> None:
     engine = create_engine("cluster", packet)
     engine.add(1, parse(f"port {operator} ({', '.join(str(3 * n) for n in range(count))})", packet), {})
     batch = EventBatch.from_pylist(packet, [{"port": port} for port in (0, 1, 3 * count - 3, 3 * count)])
-    offsets, _ = engine.match(batch)
+    offsets, _ = engine.match(batch).ordered()
     inside = [True, False, True, False]
     assert np.diff(offsets).tolist() == [int(i == (operator == "in")) for i in inside]
     assert sum(engine.memory_bytes().values()) < 1000 * count

@@ -110,9 +110,9 @@ def points(count: int = 60) -> EventBatch:
 
 
 def compare(engines: list[Engine], batch: EventBatch) -> None:
-    for ours, theirs in zip(*(engine.match(batch) for engine in engines), strict=True):
+    for ours, theirs in zip(*(engine.match(batch).ordered() for engine in engines), strict=True):
         assert ours.tolist() == theirs.tolist()
-    assert np.array_equal(*(engine.match_interfaces(batch) for engine in engines))
+    assert np.array_equal(*(engine.match(batch).interfaces() for engine in engines))
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -189,10 +189,10 @@ def test_rows_of_one_low_end_fill_leaves_one_by_one() -> None:
     values = {"l": np.concatenate([np.full(1500, 0.5), [0.1, 0.2]]), "u": 0.75}
     engine.add_many(np.arange(1502), parse("x between $l and $u", POINT), values)
     batch = EventBatch.from_pylist(POINT, [{"x": x} for x in (0.3, 0.5, 0.76)])
-    assert engine.match(batch)[0].tolist() == [0, 2, 1504, 1504]
+    assert engine.match(batch).ordered()[0].tolist() == [0, 2, 1504, 1504]
     assert check_leaves(engine) == 4
     engine.add_many(np.arange(1502, 1600), parse("x between $l and $u", POINT), {"l": 0.4, "u": 0.75})
-    assert engine.match(batch)[0].tolist() == [0, 2, 1602, 1602]
+    assert engine.match(batch).ordered()[0].tolist() == [0, 2, 1602, 1602]
     check_leaves(engine)
 
 

@@ -119,12 +119,12 @@ def test_many_equal_thresholds_fill_zones_of_one_code() -> None:
     engine.add_many(np.arange(1000), parse('firm == "a" and price <= $x', QUOTE), {"x": 50.0})
     rows = [{"firm": "a", "price": price} for price in (49.0, 50.0, 50.5)]
     batch = EventBatch.from_pylist(QUOTE, rows)
-    assert engine.match(batch)[0].tolist() == [0, 1000, 2000, 2000]
+    assert engine.match(batch).ordered()[0].tolist() == [0, 1000, 2000, 2000]
     assert check_zones(engine) >= 8
     engine.update_many(np.arange(500), {"x": 50.5})
-    assert engine.match(batch)[0].tolist() == [0, 1000, 2000, 2500]
+    assert engine.match(batch).ordered()[0].tolist() == [0, 1000, 2000, 2500]
     engine.update_many(np.arange(1000), {"x": -1.0})
-    assert engine.match(batch)[0].tolist() == [0, 0, 0, 0]
+    assert engine.match(batch).ordered()[0].tolist() == [0, 0, 0, 0]
     check_zones(engine)
 
 
@@ -139,7 +139,7 @@ def test_sparse_zones_are_merged_when_thresholds_drift() -> None:
         for part in np.array_split(rng.permutation(ids), 40):
             engine.update_many(part, {"x": prices[part]})
         assert check_zones(engine) <= 3 * 4000 / 64
-    assert engine.match(batch)[1].tolist() == []
+    assert engine.match(batch).ordered()[1].tolist() == []
 
 
 def test_ranges_that_are_not_hashed_are_ordered_by_their_low_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_the_paper_s_configurations_have_no_zones() -> None:
         engine = ClusterEngine(QUOTE, configuration=configuration)
         engine.add_many(np.arange(900), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(900.0)})
         batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 300.5}])
-        assert engine.match(batch)[1].tolist() == list(range(301))
+        assert engine.match(batch).ordered()[1].tolist() == list(range(301))
         assert check_zones(engine) == 0
 
 
@@ -171,9 +171,9 @@ def test_a_referenced_answer_is_not_overwritten() -> None:
     engine = ClusterEngine(QUOTE)
     engine.add_many(np.arange(2000), parse('firm == "a" and price > $x', QUOTE), {"x": np.arange(2000.0)})
     high, low = (EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": p}]) for p in (1999.5, 1990.5))
-    _, ids = engine.match(high)
-    part = engine.match(high)[1][10:20]
+    _, ids = engine.match(high).ordered()
+    part = engine.match(high).ordered()[1][10:20]
     for _ in range(3):
-        engine.match(low)
+        engine.match(low).ids()
     assert ids.tolist() == list(range(2000))
     assert part.tolist() == list(range(10, 20))

@@ -41,7 +41,7 @@ def batch(*rows: dict[str, Any]) -> EventBatch:
 
 
 def matches(engine: Engine, *rows: dict[str, Any]) -> list[list[int]]:
-    offsets, ids = engine.match(batch(*rows))
+    offsets, ids = engine.match(batch(*rows)).ordered()
     assert offsets.dtype == ids.dtype == np.int64
     assert (len(offsets), offsets[0], offsets[-1]) == (len(rows) + 1, 0, len(ids))
     return [ids[offsets[i] : offsets[i + 1]].tolist() for i in range(len(rows))]
@@ -92,11 +92,11 @@ def test_many_matches_grow_the_answer(engine: Engine) -> None:
 def test_no_subscriptions_and_no_events(engine: Engine) -> None:
     assert matches(engine) == []
     assert matches(engine, {}, {"price": 1.0}) == [[], []]
-    assert engine.match_interfaces(batch()).shape == (0, 1)
-    assert engine.match_interfaces(batch({})).tolist() == [[0]]
+    assert engine.match(batch()).interfaces().shape == (0, 1)
+    assert engine.match(batch({})).interfaces().tolist() == [[0]]
     engine.add(1, parse("", QUOTE))
     assert matches(engine) == []
-    assert engine.match_interfaces(batch()).shape == (0, 1)
+    assert engine.match(batch()).interfaces().shape == (0, 1)
 
 
 def test_the_empty_filter_matches_everything_and_false_nothing(engine: Engine) -> None:
@@ -156,7 +156,7 @@ def test_many_filters_are_added_at_once(engine: Engine) -> None:
     engine.add_all([], [])
     event = {"price": 2.0, "volume": 3, "firm": "IBM"}
     assert matches(engine, event, event | {"price": 10.0}) == [[3, 4, 5, 7], [2, 3, 4, 5, 7, 8]]
-    assert engine.match_interfaces(batch({"volume": 3})).tolist() == [[8]]
+    assert engine.match(batch({"volume": 3})).interfaces().tolist() == [[8]]
     engine.update(4, {"x": 3})
     engine.remove_many([3, 7])
     assert matches(engine, event) == [[5]]
@@ -270,7 +270,7 @@ def test_filters_and_batches_of_other_schemas_of_the_type_that_agree(engine: Eng
     engine.add(1, parse("price < 10 and volume > 5", other))
     engine.add(2, parse("not exists firm", QUOTE))
     rows = [{"price": 9.0, "volume": 6, "bid": 1}, {"price": 11.0, "volume": 6}, {"price": 9.0}]
-    offsets, ids = engine.match(EventBatch.from_pylist(other, rows))
+    offsets, ids = engine.match(EventBatch.from_pylist(other, rows)).ordered()
     assert (offsets.tolist(), ids.tolist()) == ([0, 2, 3, 4], [1, 2, 2, 2])
     assert matches(engine, {"firm": "IBM", "price": 9.0, "volume": 6}) == [[1]]
 
@@ -304,7 +304,7 @@ def test_bounds_of_any_integer_are_exact(engine: Engine) -> None:
     engine.update_many(np.arange(1, subscription + 1), {"b": 5})
     engine.update_many(np.arange(1, subscription + 1), {"b": np.array(bounds * 6, dtype=object)})
     assert volumes(engine, *values, None) == [*expected, []]
-    bits = engine.match_interfaces(batch(*({"volume": value} for value in values)))
+    bits = engine.match(batch(*({"volume": value} for value in values))).interfaces()
     assert [
         [64 * w + i for w in range(len(row)) for i in range(64) if row[w] >> np.uint64(i) & np.uint64(1)]
         for row in bits
@@ -426,7 +426,7 @@ def test_string_ids_without_users_are_freed(engine: Engine) -> None:
     for i in range(6000):
         engine.update(1, {"f": f"constant number {i}"})
     rows = EventBatch.from_pylist(QUOTE, [{"firm": f"constant number {i}"} for i in range(6000)])
-    offsets, ids = engine.match(rows)
+    offsets, ids = engine.match(rows).ordered()
     assert (offsets[5999], ids.tolist()) == (0, [1])
     assert matches(engine, {"firm": "steady", "price": 2.0}) == [[2]]
     assert sum(engine.memory_bytes().values()) < before + 500_000
@@ -450,7 +450,7 @@ def test_filters_over_the_cap_are_matched_like_any_other(engine: Engine) -> None
         {"volume": LOW + 1, "price": 1e9},
     ]
     assert matches(engine, *rows) == [[1, 3], [1, 3], [4], [], [1, 3, 4]]
-    assert engine.match_interfaces(batch(*rows))[:, 1].tolist() == [64, 64, 64, 0, 64]
+    assert engine.match(batch(*rows)).interfaces()[:, 1].tolist() == [64, 64, 64, 0, 64]
     engine.update(3, {"x": 50})
     engine.update_many(np.array([4]), {"s": "q", "x": np.array([0.5])})
     assert matches(engine, *rows) == [[1, 4], [1, 4], [], [], [1, 3, 4]]
@@ -476,11 +476,11 @@ def test_interfaces_are_bit_numbers(engine: Engine) -> None:
     engine.add_many(
         np.arange(6), above, {"x": np.array([1.0, 2.0, 3.0, 9.0, 4.0, 5.0])}, interface=interfaces
     )
-    bits = engine.match_interfaces(batch({"price": 2.5}, {"price": 9.5}, {}, {"price": 4.5}))
+    bits = engine.match(batch({"price": 2.5}, {"price": 9.5}, {}, {"price": 4.5})).interfaces()
     assert bits.dtype == np.uint64
     assert bits.tolist() == [[1 | 1 << 63, 0, 0], [1 | 1 << 63, 1, 4], [0, 0, 0], [1 | 1 << 63, 1, 4]]
     engine.remove_many(np.array([0, 4]))
-    assert engine.match_interfaces(batch({"price": 4.5})).tolist() == [[1 << 63, 1, 0]]
+    assert engine.match(batch({"price": 4.5})).interfaces().tolist() == [[1 << 63, 1, 0]]
 
 
 # --- life -------------------------------------------------------------------------------------
@@ -535,11 +535,13 @@ def test_many_structures(engine: Engine) -> None:
             if i % 2 == 0 and (j % 2 == 1 or i == j):
                 expected.append(12 * i + j)
     event = {f"a{i}": 1 + i % 2 for i in range(12)}
-    offsets, ids = made.match(EventBatch.from_pylist(wide, [event, {}]))
+    offsets, ids = made.match(EventBatch.from_pylist(wide, [event, {}])).ordered()
     assert (ids.tolist(), offsets.tolist()) == (expected, [0, len(expected), len(expected)])
     for i in range(0, 144, 2):
         made.remove(i)
-    assert made.match(EventBatch.from_pylist(wide, [event]))[1].tolist() == [i for i in expected if i % 2]
+    assert made.match(EventBatch.from_pylist(wide, [event])).ordered()[1].tolist() == [
+        i for i in expected if i % 2
+    ]
 
 
 def test_subscriptions_of_several_structures_update_together(engine: Engine) -> None:
@@ -578,12 +580,12 @@ def test_structures_that_write_the_same_update_together(engine: Engine) -> None:
         values = {name: rng.integers(low, high, 400, endpoint=True) for name in ("x", "y")}
         for each in (made, oracle):
             each.update_many(ids, values)
-        found, expected = made.match(events_batch), oracle.match(events_batch)
+        found, expected = made.match(events_batch).ordered(), oracle.match(events_batch).ordered()
         assert found[0].tolist() == expected[0].tolist()
         assert found[1].tolist() == expected[1].tolist()
     with pytest.raises(VariableError, match=r"\$y"):
         made.update_many(ids, {"x": values["x"], "y": np.where(ids == ids[-1], np.nan, 1.0)})
-    assert made.match(events_batch)[1].tolist() == expected[1].tolist()
+    assert made.match(events_batch).ordered()[1].tolist() == expected[1].tolist()
 
 
 def test_values_in_every_form(engine: Engine) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.engines.rows import row_kernels as k
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.events.int64 import MISSING
+from covey.matcher.jit import sort_kernels as k
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 

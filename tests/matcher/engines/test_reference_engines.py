@@ -19,7 +19,7 @@ def prices(values: list[float | None], firm: str = "A") -> EventBatch:
 
 
 def counts(engine: Engine, batch: EventBatch) -> list[int]:
-    return np.diff(engine.match(batch)[0]).tolist()
+    return np.diff(engine.match(batch).ordered()[0]).tolist()
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -30,7 +30,7 @@ def test_a_row_of_more_tests_than_a_byte_counts(name: str) -> None:
     engine.add(2, parse("a0 >= 0", many))
     event = {f"a{i}": i for i in range(300)}
     batch = EventBatch.from_pylist(many, [event, event | {"a299": 0}, event | {"a0": -1}])
-    offsets, ids = engine.match(batch)
+    offsets, ids = engine.match(batch).ordered()
     assert [ids[a:b].tolist() for a, b in pairwise(offsets.tolist())] == [[1, 2], [2], []]
 
 
@@ -75,12 +75,12 @@ def test_single_calls_and_columns_give_equal_engines(name: str) -> None:
         one.add(i, filter, {"firm": firms[i], "low": lows[i]})
     rows = [{"firm": f"F{i % 9}", "price": i / 10, "volume": i % 9} for i in range(50)]
     batch = EventBatch.from_pylist(QUOTE, rows)
-    for ours, theirs in zip(one.match(batch), many.match(batch), strict=True):
+    for ours, theirs in zip(one.match(batch).ordered(), many.match(batch).ordered(), strict=True):
         assert ours.tolist() == theirs.tolist()
     many.remove_many(np.arange(0, 700, 2))
     for i in range(0, 700, 2):
         one.remove(i)
-    for ours, theirs in zip(one.match(batch), many.match(batch), strict=True):
+    for ours, theirs in zip(one.match(batch).ordered(), many.match(batch).ordered(), strict=True):
         assert ours.tolist() == theirs.tolist()
 
 
@@ -88,7 +88,7 @@ def test_single_calls_and_columns_give_equal_engines(name: str) -> None:
 def test_an_event_that_everything_matches(name: str) -> None:
     engine = create_engine(name, QUOTE)
     engine.add_many(np.arange(5000), parse("price > $p", QUOTE), {"p": np.zeros(5000)})
-    offsets, ids = engine.match(prices([1.0] * 20))
+    offsets, ids = engine.match(prices([1.0] * 20)).ordered()
     assert offsets.tolist() == list(range(0, 100_001, 5000))
     assert ids.tolist() == 20 * list(range(5000))
 
@@ -144,7 +144,7 @@ class TestSearchTreeOptions:
             engine.match(batch)
             engine.remove_many(np.arange(0, 350, 100))
             engine.update_many(np.arange(101, 130), {"f": "F0"})
-            answers.append([part.tolist() for part in engine.match(batch)])
+            answers.append([part.tolist() for part in engine.match(batch).ordered()])
         assert all(answer == answers[0] for answer in answers)
         assert len(answers[0][1]) > 0
 

@@ -135,16 +135,19 @@ class Model:
     def check(self, events: int) -> None:
         keys = [[key(self.choose, column) for column in range(COLUMNS)] for _ in range(events)]
         matrix = np.array(keys, dtype=np.int64).reshape(events, COLUMNS)
-        offsets, ids = self.store.match(matrix, shared=True, ordered=True)
+        self.store.begin_match(matrix)
+        offsets, ids = self.store.ids(matrix, shared=True)
+        counts = self.store.counts(matrix, shared=True)
         bits = np.zeros((events, 2), dtype=np.uint64)
-        self.store.match_bits(matrix, bits, 70)
+        self.store.set_interfaces(matrix, bits, 70)
         for e, event in enumerate(keys):
             expected = [
                 row
                 for row, (columns, tests) in sorted(self.rows.items())
                 if all(low <= event[c] <= high for c, (low, high) in zip(columns, tests, strict=True))
             ]
-            assert ids[offsets[e] : offsets[e + 1]].tolist() == [row + 1000 for row in expected]
+            assert sorted(ids[offsets[e] : offsets[e + 1]].tolist()) == [row + 1000 for row in expected]
+            assert counts[e] == len(expected)
             interfaces = {row % 70 for row in expected}
             assert {i for i in range(70) if int(bits[e, i // 64]) >> (i % 64) & 1} == interfaces
         for row in self.choose.sample(sorted(self.rows), min(5, len(self.rows))):
@@ -233,7 +236,7 @@ def test_the_noncanonical_engine_evaluates_trees() -> None:
     for value in (1, 3):
         engine.update(2, {"v": value})
         oracle.update(2, {"v": value})
-        for ours, theirs in zip(engine.match(batch), oracle.match(batch), strict=True):
+        for ours, theirs in zip(engine.match(batch).ordered(), oracle.match(batch).ordered(), strict=True):
             assert ours.tolist() == theirs.tolist()
     text = engine.explain(rows[0], 0)
     assert "of these predicates" in text

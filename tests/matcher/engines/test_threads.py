@@ -34,9 +34,9 @@ def test_a_second_call_waits_until_the_first_is_done(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine.columns, "encode", encode)
     with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(engine.match, BATCH), pool.submit(engine.match_interfaces, BATCH)]
-        assert calls[0].result()[1].tolist() == [1, 1]
-        assert calls[1].result().sum() == 2
+        calls = [pool.submit(engine.match, BATCH), pool.submit(engine.match, BATCH)]
+        assert calls[0].result().ids()[1].tolist() == [1, 1]
+        assert calls[1].result().interfaces().sum() == 2
     assert not second.is_set()
 
 
@@ -52,11 +52,14 @@ def test_threads_match_and_change_one_engine(name: str) -> None:
     def match() -> None:
         start.wait()
         for _ in range(ROUNDS):
-            offsets, found = engine.match(BATCH)
+            with engine.guard:
+                offsets, found = engine.match(BATCH).ordered()
             for n, mine in enumerate(expected):
                 answer = found[offsets[n] : offsets[n + 1]]
                 assert np.array_equal(answer[answer < count], mine)
-            assert engine.match_interfaces(BATCH)[:, 0].tolist() == [int(len(mine) > 0) for mine in expected]
+            with engine.guard:
+                bits = engine.match(BATCH).interfaces()
+            assert bits[:, 0].tolist() == [int(len(mine) > 0) for mine in expected]
 
     def change() -> None:
         start.wait()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from commands import run
 
-from covey.matcher import CoveyError, EventBatch
+from covey.matcher import CoveyError, EventBatch, Matches
 from covey.matcher.engine import engine_names
 from covey.matcher.engines.reference.naive import NaiveEngine
 from covey.sim.experiments.bench import match as bench
@@ -27,7 +27,12 @@ KEYS = [
     "workload",
     "subscriptions",
     "engine",
-    "events_per_s",
+    "ids_per_s",
+    "ordered_per_s",
+    "counts_per_s",
+    "interfaces_per_s",
+    "ids_to_scan",
+    "counts_to_scan",
     "matches_per_event",
     "load_s",
     "bytes_per_subscription",
@@ -49,7 +54,10 @@ def test_all_engines_agree_over_every_workload(name: str) -> None:
     for result in results:
         document = result.as_json()
         assert list(document) == KEYS
-        assert document["events_per_s"] > 0
+        assert document["ids_per_s"] > 0
+        assert document["interfaces_per_s"] > 0
+        assert document["counts_to_scan"] is not None
+        assert document["ids_to_scan"] == 1.0 or result.engine != "scan"
         assert document["bytes_per_subscription"] > 0
 
 
@@ -58,9 +66,11 @@ class Forgetful(NaiveEngine):
 
     lost = 1
 
-    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def match(self, batch: EventBatch) -> Matches:
         offsets, ids = super().match(batch)
-        return np.maximum(offsets - self.lost * (np.arange(len(offsets)) == len(offsets) - 1), 0), ids
+        return Matches.of(
+            np.maximum(offsets - self.lost * (np.arange(len(offsets)) == len(offsets) - 1), 0), ids
+        )
 
 
 def test_engines_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +95,11 @@ class Recording(NaiveEngine):
         self.added: list[int] = [0]
         self.matched: list[int] = []
 
-    def add_many(self, ids: npt.ArrayLike, *others: Any) -> None:
+    def add_many(self, ids: npt.ArrayLike, *others: Any, **options: Any) -> None:
         self.added[-1] += np.size(ids)
-        super().add_many(ids, *others)
+        super().add_many(ids, *others, **options)
 
-    def match(self, batch: EventBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def match(self, batch: EventBatch) -> Matches:
         self.added.append(0)
         self.matched.append(len(batch))
         return super().match(batch)
@@ -164,7 +174,7 @@ def test_results_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("fabret, 200 subscriptions")
     table = [line.split() for line in lines[1:] if line.strip()]
-    assert table[0][:4] == ["engine", "events/s", "min", "max"]
+    assert table[0][:4] == ["engine", "ids/s", "min", "max"]
     assert [row[0] for row in table[2:]] == engines.split(";")
 
 
@@ -173,7 +183,7 @@ def test_markdown_tables_and_a_drawing(capsys: pytest.CaptureFixture[str], tmp_p
     words = ("--workload", "SYMBOLS,VEHICLES", "--subscriptions", "100,200", "--engines", "scan,rete")
     assert bench_match(*words, *QUICKLY, "--markdown", "--draw", str(drawing)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Events per second (median), 100 subscriptions:"
+    assert lines[0] == "Events per second with their ids (median), 100 subscriptions:"
     assert lines[2] == "| engine | SYMBOLS | VEHICLES |"
     assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`scan`", "`rete`"]
     assert "VEHICLES, 200 subscriptions:" in lines

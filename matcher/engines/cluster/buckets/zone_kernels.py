@@ -22,8 +22,8 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     shrink_block,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.rows.row_kernels import sort_range
 from covey.matcher.jit.kernel import inlined
+from covey.matcher.jit.sort_kernels import sort_range
 
 _FEW = 4
 """Blocks of fewer rows do not shrink."""

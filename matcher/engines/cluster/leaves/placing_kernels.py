@@ -6,8 +6,9 @@ import numpy as np
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
-from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, sort_range
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.jit.kernel import inlined, trailing_zeros
+from covey.matcher.jit.sort_kernels import sort_range
 
 ALL = np.uint64(2**64 - 1)
 ONE = np.uint64(1)
