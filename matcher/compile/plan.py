@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 
 from covey.matcher.covering.boxes import Box, boxes_of
+from covey.matcher.covering.cuts import LINES
 from covey.matcher.covering.parts import Absent, Bound, Part, Text
-from covey.matcher.encoding.keys import largest_key
+from covey.matcher.encoding.keys import largest_key, rank_column
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
-from covey.matcher.expressions.expression import And, Expression, Operand, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
@@ -33,10 +34,13 @@ SKELETONS = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a test: operand number `operand`, itself left out if `strict`."""
+    """One end of a test: operand number `operand`, itself left out if `strict`; or, if `past`, the least
+    string above all that begin with it.
+    """
 
     operand: int
     strict: bool
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,13 @@ class TestPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", self._shape())
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it is a range of strings, which is tested by ranks."""
+        return (
+            self.kind is Kind.STRING and self.shape > Shape.FIXED and (self.lower or self.upper) is not None
+        )
 
     def _shape(self) -> Shape:
         if self.lower is not None and self.lower == self.upper:
@@ -109,18 +120,21 @@ class BoxSkeleton:
 
 @dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """One row: a box of a skeleton, and the columns of its tests and of its texts."""
+    """One row: a box of a skeleton, the columns of its tests, and the attributes of its texts."""
 
     skeleton: BoxSkeleton
     columns: tuple[int, ...]
     text_columns: tuple[int, ...]
 
     @classmethod
-    def of(cls, skeleton: BoxSkeleton, columns: Sequence[int]) -> BoxPlan:
-        """A box whose places these columns are."""
+    def of(cls, skeleton: BoxSkeleton, columns: Sequence[int], event_type: EventType) -> BoxPlan:
+        """A box whose places are these attributes."""
         placed = tuple([columns[place] for place in skeleton.places])
-        tests = len(skeleton.tests)
-        return cls(skeleton, placed[:tests], placed[tests:])
+        tested = [
+            rank_column(event_type, column) if test.is_ranked else column
+            for test, column in zip(skeleton.tests, placed, strict=False)
+        ]
+        return cls(skeleton, tuple(tested), placed[len(tested) :])
 
     @property
     def tests(self) -> tuple[TestPlan, ...]:
@@ -150,8 +164,8 @@ class Plan:
     boxes: tuple[BoxPlan, ...]
     kinds: tuple[Kind | None, ...]  # None where no box needs the operand
     variables: tuple[Variable | None, ...]
-    string_operands: frozenset[int]
-    """Operands that are strings compared by their ids."""
+    overlaps: bool
+    """Whether an event may match several of the boxes."""
 
     def operands_of(self, names: set[str]) -> frozenset[int]:
         """The operands that any of these variables is part of."""
@@ -237,8 +251,8 @@ def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[Operand, ...]] 
         shared = _skeleton_plan(structure)
     if shared is None:
         return None
-    boxes = tuple([BoxPlan.of(box, columns) for box in shared.boxes])
-    return Plan(filter, boxes, shared.kinds, variables, shared.string_operands), shared.operands
+    boxes = tuple([BoxPlan.of(box, columns, filter.event_type) for box in shared.boxes])
+    return Plan(filter, boxes, shared.kinds, variables, shared.overlaps), shared.operands
 
 
 @lru_cache(SKELETONS)
@@ -274,7 +288,7 @@ class _ColumnlessPlan:
     structure: Skeleton | Filter
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
-    string_operands: frozenset[int]
+    overlaps: bool
     operands: tuple[Operand, ...]
 
 
@@ -287,14 +301,32 @@ def _columnless_plan(
     operands = _Operands(initial)
     rows = tuple([_box(event_type, box, operands) for box in boxes])
     kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
-    strings = string_operands(test for box in rows for test in box.tests)
-    return _ColumnlessPlan(structure, rows, kinds, strings, tuple(operands.numbers))
+    numbers = list(operands.numbers)
+    overlaps = not all(_are_disjoint(*pair, numbers) for pair in combinations(rows, 2))
+    return _ColumnlessPlan(structure, rows, kinds, overlaps, tuple(numbers))
 
 
-def string_operands(tests: Iterable[TestPlan]) -> frozenset[int]:
-    """The operands of tests of strings."""
-    sides = [side for test in tests if test.kind is Kind.STRING for side in (test.lower, test.upper)]
-    return frozenset(side.operand for side in sides if side is not None)
+def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: list[Operand]) -> bool:
+    """Whether two tests of one attribute exclude each other, whatever the values of variables."""
+    return any(
+        place == other_place and (_ends_before(test, after, operands) or _ends_before(after, test, operands))
+        for test, place in zip(one.tests, one.places, strict=False)
+        for after, other_place in zip(other.tests, other.places, strict=False)
+    )
+
+
+def _ends_before(test: TestPlan, other: TestPlan, operands: list[Operand]) -> bool:
+    """Whether all values that pass a test are below all that pass the other."""
+    upper, lower = test.upper, other.lower
+    if upper is None or lower is None:
+        return (test.high if upper is None else LAST) < (FIRST if lower is not None else other.low)
+    if upper.operand == lower.operand:
+        return lower.past > upper.past or (lower.past == upper.past and (upper.strict or lower.strict))
+    high, low = operands[upper.operand], operands[lower.operand]
+    if not isinstance(high, Constant) or not isinstance(low, Constant) or upper.past:
+        return False
+    before = LINES[test.kind].before
+    return bool(before(high.value) < before(low.value))
 
 
 class _Operands:
@@ -342,7 +374,7 @@ def part_plans(
         return [TestPlan(kind, None, None, FIRST, LAST)]
 
     def side(bound: Bound) -> Side:
-        return Side(number_of(bound.operand, kind), bound.strict)
+        return Side(number_of(bound.operand, kind), bound.strict, bound.past)
 
     def interval(lower: Side | None, upper: Side | None) -> TestPlan:
         return TestPlan(kind, lower, upper, FIRST, largest_key(kind))

@@ -20,7 +20,7 @@ from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, requir
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
-from covey.matcher.expressions.operators import SPECS
+from covey.matcher.expressions.operators import SPECS, prefix_span
 
 CONJUNCTION_CAP = 64
 """The most conjunctions a normal form may have."""
@@ -118,12 +118,11 @@ def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None
 
 def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
     """A predicate as a disjunction of conjunctions of parts."""
-    if SPECS[predicate.operator].outside and kind is not Kind.STRING:
+    spec = SPECS[predicate.operator]
+    if spec.outside and SPECS[spec.complement].is_point:
         return _gaps(predicate.attribute, kind, tuple(dict.fromkeys(predicate.operands)))
-    required = requirements(predicate, kind)
-    if len(required) == 1:
-        return required[0]
-    return [tuple([part for (parts,) in required for part in parts])]  # strings unlike several operands
+    (alternatives,) = requirements(predicate, kind)
+    return alternatives
 
 
 def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tuple[Part, ...]]:
@@ -208,10 +207,11 @@ class _BoxBuilder:
         test, texts = self.tests.get(attribute), self.texts.get(attribute)
         if test is None or texts is None:
             return True
-        if not test.lower:
+        if not test.lower and not test.upper:
             del self.tests[attribute]  # a text requires presence itself
             return True
-        known = next((bound.operand for bound in test.lower if isinstance(bound.operand, Constant)), None)
+        equal = [bound.operand for bound in test.lower if bound in test.upper and not bound.strict]
+        known = next((operand for operand in equal if isinstance(operand, Constant)), None)
         if known is None:
             return True
         for text in list(texts):
@@ -267,7 +267,11 @@ def _tightest(
         if not isinstance(operand, Constant):
             kept[bound] = None
             continue
-        here = line.after(operand.value) if bound.strict is lower else line.before(operand.value)
+        value = operand.value if not bound.past else prefix_span(str(operand.value))[1]
+        if value is None:
+            here = line.top
+        else:
+            here = line.after(value) if bound.strict is lower else line.before(value)
         if best is None or (here > cut if lower else here < cut):
             best, cut = bound, here
     return tuple(kept) if best is None else (best, *kept), cut

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import Operand, Predicate
-from covey.matcher.expressions.operators import SPECS, Interval, Operator, end_operator
+from covey.matcher.expressions.operators import SPECS, Interval, Operator
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of an interval; `strict` leaves the end itself out."""
+    """One end of an interval; `strict` leaves the end itself out. `past`: the end is the least string above
+    all that begin with the operand.
+    """
 
     operand: Operand
     strict: bool
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Test:
 
     Equality is one same bound, not strict, on both sides. A side without bounds is open up to and including
     infinity, but NaN lies in no interval. Without any bound the test is `exists`, which NaN passes; with
-    `nan` it is "exactly NaN". On strings there are only equalities and `exists`.
+    `nan` it is "exactly NaN".
     """
 
     __test__ = False  # not for pytest
@@ -43,10 +46,8 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The attribute, a string, is there, and `attribute operator operand` is `expected`.
-
-    The operator is PREFIX, SUFFIX, CONTAINS, LT, LE, GT, GE, or EQ; all but EQ, which is only ever expected
-    to be false (`!=`), also occur with `expected` true.
+    """The attribute, a string, is there, and `attribute operator operand` is `expected`; the operator is
+    SUFFIX or CONTAINS.
     """
 
     attribute: str
@@ -72,35 +73,26 @@ def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
     if spec.outside:
         unlike = [_unlike(attribute, kind, spec.complement, operand) for operand in dict.fromkeys(operands)]
         return unlike or [[(Test(attribute),)]]
-    if kind is Kind.STRING and spec.column is not None and not spec.is_point:
+    if spec.span is not None:
+        (operand,) = operands
+        return [[(Test(attribute, (Bound(operand, False),), (Bound(operand, True, past=True),)),)]]
+    if spec.column is not None:
         return [[(Text(attribute, predicate.operator, operands[0], True),)]]
     groups = [operands] if spec.operand_count else [(operand,) for operand in dict.fromkeys(operands)]
-    return [[_within(attribute, kind, each, group) for group in groups for each in spec.intervals]]
+    return [[_within(attribute, each, group) for group in groups for each in spec.intervals]]
 
 
 def _unlike(attribute: str, kind: Kind, operator: Operator, operand: Operand) -> Alternatives:
-    """The present values that do not pass an operator."""
-    point = SPECS[operator].is_point
-    if kind is Kind.STRING:
-        return [(Text(attribute, Operator.EQ if point else operator, operand, False),)]
-    assert point
-    bound = (Bound(operand, True),)
-    either: Alternatives = [(Test(attribute, (), bound),), (Test(attribute, bound, ()),)]
+    """The present values that do not pass an operator: a point, a prefix, or a text."""
+    if SPECS[operator].column is not None:
+        return [(Text(attribute, operator, operand, False),)]
+    above = Bound(operand, True) if SPECS[operator].is_point else Bound(operand, False, past=True)
+    either: Alternatives = [(Test(attribute, (), (Bound(operand, True),)),), (Test(attribute, (above,), ()),)]
     return [*either, (Test(attribute, nan=True),)] if kind is Kind.FLOAT64 else either
 
 
-def _within(
-    attribute: str, kind: Kind, interval: Interval, operands: tuple[Operand, ...]
-) -> tuple[Part, ...]:
+def _within(attribute: str, interval: Interval, operands: tuple[Operand, ...]) -> tuple[Part, ...]:
     low, high = interval
-    if kind is Kind.STRING and (low is None or high is None or low.operand != high.operand):
-        return tuple(
-            [
-                Text(attribute, end_operator(end, is_low), operands[end.operand], True)
-                for end, is_low in ((low, True), (high, False))
-                if end is not None
-            ]
-        )
     lower = () if low is None else (Bound(operands[low.operand], low.after),)
     upper = () if high is None else (Bound(operands[high.operand], not high.after),)
     return (Test(attribute, lower, upper),)

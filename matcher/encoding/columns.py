@@ -1,10 +1,11 @@
-"""Columns: what a key vector holds, the attributes of an event type first, then derived boolean columns.
+"""Columns: what a key vector holds, the attributes of an event type first, then the ranks of its strings,
+then derived boolean columns.
 
-What is no interval (prefix, contains, the order of strings ...) is a derived column: key 1 where it
-holds, 0 where not, MISSING where the attribute is missing. However many subscriptions share it, it is
-computed once per batch, on the distinct values of the attribute. Derived columns are counted: the last to
-release one frees its place. An attribute is encoded while subscriptions test it: a broker that passes events
-on by their price alone never looks at the rest.
+What is no interval (suffix, contains) is a derived column: key 1 where it holds, 0 where not, MISSING where
+the attribute is missing. However many subscriptions share it, it is computed once per batch, on the distinct
+values of the attribute. Derived columns are counted: the last to release one frees its place. An attribute,
+and its ranks, are encoded while subscriptions test them: a broker that passes events on by their price alone
+never looks at the rest.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from covey.matcher.encoding.buffers import as_bytes
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.encoding.strings import StringIds, as_bytes
+from covey.matcher.encoding.ranks import Ranks, Relabelling
+from covey.matcher.encoding.strings import StringIds
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.int64 import MISSING
-from covey.matcher.expressions.operators import SPECS, Operator
+from covey.matcher.events.int64 import MISSING, NOTHING
+from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
 from covey.matcher.jit.compiling import compile_kernels
 
 Derived = tuple[int, Operator, str]
@@ -35,13 +38,20 @@ class Columns:
         compile_kernels()  # a kernel called before would compile itself for the arrays at hand
         self.event_type = event_type
         self.strings = StringIds()
+        self.ranks: dict[int, Ranks] = {}
+        """Of the columns of ranks that rows test."""
+        names = len(event_type.names)
+        self._ranked = [a for a, kind in enumerate(event_type.kinds) if kind is Kind.STRING]
+        self._first_derived = names + len(self._ranked)
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
         self._numbers: dict[Derived, int] = {}
         self._tested: dict[int, int] = {}  # how many rows test each attribute
 
     def __len__(self) -> int:
-        return len(self.event_type.names) + len(self._derived)
+        if self._derived:
+            return self._first_derived + len(self._derived)
+        return max(self.ranks) + 1 if self.ranks else len(self.event_type.names)
 
     @property
     def derived(self) -> int:
@@ -49,11 +59,13 @@ class Columns:
         return len(self._numbers)
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
-        """Add users of these attributes, which are encoded while they have any; the attribute of a derived
-        column need not have one.
+        """Add users of these attributes and ranks, which are encoded while they have any; the attribute of a
+        derived column need not have one.
         """
         for number in columns:
             self._tested[number] = self._tested.get(number, 0) + users
+            if number >= len(self.event_type.names):
+                self.ranks.setdefault(number, Ranks())
 
     def untest(self, columns: Iterable[int], users: int = 1) -> None:
         """Remove users of these attributes."""
@@ -61,6 +73,7 @@ class Columns:
             self._tested[number] -= users
             if self._tested[number] == 0:
                 del self._tested[number]
+                self.ranks.pop(number, None)
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
         """The number of a derived column; adds users to it."""
@@ -71,13 +84,13 @@ class Columns:
                 self._derived.append(None)
                 self._users.append(0)
             self._derived[place] = derived
-            number = self._numbers[derived] = len(self.event_type.names) + place
-        self._users[number - len(self.event_type.names)] += users
+            number = self._numbers[derived] = self._first_derived + place
+        self._users[number - self._first_derived] += users
         return number
 
     def release(self, number: int, users: int = 1) -> None:
         """Remove users of a derived column."""
-        place = number - len(self.event_type.names)
+        place = number - self._first_derived
         self._users[place] -= users
         derived = self._derived[place]
         if self._users[place] == 0 and derived is not None:
@@ -88,23 +101,55 @@ class Columns:
                 self._users.pop()
 
     def is_derived(self, number: int) -> bool:
-        return number >= len(self.event_type.names)
+        return number >= self._first_derived
 
     def constant(self, number: int) -> str:
         """The constant of a derived column."""
-        derived = self._derived[number - len(self.event_type.names)]
+        derived = self._derived[number - self._first_derived]
         assert derived is not None
         return derived[2]
 
+    def attribute(self, number: int) -> int | None:
+        """The attribute of a column; None of a derived one."""
+        names = len(self.event_type.names)
+        if number < names:
+            return number
+        return None if self.is_derived(number) else self._ranked[number - names]
+
     def describe(self, number: int) -> str:
         """The name of a column, for people."""
-        if not self.is_derived(number):
-            return self.event_type.names[number]
-        derived = self._derived[number - len(self.event_type.names)]
+        tested = self.attribute(number)
+        if tested is not None:
+            return self.event_type.names[tested]
+        derived = self._derived[number - self._first_derived]
         if derived is None:
             return "(free)"
         attribute, operator, text = derived
         return f"{self.event_type.names[attribute]} {operator} {text!r}"
+
+    def memory_bytes(self) -> int:
+        """The bytes of strings in bounds."""
+        return self.strings.memory_bytes() + sum(ranks.memory_bytes() for ranks in self.ranks.values())
+
+    # --- strings in bounds ------------------------------------------------------------------------
+
+    def text_keys(self, column: int, past: bool, texts: str | pa.StringArray) -> int | Keys:
+        """The keys of strings that bound tests of a column: their ids, or the ranks of them or of what is
+        `past` them, entered before; NOTHING where nothing is.
+        """
+        if column < len(self.event_type.names):
+            strings = self.strings
+            return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)
+        constants = bounding(texts, past)
+        keys = self.ranks[column].labels(constants.fill_null(""))
+        keys[constants.is_null().to_numpy(zero_copy_only=False)] = NOTHING
+        return int(keys[0]) if isinstance(texts, str) else keys
+
+    def enter_texts(self, column: int, past: bool, texts: str | pa.StringArray) -> Relabelling | None:
+        """Enter strings that bound tests of a column, or what is `past` them."""
+        return self.ranks[column].enter(bounding(texts, past).fill_null(""))
+
+    # --- events -----------------------------------------------------------------------------------
 
     def encode(self, batch: EventBatch) -> Keys:
         """The key matrix of a batch, int64[n_events, n_columns]; 0 where nothing tests a column."""
@@ -112,7 +157,11 @@ class Columns:
         records = batch.record_batch
         if len(batch):
             for number in self._tested:
-                self._encode(records.column(number), number, self.event_type.kinds[number], keys)
+                ranks = self.ranks.get(number)
+                if ranks is None:
+                    self._encode(records.column(number), number, self.event_type.kinds[number], keys)
+                else:
+                    ranks.encode(records.column(self.attribute(number)), number, keys)
             if self._derived:
                 self._derive(records, keys)
         return keys
@@ -146,4 +195,14 @@ class Columns:
             assert test is not None
             truth[:-1] = test(values, text).to_numpy(zero_copy_only=False)
             truth[-1] = MISSING
-            keys[:, len(self.event_type.names) + place] = truth[positions]
+            keys[:, self._first_derived + place] = truth[positions]
+
+
+def bounding(texts: str | pa.StringArray, past: bool) -> pa.StringArray:
+    """The strings, or if `past` the least above all that begin with each, null where there is none."""
+    array = pa.array([texts], pa.string()) if isinstance(texts, str) else texts
+    if not past:
+        return array
+    distinct = array.dictionary_encode()
+    ends = [prefix_span(text)[1] for text in distinct.dictionary.to_pylist()]
+    return pa.array(ends, pa.string()).take(distinct.indices)

@@ -114,3 +114,42 @@ def encode_strings(offsets, data, valid, first, column, table, spans, heap, keys
             place = (place + 1) & mask
         keys[e, column] = key
     return 0
+
+
+@inlined
+def compare_text(text, start, end, other, first, last):  # type: ignore[no-untyped-def]
+    """Below 0 where text[start:end] precedes other[first:last], 0 where they are equal."""
+    length = min(end - start, last - first)
+    for i in range(length):
+        if text[start + i] != other[first + i]:
+            return np.int64(text[start + i]) - np.int64(other[first + i])
+    return (end - start) - (last - first)
+
+
+@kernel(
+    frozen(int32), frozen(uint8), frozen(uint8), int64, int64,
+    frozen(int64), frozen(uint8), frozen(int64), array(int64, 2),
+)  # fmt: skip
+def encode_ranks(offsets, data, valid, first, column, ends, text, ranks, keys):  # type: ignore[no-untyped-def]
+    """Keys of strings among constants in ascending order, text[ends[i] : ends[i + 1]]: ranks[2i + 1] of the
+    i-th constant, ranks[2i] of strings between it and its predecessor.
+    """
+    for e in range(keys.shape[0]):
+        if is_null(valid, first + e):
+            keys[e, column] = MISSING
+            continue
+        start, end = np.int64(offsets[first + e]), np.int64(offsets[first + e + 1])
+        low, high = np.int64(0), np.int64(ends.size - 1)
+        place = np.int64(-1)
+        while low < high:
+            middle = (low + high) >> 1
+            order = compare_text(data, start, end, text, ends[middle], ends[middle + 1])
+            if order == 0:
+                place = 2 * middle + 1
+                low = high
+            elif order < 0:
+                high = middle
+            else:
+                low = middle + 1
+        keys[e, column] = ranks[place if place >= 0 else 2 * low]
+    return 0

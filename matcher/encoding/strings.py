@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from covey.matcher.encoding.buffers import string_buffers
 from covey.matcher.encoding.encode_kernels import encode_strings, enter_string
 from covey.matcher.encoding.keys import Keys
 
 _SMALLEST = 64
+FEWEST_COLLECTED = 1024
+"""So many constants are not worth dropping, whether in use or not."""
 
 
 class StringIds:
@@ -28,6 +31,8 @@ class StringIds:
         self._spans = np.zeros((_SMALLEST, 2), dtype=np.int64)
         self._heap = np.zeros(16 * _SMALLEST, dtype=np.uint8)
         self._heap_end = 0
+        self.collect_at = FEWEST_COLLECTED
+        """The limit from which on freeing ids that are out of use is worthwhile."""
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -62,19 +67,9 @@ class StringIds:
 
     def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
         """Write the keys of a batch's string column into column `number` of the key matrix."""
-        valid, offsets, data = column.buffers()
-        if offsets is None or offsets.size == 0:
-            return
+        valid, offsets, data = string_buffers(column)
         encode_strings(
-            np.frombuffer(offsets, dtype=np.int32),
-            as_bytes(data),
-            as_bytes(valid if column.null_count else None),
-            column.offset,
-            number,
-            self._table,
-            self._spans,
-            self._heap,
-            keys,
+            offsets, data, valid, column.offset, number, self._table, self._spans, self._heap, keys
         )
 
     def collect(self, live: npt.NDArray[np.bool_]) -> None:
@@ -89,6 +84,7 @@ class StringIds:
         self._heap_end = 0
         for text, string_id in self._ids.items():
             self._place(text.encode(), string_id)
+        self.collect_at = max(FEWEST_COLLECTED, self.limit + 1, 2 * len(self._ids))
 
     def memory_bytes(self) -> int:
         """The bytes of the table; Python's strings come on top."""
@@ -114,14 +110,6 @@ class StringIds:
         self._spans[string_id] = (self._heap_end, len(data))
         enter_string(self._heap, self._heap_end, end, string_id, self._table, self._spans, self._heap)
         self._heap_end = end
-
-
-def as_bytes(buffer: pa.Buffer | None) -> npt.NDArray[np.uint8]:
-    """A buffer of Arrow's as an array; None, and a buffer of no bytes, as an empty one."""
-    return np.frombuffer(buffer, dtype=np.uint8) if buffer is not None and buffer.size else _EMPTY
-
-
-_EMPTY = np.zeros(0, dtype=np.uint8)
 
 
 def _size_for(count: int) -> int:

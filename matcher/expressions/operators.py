@@ -1,9 +1,9 @@
 """The operators of filters: one entry each, which every module that handles operators reads.
 
 An entry says how an operator is written, which attributes and operands it takes, when a value passes, and
-which values pass: intervals of the attribute's order (`Interval`) or, on strings, a derived boolean column.
-Evaluation reads `passes`; the normal form, covering, plans and columns read the others, so that each checks
-the other.
+which values pass: intervals of the attribute's order (`Interval`), on strings a range of them (`span`) or a
+derived boolean column. Evaluation reads `passes`; the normal form, covering, plans and columns read the
+others, so that each checks the other.
 
 An operator is *outside* its complement when every present value passes, NaN included, that does not pass the
 complement. Comparisons are not: NaN passes neither `<` nor `>=`.
@@ -155,15 +155,14 @@ def _outside(
 # Python compares int with float exactly, strings by code point, and NaN with nothing, as filters do.
 _EQ = OperatorSpec(
     Operator.NE, Syntax.COMPARISON, lambda value, operands: bool(value == operands[0]),
-    intervals=_POINT, column=lambda values, text: pc.equal(values, text),
-    weaker=(Operator.LE, Operator.GE), mirrored=Operator.EQ,
+    intervals=_POINT, weaker=(Operator.LE, Operator.GE), mirrored=Operator.EQ,
 )  # fmt: skip
 _IN = OperatorSpec(
     Operator.NOT_IN, Syntax.LIST, lambda value, operands: value in operands, _ORDERED, None, _POINT,
 )  # fmt: skip
 _PREFIX = OperatorSpec(
     Operator.NOT_PREFIX, Syntax.WORD, lambda value, operands: value.startswith(operands[0]), _TEXT,
-    span=prefix_span, column=lambda values, text: pc.starts_with(values, text),
+    span=prefix_span,
 )  # fmt: skip
 _SUFFIX = OperatorSpec(
     Operator.NOT_SUFFIX, Syntax.WORD, lambda value, operands: value.endswith(operands[0]), _TEXT,
@@ -181,21 +180,21 @@ SPECS: dict[Operator, OperatorSpec] = {
     ),
     Operator.LT: OperatorSpec(
         Operator.GE, Syntax.COMPARISON, lambda value, operands: bool(value < operands[0]), _ORDERED,
-        intervals=_BELOW, column=lambda values, text: pc.less(values, text),
+        intervals=_BELOW,
         weaker=(Operator.LE, Operator.NE), mirrored=Operator.GT,
     ),
     Operator.LE: OperatorSpec(
         Operator.GT, Syntax.COMPARISON, lambda value, operands: bool(value <= operands[0]), _ORDERED,
-        intervals=_UP_TO, column=lambda values, text: pc.less_equal(values, text), mirrored=Operator.GE,
+        intervals=_UP_TO, mirrored=Operator.GE,
     ),
     Operator.GT: OperatorSpec(
         Operator.LE, Syntax.COMPARISON, lambda value, operands: bool(value > operands[0]), _ORDERED,
-        intervals=_ABOVE, column=lambda values, text: pc.greater(values, text),
+        intervals=_ABOVE,
         weaker=(Operator.GE, Operator.NE), mirrored=Operator.LT,
     ),
     Operator.GE: OperatorSpec(
         Operator.LT, Syntax.COMPARISON, lambda value, operands: bool(value >= operands[0]), _ORDERED,
-        intervals=_FROM, column=lambda values, text: pc.greater_equal(values, text), mirrored=Operator.LE,
+        intervals=_FROM, mirrored=Operator.LE,
     ),
     Operator.IN: _IN,
     Operator.NOT_IN: _outside(
@@ -245,13 +244,6 @@ WORDS = {
     if spec.syntax in (Syntax.WORD, Syntax.RANGE, Syntax.LIST) and not str(op).startswith("not ")
 }
 """Operators written as a word between the attribute and its operands."""
-
-
-def end_operator(end: End, is_low: bool) -> Operator:
-    """The comparison that holds on the inner side of an interval's end."""
-    if is_low:
-        return Operator.GT if end.after else Operator.GE
-    return Operator.LE if end.after else Operator.LT
 
 
 def spellings(kind: Kind) -> list[str]:

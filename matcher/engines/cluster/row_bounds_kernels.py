@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, uint8
+from numba import int32, int64, uint8
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import (
     fits,
     high_bound,
     low_bound,
-    nth_bound,
     read_bound,
     write_bound,
 )
@@ -108,23 +107,4 @@ def read_bounds(store, rows, lows, highs):  # type: ignore[no-untyped-def]
         for t in range(lows.shape[0]):
             lows[t, i] = low_bound(store, signature, place, t)
             highs[t, i] = high_bound(store, signature, place, t)
-    return 0
-
-
-@kernel(a.STORE, frozen(boolean), int64, array(boolean))
-def mark_string_ids(store, is_string, top, live):  # type: ignore[no-untyped-def]
-    """Set `live` for the string ids among the bounds of rows below `top`; is_string[c] is true of string
-    columns.
-    """
-    for row in range(top):
-        if store.where[row, a.PLACE] == a.ABSENT:
-            continue
-        signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
-        for test in range(store.signatures[signature, a.SIGN_SIZE]):
-            line = a.SIGN_TESTS + a.TEST_FIELDS * test
-            if is_string[store.signatures[signature, line + a.TEST_COLUMN]]:
-                for end in range(2 if store.signatures[signature, line + a.TEST_SHAPE] == a.BOTH else 1):
-                    string_id = nth_bound(store, signature, place, test, end)
-                    if 0 < string_id < live.size:
-                        live[string_id] = True
     return 0

@@ -135,12 +135,14 @@ class ClusterStore(RowStore):
     def _write_signature(self, signature: int) -> None:
         columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
         widths = {Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
-        kinds = self.event_type.kinds  # of attributes; derived columns are bools
+        kinds = self.event_type.kinds  # of attributes; behind them are ranks and derived bools
         tests: list[int] = []
         size = 0
         for column, shape in zip(columns, shapes, strict=True):
             kind = kinds[column] if column < len(kinds) else Kind.BOOL
             width = widths.get(kind, 1 << self.signatures.variants[signature])
+            if len(kinds) <= column < len(kinds) + kinds.count(Kind.STRING):
+                width = 8
             tests += (column, int(shape), size, width, kind not in widths)
             size += width * (2 if shape == Shape.BOTH else 1)
         self._arrangement.write_signature(signature, columns, size, tests)
@@ -228,9 +230,6 @@ class ClusterStore(RowStore):
         highs = np.empty((tests, len(rows)), dtype=np.int64)
         b.read_bounds(self.arrays, rows, lows, highs)
         return lows, highs
-
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        b.mark_string_ids(self.arrays, is_string, self.row_top, live)
 
     # --- tuning -----------------------------------------------------------------------------------
 

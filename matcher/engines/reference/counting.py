@@ -154,9 +154,6 @@ class CountingStore(ReferenceStore):
         self._need = grown(self._need, size)
         self._left = np.zeros_like(self._need)
 
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        self.predicates.mark_string_ids(is_string, live)
-
     def structure_bytes(self) -> dict[str, int]:
         return {
             **self.predicates.memory_bytes(),

@@ -22,6 +22,7 @@ from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.reference.tree_plans import OR, TreePlans
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
+from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 
 _BYTE = 255
@@ -124,8 +125,8 @@ class NoncanonicalEngine(RowEngine):
     def _new_store(self) -> NoncanonicalStore:
         return NoncanonicalStore(self.event_type, self.plans)
 
-    def _explain(self, number: int, first: int, keys: Keys) -> list[str]:
-        lines = super()._explain(number, first, keys)
+    def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
+        lines = super()._explain(number, first, event)
         if self.plans[number].plan.boxes:
             tree, _ = _show(self.plans.shapes[number].words.tolist(), 0)
             lines[0] = f"  {tree}, of these predicates:"

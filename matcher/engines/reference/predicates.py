@@ -92,13 +92,6 @@ class PredicateTable:
             np.empty((len(a.ordered) + 1, 2), dtype=np.int32),
         )
 
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        """Set `live` for the string ids of predicates in use."""
-        a, top = self.arrays, self.top
-        used = np.flatnonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)) + 1
-        string_ids = a.bounds[used[is_string[a.columns[used]]], 0]
-        live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
-
     def memory_bytes(self) -> dict[str, int]:
         a = self.arrays
         ordering = (a.young, a.segments, a.ordered, a.edges, a.highs, a.near, a.far)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
@@ -135,9 +134,6 @@ class ReteStore(ReferenceStore):
             found,
         )
         return done
-
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        self.predicates.mark_string_ids(is_string, live)
 
     def structure_bytes(self) -> dict[str, int]:
         b = self._beta

@@ -344,11 +344,6 @@ class ScanStore(ReferenceStore):
         )
         return done
 
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        tests = self._tests(np.flatnonzero(self._state[: self.row_top] != ABSENT))
-        string_ids = tests.lows[is_string[tests.columns]]
-        live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
-
     def structure_bytes(self) -> dict[str, int]:
         s = self._scan
         return {

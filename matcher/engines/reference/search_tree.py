@@ -273,15 +273,6 @@ class SearchTreeStore(ReferenceStore):
         done: int = kernels.search(self._tree, keys, start, self.row_top, stack, offsets, found)
         return done
 
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(self.arrays.rows[: self.row_top, ROW_SIGNATURE] >= 0)
-        for (signature, _), members in self._by_kind(rows):
-            for t, column in enumerate(self.signatures.columns[signature]):
-                if is_string[column]:
-                    places = self.arrays.rows[rows[members], ROW_PLACE] + t
-                    string_ids = self._tree.bounds[places, 0]
-                    live[string_ids[(string_ids > 0) & (string_ids < len(live))]] = True
-
     def structure_bytes(self) -> dict[str, int]:
         t = self._tree
         return {

@@ -27,7 +27,6 @@ from covey.matcher.compile.plan import (
     TestPlan,
     TextPlan,
     part_plans,
-    string_operands,
     structure_key,
     variables_of,
 )
@@ -118,10 +117,12 @@ def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan,
     shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
     plan = Plan(
         filter=filter,
-        boxes=() if root == _NEVER else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes),),
+        boxes=()
+        if root == _NEVER
+        else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes, filter.event_type),),
         kinds=tuple(maker.kinds),
         variables=variables,
-        string_operands=string_operands(tests),
+        overlaps=False,
     )
     least = _least(root)
     return plan, TreeShape(shape, least, least == len(leaves), depth)

@@ -1,7 +1,7 @@
 """The boxes of plans as rows of a store: one row per box and subscription.
 
-Text tests (`prefix`, the order of strings ...) are derived columns, so their values decide which columns a
-row tests: a new value takes the row out and inserts it under another signature.
+Text tests (`suffix`, `contains`) are derived columns, so their values decide which columns a row tests: a new
+value takes the row out and inserts it under another signature.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from covey.matcher.compile.bounds import Operands, box_bounds, side_keys
+from covey.matcher.compile.bounds import Operands, box_bounds, end_keys, ranked_operands
 from covey.matcher.compile.plan import BoxPlan
 from covey.matcher.encoding.columns import Columns
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.ranks import Relabelling
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.store import RowStore
+from covey.matcher.events.event_type import Kind
 
 
 class BoxRows:
@@ -28,7 +32,8 @@ class BoxRows:
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
         """Insert the rows of one box of a plan of this number, with the values of its operands."""
         self._columns.test(plan.columns, len(rows))
-        lows, highs = box_bounds(plan, operands, len(rows))
+        self._enter_texts(plan, operands)
+        lows, highs = box_bounds(plan, operands, len(rows), self._columns)
         for positions, signature in self._signatures(number, plan, len(rows), operands):
             if positions is None:
                 self._store.insert(rows, signature, lows, highs)
@@ -52,12 +57,13 @@ class BoxRows:
         self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]
     ) -> None:
         """Give rows new values of the operands `changed`, texts among them."""
+        self._enter_texts(plan, operands)
         lows, highs = self._store.read(rows, plan.size)
         for t, test in enumerate(plan.tests):
             if test.lower is not None and test.lower.operand in changed:
-                lows[t] = side_keys(test, test.lower, operands, lower=True)
+                lows[t] = end_keys(plan, t, operands, self._columns, lower=True)
             if test.upper is not None and test.upper.operand in changed:
-                highs[t] = side_keys(test, test.upper, operands, lower=False)
+                highs[t] = end_keys(plan, t, operands, self._columns, lower=False)
         old = self._store.signatures_of(rows).tolist()
         derived = {signature: self._derived(plan, signature) for signature in set(old)}
         self._store.remove(rows)
@@ -79,6 +85,51 @@ class BoxRows:
                 self._columns.release(column)
         for signature, positions in by_signature.items():
             self._store.insert_chosen(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
+
+    def enter_text(self, column: int, past: bool, texts: str | pa.StringArray) -> None:
+        """Enter strings that bound ranges of a column of ranks; rows keep their bounds."""
+        relabelling = self._columns.enter_texts(column, past, texts)
+        if relabelling is not None:
+            self._relabel(column, relabelling)
+
+    def collect_texts(self) -> None:
+        """Drop strings that no row has as a bound, where there are twice as many as when that was done last;
+        linear in the rows that test strings.
+        """
+        columns = self._columns
+        due = {column: ranks for column, ranks in columns.ranks.items() if len(ranks) >= ranks.collect_at}
+        kinds = columns.event_type.kinds
+        live: npt.NDArray[np.bool_] | None = None
+        if columns.strings.limit >= columns.strings.collect_at:
+            live = np.zeros(columns.strings.limit, dtype=np.bool_)
+        elif not due:
+            return
+        strings = [c for c, kind in enumerate(kinds) if kind is Kind.STRING] if live is not None else []
+        used: dict[int, list[Keys]] = {column: [] for column in due}
+        for _, tested, lows, highs in self._store.testing({*strings, *due}):
+            for t, column in enumerate(tested):
+                if column in due:
+                    used[column].append(due[column].labels_of_bounds(lows[t], highs[t]))
+                elif live is not None and column in strings:
+                    live[lows[t, (lows[t] > 0) & (lows[t] < len(live))]] = True
+        for column, ranks in due.items():
+            ranks.keep(np.concatenate([*used[column], np.zeros(0, dtype=np.int64)]))
+        if live is not None:
+            columns.strings.collect(live)
+
+    def _enter_texts(self, plan: BoxPlan, operands: Operands) -> None:
+        for operand, column, past in ranked_operands(plan):
+            if operand in operands:
+                self.enter_text(column, past, operands[operand])
+
+    def _relabel(self, column: int, relabelling: Relabelling) -> None:
+        """Write the bounds of rows on a column of ranks anew."""
+        for rows, columns, lows, highs in self._store.testing({column}):
+            for t in [t for t, tested in enumerate(columns) if tested == column]:
+                for part, old in ((1 + 2 * t, lows[t]), (2 + 2 * t, highs[t])):
+                    new = relabelling.bounds(old, lower=part % 2 == 1)
+                    if (new != old).any():  # a row has no room for an open end
+                        self._store.write_parts(rows, [part], new.reshape(1, -1))
 
     def _derived(self, plan: BoxPlan, signature: int) -> tuple[int, ...]:
         """The derived columns of a signature of a plan."""

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from covey.matcher.compile.bounds import Operands
 from covey.matcher.compile.operands import (
@@ -26,7 +25,7 @@ from covey.matcher.compile.operands import (
 )
 from covey.matcher.compile.plan import Plan
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import Keys, lower_key, upper_key
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import (
     AnyColumn,
     Column,
@@ -54,7 +53,6 @@ from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Operand, Scalar, Variable
-from covey.matcher.expressions.values import affine, normal
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load
 from covey.matcher.matches import Matches, Search
@@ -71,9 +69,8 @@ class RowEngine(Engine):
         self.over_cap: RowEngine | None = None  # filters over the cap of the normal form
         self._boxes = BoxRows(self.columns, self.store)
         self._ids = IdMap()
-        self._multi_row_count = 0  # subscriptions of several rows
+        self._overlapping = 0  # subscriptions of several rows that one event may match
         self._interfaces = Interfaces()  # without those of subscriptions over the cap
-        self._collect_at = 1024
 
     def _new_plans(self) -> PlanTable:
         """The plans of the engine's subscriptions."""
@@ -102,7 +99,7 @@ class RowEngine(Engine):
             return
         plain = taken_all(columns_of(values))
         checked = check_columns(filter, plain, len(subscription_ids))
-        self._collect_string_ids()
+        self._boxes.collect_texts()
         numbered = self.plans.find(filter)
         if numbered is None:
             self._engine_over_cap().add_many(subscription_ids, filter, plain, interface=interfaces)
@@ -175,7 +172,7 @@ class RowEngine(Engine):
         for box, box_plan in enumerate(plan.boxes):
             self._boxes.insert(number, box_plan, firsts + box if box else firsts, operands)
         use.subscriptions += len(ids)
-        self._multi_row_count += len(ids) if each > 1 else 0
+        self._overlapping += len(ids) if plan.overlaps else 0
         self._interfaces.count(interfaces, 1)
 
     def _operands(
@@ -198,14 +195,7 @@ class RowEngine(Engine):
                 else operand.value
             )
             operands[number] = value
-            if number in plan.string_operands:
-                operands[~number] = self._string_ids(value)
         return operands
-
-    def _string_ids(self, value: Values) -> Values:
-        """The ids of strings."""
-        strings = self.columns.strings
-        return strings.ids_of(value) if isinstance(value, pa.Array) else strings.id_of(str(value))
 
     def _interfaces_of(self, rows: Numbers) -> npt.NDArray[np.int64]:
         fields: npt.NDArray[np.int64] = self.store.arrays.rows[rows, ROW_INTERFACE].astype(np.int64)
@@ -220,6 +210,8 @@ class RowEngine(Engine):
         firsts = self._find(subscription_ids)
         if self.over_cap is not None:
             self.over_cap.remove_many(subscription_ids[firsts < 0])
+            if not len(self.over_cap):
+                self.over_cap = None
             firsts = firsts[firsts >= 0]
         if not len(firsts):
             return
@@ -233,7 +225,7 @@ class RowEngine(Engine):
                 self._boxes.remove(box_plan, chosen + box)
             each = max(len(plan.boxes), 1)
             self.store.free_rows(chosen, each)
-            self._multi_row_count -= len(chosen) if each > 1 else 0
+            self._overlapping -= len(chosen) if plan.overlaps else 0
             self.plans.release(number, len(chosen))
 
     def _by_plan(self, firsts: Numbers) -> Iterator[tuple[int, Numbers | None]]:
@@ -297,7 +289,7 @@ class RowEngine(Engine):
             changes.append((use, chosen, checked))
         if self.over_cap is not None:  # raises before it changes anything
             self.over_cap.update_many(subscription_ids[over], part_of(values, over))
-        self._collect_string_ids()
+        self._boxes.collect_texts()
         for use, chosen, checked in changes:
             writes = use.in_place(values)
             if writes is None:
@@ -330,17 +322,29 @@ class RowEngine(Engine):
         """Write new bounds of subscriptions of plans that share these writes."""
         parts: dict[int, list[int]] = {}
         bounds: dict[int, list[int | Keys]] = {}
-        for box, part, variable, kind, strict in writes[1]:
-            value = evaluate_column(variable, kind, values[variable.name])
-            if kind is Kind.STRING:
-                value = self._string_ids(value)
+        for (box, part, *_), bound in zip(writes[1], self._bounds(writes, values), strict=True):
             parts.setdefault(box, []).append(part)
-            bounds.setdefault(box, []).append(bound_key(kind, value, strict, lower=part % 2 == 1))
+            bounds.setdefault(box, []).append(bound)
         for box, numbers in parts.items():
             matrix = np.empty((len(numbers), len(firsts)), dtype=np.int64)
             for line, bound in zip(matrix, bounds[box], strict=True):
                 line[:] = bound
             self.store.write_parts(firsts + box, numbers, matrix)
+
+    def _bounds(self, writes: Writes, values: Mapping[str, Values]) -> list[int | Keys]:
+        """The bounds that new values write, one for all subscriptions or one for each."""
+        evaluated = [
+            evaluate_column(variable, kind, values[variable.name]) for _, _, variable, kind, *_ in writes[1]
+        ]
+        for (*_, column, past), value in zip(writes[1], evaluated, strict=True):
+            if column >= len(self.event_type.names):
+                self._boxes.enter_text(column, past, value)
+        bounds = []
+        for (_, part, _, kind, strict, column, past), value in zip(writes[1], evaluated, strict=True):
+            if kind is Kind.STRING:
+                value = self.columns.text_keys(column, past, value)
+            bounds.append(bound_key(kind, value, strict, lower=part % 2 == 1))
+        return bounds
 
     @changing
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
@@ -355,13 +359,8 @@ class RowEngine(Engine):
             return
         _, changes = writes
         checked = use.plan.filter.check_values(values, partial=True)
-        bounds = []
-        for _, part, variable, kind, strict in changes:
-            value = normal(kind, affine(variable, checked[variable.name]))
-            if kind is Kind.STRING:
-                self._update_many(one_id(subscription_id), values)
-                return
-            bounds.append((lower_key if part % 2 else upper_key)(kind, value, strict))
+        self._boxes.collect_texts()
+        bounds = self._bounds(writes, checked)
         for box in {change[0]: None for change in changes}:
             mine = [(part, bound) for (of, part, *_), bound in zip(changes, bounds, strict=True) if of == box]
             column = np.array([bound for _, bound in mine], dtype=np.int64).reshape(-1, 1)
@@ -389,17 +388,6 @@ class RowEngine(Engine):
                 self._boxes.move(number, box_plan, firsts + box, operands, changed)
         self._write_rows(writes_of(plan, values), firsts, values)
 
-    def _collect_string_ids(self) -> None:
-        strings = self.columns.strings
-        if strings.limit < self._collect_at:
-            return
-        live = np.zeros(strings.limit, dtype=np.bool_)
-        is_string = np.zeros(len(self.columns), dtype=np.bool_)
-        is_string[: len(self.event_type.kinds)] = [kind is Kind.STRING for kind in self.event_type.kinds]
-        self.store.mark_string_ids(is_string, live)
-        strings.collect(live)
-        self._collect_at = max(1024, strings.limit + 1, 2 * int(live.sum()))
-
     # --- matching ---------------------------------------------------------------------------------
 
     @exclusive
@@ -409,9 +397,9 @@ class RowEngine(Engine):
         return Matches(_RowSearch(self, keys, None if self.over_cap is None else self.over_cap.match(batch)))
 
     @property
-    def has_multi_row(self) -> bool:
-        """Whether some subscription has several rows."""
-        return self._multi_row_count > 0
+    def has_overlaps(self) -> bool:
+        """Whether an event may match several rows of a subscription."""
+        return self._overlapping > 0
 
     @property
     def interfaces(self) -> Interfaces:
@@ -438,7 +426,7 @@ class RowEngine(Engine):
             **self.store.structure_bytes(),
             "rows": self.store.row_bytes(),
             "id map": self._ids.nbytes,
-            "strings": self.columns.strings.memory_bytes(),
+            "strings": self.columns.memory_bytes(),
             **({} if self.over_cap is None else {"over the cap": sum(self.over_cap.memory_bytes().values())}),
         }
 
@@ -462,11 +450,11 @@ class RowEngine(Engine):
         matched = subscription_id in self.match(batch)[0].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
         number = self.store.plan_of(first)
-        return "\n".join([verdict, *self._explain(number, first, self.columns.encode(batch)[0])])
+        return "\n".join([verdict, *self._explain(number, first, batch)])
 
-    def _explain(self, number: int, first: int, keys: Keys) -> list[str]:
-        """The tests of a subscription of plan `number` with an event's keys, line by line."""
-        return explain_rows(self.store, self.columns, self.plans[number].plan, first, keys)
+    def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
+        """The tests of a subscription of plan `number` with the values of one event, line by line."""
+        return explain_rows(self.store, self.columns, self.plans[number].plan, first, event)
 
 
 class _RowSearch(Search):
@@ -479,7 +467,7 @@ class _RowSearch(Search):
         self._keys, self._over_cap = keys, over_cap
 
     def counts(self) -> IdArray:
-        counts = self.engine.store.counts(self._keys, shared=self.engine.has_multi_row)
+        counts = self.engine.store.counts(self._keys, shared=self.engine.has_overlaps)
         return counts if self._over_cap is None else counts + self._over_cap.counts
 
     def any(self) -> npt.NDArray[np.bool_]:
@@ -496,7 +484,7 @@ class _RowSearch(Search):
         return bits
 
     def ids(self) -> tuple[IdArray, IdArray]:
-        answers = self.engine.store.ids(self._keys, shared=self.engine.has_multi_row)
+        answers = self.engine.store.ids(self._keys, shared=self.engine.has_overlaps)
         return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
 
 

@@ -14,11 +14,15 @@ from covey.matcher.expressions.expression import Operand, Variable
 from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 
-Write = tuple[int, int, Variable, Kind, bool]
-"""A bound written in place: box, part of the row (odd for a low end), operand, kind, strict."""
+Write = tuple[int, int, Variable, Kind, bool, int, bool]
+"""A bound written in place: box, part of the row (odd for a low end), operand, kind, strict; and for strings
+the column and `Side.past`.
+"""
 
 Writes = tuple[tuple[Family | None, ...], tuple[Write, ...]]
 """The families of some variables, and what their values write; plans that write the same share it."""
+
+NONE = -1
 
 _SHARED = 1 << 12
 """The most writes that are cached to be shared."""
@@ -118,4 +122,5 @@ def _changes(plan: Plan, changed: frozenset[int]) -> Iterator[Write]:
                 if side is not None and side.operand in changed:
                     variable = plan.variables[side.operand]
                     assert variable is not None
-                    yield box, part, variable, test.kind, side.strict
+                    column = box_plan.columns[t] if test.kind is Kind.STRING else NONE
+                    yield box, part, variable, test.kind, side.strict, column, side.past

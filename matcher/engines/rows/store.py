@@ -145,9 +145,16 @@ class RowStore(ABC):
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         """lows[tests, n] and highs[tests, n] of rows that have so many tests."""
 
-    @abstractmethod
-    def mark_string_ids(self, is_string: npt.NDArray[np.bool_], live: npt.NDArray[np.bool_]) -> None:
-        """Set `live` for the string ids among the bounds of rows; is_string[c] is true of string columns."""
+    def testing(self, columns: set[int]) -> Iterator[tuple[Numbers, tuple[int, ...], Keys, Keys]]:
+        """(rows of one signature that tests some of these columns, the columns it tests, their bounds)"""
+        chosen = [n for n in self.signatures.in_use() if not columns.isdisjoint(self.signatures.columns[n])]
+        of_rows = self.arrays.rows[: self.row_top, ROW_SIGNATURE]
+        rows = np.flatnonzero(np.isin(of_rows, chosen))
+        rows = rows[np.argsort(of_rows[rows], kind="stable")]
+        for members in np.split(rows, np.flatnonzero(np.diff(of_rows[rows])) + 1):
+            if len(members):
+                tested = self.signatures.columns[int(of_rows[members[0]])]
+                yield members, tested, *self.read(members, len(tested))
 
     # --- matching and inspection ------------------------------------------------------------------
 

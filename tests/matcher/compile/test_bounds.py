@@ -13,6 +13,7 @@ from random_filters import FLOATS, INTEGERS
 from covey.matcher import EventType, Kind, compile_kernels, parse
 from covey.matcher.compile.bounds import Operands, box_bounds
 from covey.matcher.compile.plan import Plan, make_plan, plan_key
+from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import lower_key, upper_key
 
 T = EventType("T", {"i": "int64", "f": "float64", "b": "bool", "t": "timestamp", "s": "string"})
@@ -50,7 +51,7 @@ def test_columns_and_single_values_give_the_bounds_of_each(
         each[number] = values[:1] * count if alone else values
         column = np.array(values, dtype=np.int64 if kind is Kind.INT64 else np.float64)
         operands[number] = values[0] if alone else column
-    lows, highs = box_bounds(box, operands, count)
+    lows, highs = box_bounds(box, operands, count, Columns(T))
     for t, test in enumerate(box.tests):
         for i in range(count):
             for side, one, bounds in ((test.lower, lower_key, lows), (test.upper, upper_key, highs)):
@@ -65,6 +66,6 @@ def test_types_without_a_kernel_give_the_same_bounds() -> None:
     (box,) = plan_of("f > $x and i <= $y").boxes
     of_test = {test.kind: t for t, test in enumerate(box.tests)}
     operands: Operands = {0: np.array([1, 2**53 + 1], dtype=np.int64), 1: np.array([0.5, 7.0])}
-    lows, highs = box_bounds(box, operands, 2)
+    lows, highs = box_bounds(box, operands, 2, Columns(T))
     assert lows[of_test[Kind.FLOAT64]].tolist() == [lower_key(Kind.FLOAT64, v, True) for v in (1, 2**53 + 1)]
     assert highs[of_test[Kind.INT64]].tolist() == [0, 7]

@@ -55,8 +55,8 @@ def test_a_skeleton_has_the_plan_of_its_structure(data: st.DataObject) -> None:
 def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
     """A plan with its operands numbered otherwise."""
 
-    def end(side: Side | None) -> tuple[int, bool] | None:
-        return None if side is None else (numbers[side.operand], side.strict)
+    def end(side: Side | None) -> tuple[int, bool, bool] | None:
+        return None if side is None else (numbers[side.operand], side.strict, side.past)
 
     boxes = [
         (
@@ -67,12 +67,12 @@ def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
         for box in plan.boxes
     ]
     kinds = {numbers[o]: kind for o, kind in enumerate(plan.kinds) if kind is not None}
-    return boxes, kinds, {numbers[o] for o in plan.string_operands}
+    return boxes, kinds, plan.overlaps
 
 
 def test_structures_that_differ_in_attributes_alone_share_all_but_columns() -> None:
-    one = plan_of(parse("x > $a and t == 'b' and y <= 3 and s prefix $c", T))
-    other = plan_of(parse("y > $d and t == $e and x <= $f and s prefix 'g'", T))
+    one = plan_of(parse("x > $a and t == 'b' and y <= 3 and s suffix $c", T))
+    other = plan_of(parse("y > $d and t == $e and x <= $f and s suffix 'g'", T))
     assert one.boxes[0].columns == (4, 0, 1)
     assert one.boxes[0].text_columns == (3,)
     assert other.boxes[0].skeleton is not one.boxes[0].skeleton  # y stands behind x

@@ -71,12 +71,14 @@ X, Y = Variable("x"), Variable("y")
         ("i not in ()", ((Test("i"),),)),
         ("b != true", ((Test("b", (), bound(True, True)),),)),
         ("s == 'a'", ((Test("s", bound("a"), bound("a")),),)),
-        ("s != 'a'", ((Text("s", Operator.EQ, Constant("a"), False),),)),
-        ("s < 'a'", ((Text("s", Operator.LT, Constant("a"), True),),)),
-        ("s not prefix $x", ((Text("s", Operator.PREFIX, X, False),),)),
-        ("s between 'a' and $x", (
-            (Text("s", Operator.GE, Constant("a"), True), Text("s", Operator.LE, X, True)),
+        ("s != 'a'", ((Test("s", (), bound("a", True)),), (Test("s", bound("a", True), ()),))),
+        ("s < 'a'", ((Test("s", (), bound("a", True)),),)),
+        ("s prefix $x", ((Test("s", bound(X), (Bound(X, True, past=True),)),),)),
+        ("s not prefix $x", (
+            (Test("s", (), bound(X, True)),), (Test("s", (Bound(X, False, past=True),), ()),),
         )),
+        ("s between 'a' and $x", ((Test("s", bound("a"), bound(X)),),)),
+        ("s prefix $x and s >= $x", ((Test("s", bound(X), (Bound(X, True, past=True),)),),)),
         ("exists(s) and s contains 'a'", ((Text("s", Operator.CONTAINS, Constant("a"), True),),)),
         ("s == 'abc' and s contains 'b' and s < 'b'", ((Test("s", bound("abc"), bound("abc")),),)),
         ("s contains 'b' and s == 'abc'", ((Test("s", bound("abc"), bound("abc")),),)),
@@ -96,7 +98,9 @@ X, Y = Variable("x"), Variable("y")
         ("not exists(s) and s suffix 'x'", ()),
         ("s == 'a' and s == 'b'", ()),
         ("s == 'a' and s suffix 'b'", ()),
-        ("s prefix $x and s not prefix $x", ()),
+        ("s suffix $x and s not suffix $x", ()),
+        ("s prefix 'a' and s not prefix 'a'", ()),
+        ("s prefix 'b' and s < 'b'", ()),
         ("f != 1 and f == 1", ()),
         ("i < 3 and i > 5 or b == true", ((Test("b", bound(True), bound(True)),),)),
     ],
@@ -150,12 +154,6 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
         elif isinstance(part, Text):
             operand = number(part.operand)
             outcome = {
-                Operator.EQ: lambda v, o: v == o,
-                Operator.LT: lambda v, o: v < o,
-                Operator.LE: lambda v, o: v <= o,
-                Operator.GT: lambda v, o: v > o,
-                Operator.GE: lambda v, o: v >= o,
-                Operator.PREFIX: lambda v, o: v[: len(o)] == o,
                 Operator.SUFFIX: lambda v, o: v[len(v) - len(o) :] == o if len(o) <= len(v) else False,
                 Operator.CONTAINS: lambda v, o: v.find(o) >= 0,
             }[part.operator](value, operand)
@@ -166,10 +164,16 @@ def holds(box: Box, event: Mapping[str, Any], values: Mapping[str, Scalar]) -> b
                 return False
         elif part.lower or part.upper:
             for end in part.lower:
-                if not (value > number(end.operand) or (not end.strict and value == number(end.operand))):
+                if end.past:
+                    if value < number(end.operand) or value.startswith(number(end.operand)):
+                        return False
+                elif not (value > number(end.operand) or (not end.strict and value == number(end.operand))):
                     return False
             for end in part.upper:
-                if not (value < number(end.operand) or (not end.strict and value == number(end.operand))):
+                if end.past:
+                    if value > number(end.operand) and not value.startswith(number(end.operand)):
+                        return False
+                elif not (value < number(end.operand) or (not end.strict and value == number(end.operand))):
                     return False
     return True
 

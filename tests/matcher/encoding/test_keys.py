@@ -119,17 +119,17 @@ def test_ids_of_many_constants_are_freed_and_reused() -> None:
 def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is() -> None:
     event_type = EventType("T", {"x": "string", "y": "int64"})
     columns = Columns(event_type)
-    first = columns.acquire((0, Operator.PREFIX, "a"), 2)
+    first = columns.acquire((0, Operator.SUFFIX, "b"), 2)
     second = columns.acquire((0, Operator.CONTAINS, "b"))
-    assert (columns.acquire((0, Operator.PREFIX, "a")), len(columns)) == (first, 4)
+    assert (columns.acquire((0, Operator.SUFFIX, "b")), len(columns)) == (first, 5)
     batch = EventBatch.from_pylist(event_type, [{"x": x} for x in ("ab", None, "b", "ab")])
     keys = columns.encode(batch)
-    assert keys[:, first].tolist() == [1, MISSING, 0, 1]
+    assert keys[:, first].tolist() == [1, MISSING, 1, 1]
     assert keys[:, second].tolist() == [1, MISSING, 1, 1]
     columns.release(first, 2)
-    assert columns.describe(first) == "x prefix 'a'"
+    assert columns.describe(first) == "x suffix 'b'"
     columns.release(first)
-    assert columns.acquire((0, Operator.LT, "b")) == first
+    assert columns.acquire((0, Operator.CONTAINS, "a")) == first
     assert columns.encode(batch)[:, first].tolist() == [1, MISSING, 0, 1]
     columns.release(first)
     columns.release(second)

@@ -22,7 +22,9 @@ from covey.matcher import (
     create_engine,
     parse,
 )
+from covey.matcher.encoding import ranks
 from covey.matcher.engine import engine_names
+from covey.matcher.engines.rows.engine import RowEngine
 
 QUOTE = EventType(
     "Quote", {"firm": "string", "price": "float64", "volume": "int64", "open": "bool", "time": "timestamp"}
@@ -430,6 +432,63 @@ def test_string_ids_without_users_are_freed(engine: Engine) -> None:
     assert (offsets[5999], ids.tolist()) == (0, [1])
     assert matches(engine, {"firm": "steady", "price": 2.0}) == [[2]]
     assert sum(engine.memory_bytes().values()) < before + 500_000
+
+
+def test_ranges_of_strings_are_written_in_place(engine: Engine) -> None:
+    engine.add_many(np.arange(3), parse("firm prefix $p and firm < $x", QUOTE), {"p": list("aab"), "x": "ac"})
+    engine.add(3, parse("firm != $p and firm not prefix 'b'", QUOTE), {"p": "abc"})
+    rows = [{"firm": firm} for firm in ("a", "abc", "ac", "b", "bcd", "c", "")]
+    assert matches(engine, *rows) == [[0, 1, 3], [0, 1], [3], [], [], [3], [3]]
+    engine.update(1, {"x": "b"})
+    engine.update_many(np.array([0, 2]), {"p": np.array(["ab", "b"]), "x": np.array(["ad", "c"])})
+    engine.update(3, {"p": ""})
+    assert matches(engine, *rows) == [[1, 3], [0, 1, 3], [1, 3], [2], [2], [3], []]
+    if isinstance(engine, RowEngine):
+        assert "below 'ad'" in engine.explain(rows[1], 0)
+        assert "event has 'bcd'" in engine.explain(rows[4], 0)
+
+
+def test_prefixes_without_an_end(engine: Engine) -> None:
+    engine.add(1, parse("firm prefix $p", QUOTE), {"p": "\U0010ffff"})
+    engine.add(2, parse("firm not prefix $p", QUOTE), {"p": "\U0010ffff"})
+    engine.add(3, parse("firm prefix ''", QUOTE))
+    rows = [{"firm": "\U0010ffffa"}, {"firm": "\uffff"}, {}]
+    assert matches(engine, *rows) == [[1, 3], [2, 3], []]
+
+
+def test_ranks_in_a_narrow_space_are_made_anew(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "SPAN", 256)
+    rows: list[dict[str, object]] = [{"firm": text} for text in ("a", "ab", "abb", "b", "ba")]
+    expected: list[list[int]] = [[] for _ in rows]
+    for i in range(60):
+        bound = "ab" * (i % 7) + chr(97 + i % 5)
+        engine.add_many(
+            np.array([2 * i]), parse("firm < $x and price < 3 or firm prefix $x", QUOTE), {"x": [bound]}
+        )
+        engine.add(2 * i + 1, parse("firm >= $x", QUOTE), {"x": bound + "a"})
+        for row, ids in zip(rows, expected, strict=True):
+            firm = str(row["firm"])
+            ids += [2 * i] * firm.startswith(bound) + [2 * i + 1] * (firm >= bound + "a")
+    assert matches(engine, *rows) == expected
+
+
+def test_strings_of_ranges_without_users_are_freed(engine: Engine) -> None:
+    engine.add(1, parse("firm < $f", QUOTE), {"f": "x"})
+    engine.add(2, parse("firm < $f and price > 1", QUOTE), {"f": "steady"})
+    before = sum(engine.memory_bytes().values())
+    for i in range(6000):
+        engine.update(1, {"f": f"constant number {i}"})
+    rows = [{"firm": f"constant number {i}", "price": 2.0} for i in (5, 5998, 5999, 6000)]
+    assert matches(engine, *rows) == [[1, 2], [1, 2], [2], [2]]
+    assert sum(engine.memory_bytes().values()) < before + 500_000
+    engine.remove_many(np.array([1, 2]))
+    assert not isinstance(engine, RowEngine) or not engine.columns.ranks
+
+
+def test_subscriptions_over_the_cap_leave_nothing_behind(engine: Engine) -> None:
+    engine.add(1, parse(WIDE, QUOTE), {"x": 1, "s": "a"})
+    engine.remove(1)
+    assert not isinstance(engine, RowEngine) or engine.over_cap is None
 
 
 # --- over the cap -----------------------------------------------------------------------------
