@@ -253,19 +253,20 @@ class EventBatch:
         """The events where `mask`, one bool per event, is true."""
         return self.take(np.flatnonzero(mask))
 
-    def with_schema(self, event_type: EventType) -> EventBatch:
+    def with_schema(self, event_type: EventType, *, other_kinds: bool = False) -> EventBatch:
         """These events under another schema of their type: attributes that it lacks are dropped, those that
-        are new are absent. Columns are not copied. `EventError` where the schemas do not agree.
+        are new are absent. Columns are not copied. `EventError` where the schemas do not agree, unless
+        `other_kinds` makes attributes of another kind absent, too.
         """
         if event_type is self.event_type or event_type == self.event_type:
             return self
         if event_type.name != self.event_type.name:
             raise EventError(f"batch of {self.event_type.name}: expected one of {event_type.name}")
-        if not event_type.agrees(self.event_type):
+        if not other_kinds and not event_type.agrees(self.event_type):
             raise EventError(f"batch of {self.event_type!r}: expected one of {event_type!r}")
         own, columns, count = self.event_type.attributes, self.record_batch, len(self)
         arrays = [
-            columns.column(name) if name in own else pa.nulls(count, kind.arrow)
+            columns.column(name) if own.get(name) is kind else pa.nulls(count, kind.arrow)
             for name, kind in event_type.attributes.items()
         ]
         return EventBatch(

@@ -144,8 +144,9 @@ class Client:
         """Announce events of this type; returns when the overlay has applied the advertisement.
 
         A filter (without variables) restricts them: other events are refused, and only interest in matching
-        events reaches this client's broker. A second call with another filter replaces the first. Raises
-        `RefusedError` (ALREADY_EXISTS) if the overlay has a type of this name with other attributes.
+        events reaches this client's broker. A second call with another filter replaces the first, one with
+        more attributes widens the type (`widen`). Raises `RefusedError` (ALREADY_EXISTS) if the overlay has
+        an attribute of this type with another kind; an earlier advertisement then stands.
         """
         self._driver.check_open()
         everything = isinstance(filter, str) and not filter
@@ -169,6 +170,30 @@ class Client:
             self._driver.transmit(self._core.advertise(event_type, content, report_listeners=True))
         await self._driver.settle(timeout, f"the listeners of {type_name}")
         return listeners
+
+    async def widen(self, event_type: EventType, /, *, timeout: float | None = None) -> None:
+        """Add attributes to an event type that this client publishes or subscribes to, while events flow;
+        returns when the overlay has applied it.
+
+        Attributes are identified by name: those that the client has declared before stay. From then on its
+        events may have the new ones, and events that it gets do. Other clients, brokers and filters need no
+        change: events that lack an attribute do not have it, and a client gets those that it has declared.
+        Raises `RefusedError`: ALREADY_EXISTS if the overlay has one of the attributes with another kind,
+        FAILED_PRECONDITION if this client neither publishes nor subscribes to the type.
+        """
+        self._driver.check_open()
+        name = event_type.name
+        advertised = self._core.advertised.get(name)
+        if advertised is not None:
+            await self.advertise(event_type, advertised.filter or "", timeout=timeout)
+        elif self._core.event_type(name) is None:
+            reason = f"event type {name!r}: expected one that this client publishes or subscribes to"
+            raise RefusedError("FAILED_PRECONDITION", reason)
+        else:
+            known = await self.event_type(name)
+            if not known.agrees(event_type):
+                raise RefusedError("ALREADY_EXISTS", f"{event_type!r}: expected attributes as in {known!r}")
+        self._core.widen(event_type)
 
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
         """Withdraw an advertisement, after the events published before. `EventTypeError` if there is none."""
@@ -216,14 +241,14 @@ class Client:
 
     def _publishable(self, type_name: str) -> EventType:
         self._driver.check_open()
-        advertised = self._core.advertised
-        if type_name not in advertised:
-            known = ", ".join(advertised) or "nothing yet"
+        event_type = self._core.publishable(type_name)
+        if event_type is None:
+            known = ", ".join(self._core.advertised) or "nothing yet"
             raise RefusedError(
                 "FAILED_PRECONDITION",
                 f"event type {type_name!r} is not advertised by this client: it advertises {known}",
             )
-        return advertised[type_name].event_type
+        return event_type
 
     # --- subscribing ------------------------------------------------------------------------------
 
@@ -247,8 +272,9 @@ class Client:
         """
         self._driver.check_open()
         if isinstance(event_type, str):
-            event_type = self._core.event_type(event_type) or await self.event_type(event_type)
-        compiled = _filter(filter, event_type)
+            compiled = await self._filter_of(event_type, filter)
+        else:
+            compiled = _filter(filter, event_type)
         given = {**(values or {}), **variables}
         subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())
         subscription = Subscription(self._driver, subscription_id, compiled)
@@ -261,6 +287,19 @@ class Client:
                 self._driver.unsubscribe(subscription)
             raise
         return subscription
+
+    async def _filter_of(self, name: str, filter: str | Filter | object) -> Filter:
+        """A filter of the type of this name, as this client has it or, where that lacks an attribute, as its
+        broker has.
+        """
+        known = self._core.event_type(name)
+        if known is not None:
+            try:
+                return _filter(filter, known)
+            except FilterError:
+                if known.includes(await self.event_type(name)):
+                    raise
+        return _filter(filter, await self.event_type(name))
 
     def deliveries(self) -> Deliveries:
         """Queued and future events of all subscriptions in one stream, which replaces their own iterators.
@@ -294,7 +333,5 @@ def _filter(filter: object, event_type: EventType) -> Filter:
     if isinstance(filter, str):
         return parse(filter, event_type)
     if isinstance(filter, Filter):
-        if filter.event_type != event_type:
-            raise FilterError(f"a filter of {filter.event_type!r}: expected one of {event_type!r}")
-        return filter
+        return filter.over(event_type)
     return filter_of(event_type, filter)  # type: ignore[arg-type]

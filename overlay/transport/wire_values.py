@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -33,6 +34,8 @@ _KINDS = {
     Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
 }
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
+_SCHEMAS, _CACHED_LENGTH = 1024, 16_384
+"""How many schemas of events are cached, and the bytes of the longest one."""
 
 
 def encode_event_type(event_type: EventType) -> bytes:
@@ -53,6 +56,26 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
     wire.name = event_type.name
     for name, kind in event_type.attributes.items():
         wire.attributes.add(name=name, kind=_KINDS[kind])
+
+
+@lru_cache(_SCHEMAS)
+def _schema_bytes(event_type: EventType) -> bytes:
+    return encode_event_type(event_type)
+
+
+@lru_cache(_SCHEMAS)
+def _schema_of(data: bytes) -> EventType:
+    return decode_event_type(data)
+
+
+def schema_of(data: bytes, known: EventType) -> EventType:
+    """The schema of events of a known type; the known one where there is none."""
+    if not data or data == _schema_bytes(known):
+        return known
+    schema = _schema_of(data) if len(data) <= _CACHED_LENGTH else decode_event_type(data)
+    if schema.name != known.name:
+        raise EventTypeError(f"events of {known.name!r} with a schema of {schema.name!r}: expected one name")
+    return schema
 
 
 def event_type_of(wire: pb.EventType) -> EventType:
@@ -124,10 +147,11 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     wire.ingress_ns = batch.ingress_ns
     wire.count = len(batch)
     wire.record_batch = batch.serialized()
+    wire.schema = _schema_bytes(batch.event_type)
 
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
-    event_type = known_type(wire.type_name, lookup)
+    event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     batch = EventBatch.deserialize(
         event_type,

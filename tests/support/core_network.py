@@ -93,7 +93,7 @@ class Network:
         """A broker loses its state and everything on its links, and restarts."""
         for key in [key for key in self._lanes if name in key[:2]]:
             del self._lanes[key]
-        pinned = [s.event_type for s in self.brokers[name].tables.types.values() if s.pinned]
+        pinned = [s.pinned for s in self.brokers[name].tables.types.values() if s.pinned]
         self.broker(name, pinned)
         for a, b in self.links:
             if name in (a, b):

@@ -33,9 +33,14 @@ class PosetMatching:
     """
 
     def __init__(self, event_type: EventType, posets: Mapping[str, Poset], sessions: bool) -> None:
+        self._event_type = event_type
         self._posets = cast("Mapping[str, Diagram]", posets)
         self._sessions = sessions
         self._numbers: dict[int, int] = {}
+
+    def widen(self, event_type: EventType) -> None:
+        """See `InterestMatching.widen`."""
+        self._event_type = event_type
 
     def put(self, interest: Matched, number: int) -> None:
         """Record the number of an interest that is in its group's poset before the next match."""
@@ -53,6 +58,7 @@ class PosetMatching:
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> Matches:
+        events = events.over(self._event_type)
         matching_uids: list[list[int]] = [[] for _ in events.rows]
         for poset in self._mine():
             seen: set[Place] = set(poset.tops())
@@ -78,6 +84,7 @@ class PosetMatching:
 
         Only roots are tested: a root accepts whatever the filters below it accept.
         """
+        events = events.over(self._event_type)
         words = max(self._numbers.values(), default=0) // 64 + 1
         bits = np.zeros((len(events), words), np.uint64)
         for poset in self._mine():

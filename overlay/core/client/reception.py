@@ -13,12 +13,14 @@ gaps gets replays as well, out of order: for these alone the delivered events ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.errors import EventTypeError
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.client.actions import Matches
 from covey.overlay.core.client.recent import Recent
 from covey.overlay.core.client.strictness import ClientSubscription, Strictness
@@ -27,7 +29,6 @@ from covey.overlay.core.client.wire_ids import WireIds
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
-    from covey.matcher.events.event_type import EventType
     from covey.overlay.core.messages import Deliver
 
 Int64s = npt.NDArray[np.int64]
@@ -45,6 +46,27 @@ class TypeView:
         self.strictness = Strictness(event_type, engine)
         self.watermarks = Watermarks()
         self.newest = 0
+        self.widened: list[EventType] = []
+        """Schemas of this client beside those of its subscriptions."""
+
+    def widen(self, schema: EventType) -> None:
+        """Hand out the attributes of this schema as well. `EventTypeError` where one has another kind."""
+        self._set(self.event_type.union(schema))
+
+    def narrow(self, schemas: Iterable[EventType]) -> None:
+        """Another schema was refused: these remain, besides those in `widened`."""
+        self._set(reduce(EventType.union, [*schemas, *self.widened]))
+
+    def _set(self, event_type: EventType) -> None:
+        if event_type != self.event_type:
+            self.event_type = event_type
+            self.strictness.widen(event_type)
+
+    def own(self, batch: EventBatch) -> EventBatch:
+        """A batch with the attributes that this client has declared. One that it has declared with another
+        kind than the overlay has is absent.
+        """
+        return batch.with_schema(self.event_type, other_kinds=True)
 
 
 class Reception:
@@ -60,15 +82,14 @@ class Reception:
     # --- subscriptions --------------------------------------------------------------------------------------
 
     def view(self, event_type: EventType) -> TypeView:
-        """The view of a type, created if there is none. `EventTypeError` for other attributes of its name."""
+        """The view of a type, with the attributes of this schema; created if there is none. `EventTypeError`
+        where an attribute has another kind.
+        """
         view = self.views.get(event_type.name)
         if view is None:
             view = self.views[event_type.name] = TypeView(event_type, self._engine)
-        elif view.event_type != event_type:
-            raise EventTypeError(
-                f"event type {event_type.name}: subscribed to as {view.event_type!r}, now as {event_type!r}; "
-                "expected the same attributes"
-            )
+        else:
+            view.widen(event_type)
         return view
 
     def put(self, subscription: ClientSubscription, epoch: int) -> None:
@@ -97,10 +118,10 @@ class Reception:
 
         The cost does not grow with the subscriptions it is for.
         """
-        batch = message.batch
-        view = self._view_of(batch)
+        view = self.views.get(message.batch.event_type.name)
         if view is None:
             return None
+        batch = view.own(message.batch)
         fresh = None if message.replayed else view.watermarks.fresh(batch)
         rows, ids = self._pairs(message)
         if fresh is not None:
@@ -126,7 +147,7 @@ class Reception:
 
     def strict(self, matches: Matches, epoch: int) -> Matches:
         """Of what has waited, the pairs that match the newest values."""
-        view = self._view_of(matches.batch)
+        view = self.views.get(matches.batch.event_type.name)
         if view is None:
             return Matches(matches.batch, _NO_IDS, _NO_IDS, {}, matches.replayed, epoch)
         if matches.epoch >= view.newest:
@@ -148,10 +169,6 @@ class Reception:
             subscription.strictness = Strictness(subscription.filter.event_type, self._engine)
             subscription.strictness.put(subscription)
         return subscription.strictness.rows(batch)
-
-    def _view_of(self, batch: EventBatch) -> TypeView | None:
-        view = self.views.get(batch.event_type.name)
-        return view if view is not None and view.event_type == batch.event_type else None
 
     def _pairs(self, message: Deliver) -> tuple[Int64s, Int64s]:
         """The pairs of a Deliver under the ids that users know, without cancelled subscriptions."""

@@ -80,6 +80,8 @@ class ClientSession:
         self._next_id = 1
         self._next_sequence = 1
         self._advertised: dict[str, Advertise] = {}
+        self._accepted: dict[str, Advertise] = {}
+        """By type, the advertisement in effect while a newer one is pending."""
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._reception = Reception(engine)
         self._reaching: dict[int, tuple[int, int]] = {}
@@ -94,20 +96,23 @@ class ClientSession:
     ) -> list[Message]:
         """Announce events of this type, those that `filter` accepts; nothing to send if that was done.
 
-        Another filter replaces the earlier one. With `report_listeners` the broker sends `ListenersReport`.
-        `EventTypeError` for another type of the name, `VariableError` for a filter with variables.
+        Another filter replaces the earlier one. More attributes widen the type; those advertised before stay.
+        With `report_listeners` the broker sends `ListenersReport`. `EventTypeError` where an attribute was
+        advertised with another kind, `VariableError` for a filter with variables.
         """
         if filter is not None and filter.variables:
             raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
         known = self._advertised.get(event_type.name)
         if known is not None:
-            if known.event_type != event_type:
-                raise EventTypeError(
-                    f"event type {event_type.name}: advertised as {known.event_type!r}, now as "
-                    f"{event_type!r}; expected the same attributes"
-                )
-            if (known.filter, known.report_listeners) == (filter, report_listeners):
+            event_type = known.event_type.union(event_type)
+            if (known.event_type, known.filter, known.report_listeners) == (
+                event_type,
+                filter,
+                report_listeners,
+            ):
                 return []
+            if known.epoch <= self.settled:
+                self._accepted[event_type.name] = known
         message = self._advertised[event_type.name] = Advertise(
             self._next_epoch(), event_type, filter, report_listeners
         )
@@ -120,6 +125,7 @@ class ClientSession:
                 f"event type {type_name!r} is not advertised here; {self._list_advertised()}"
             )
         del self._advertised[type_name]
+        self._accepted.pop(type_name, None)
         return [Unadvertise(self._next_epoch(), type_name)]
 
     @property
@@ -127,12 +133,19 @@ class ClientSession:
         """By type, the newest advertisement that was not refused or taken back."""
         return self._advertised
 
+    def publishable(self, type_name: str) -> EventType | None:
+        """The schema for new events of an advertised type, until a widening has taken effect the one before;
+        None for a type that is not advertised.
+        """
+        known = self._accepted.get(type_name) or self._advertised.get(type_name)
+        return None if known is None else known.event_type
+
     def publish(self, batch: EventBatch) -> Publish:
-        """The batch under this publisher's name, numbered on from the last; `EventError` if its type is not
-        advertised.
+        """The batch under this publisher's name, numbered on from the last; `EventError` if its attributes
+        are not advertised.
         """
         known = self._advertised.get(batch.event_type.name)
-        if known is None or known.event_type != batch.event_type:
+        if known is None or not known.event_type.includes(batch.event_type):
             raise EventError(
                 f"event type {batch.event_type.name!r} is not advertised with these attributes; "
                 f"{self._list_advertised()}"
@@ -227,6 +240,22 @@ class ClientSession:
         self._remove(subscription, self.epoch)
         return [message]
 
+    def widen(self, event_type: EventType) -> None:
+        """Hand out more attributes of a type that this client subscribes to. `EventTypeError` where one has
+        another kind.
+        """
+        view = self._reception.views.get(event_type.name)
+        if view is not None:
+            view.widen(event_type)
+            view.widened.append(event_type)
+
+    def _narrow(self, type_name: str) -> None:
+        """A subscription was refused: its schema may have an attribute with another kind than the overlay."""
+        view = self._reception.views.get(type_name)
+        if view is not None:
+            schemas = dict.fromkeys(s.filter.event_type for s in self._subscriptions.values())
+            view.narrow(schema for schema in schemas if schema.name == type_name)
+
     def event_type(self, name: str) -> EventType | None:
         """The event type of this name, as a subscription or an advertisement here has it."""
         view, advertised = self._reception.views.get(name), self._advertised.get(name)
@@ -299,6 +328,8 @@ class ClientSession:
                         break
                     del self._reaching[uid]
                 self._reception.wire_ids.settle(self.settled)
+                for name in [n for n in self._accepted if self._advertised[n].epoch <= self.settled]:
+                    del self._accepted[name]
                 return [Settled(message.epoch)]
             return []
         if isinstance(message, Refuse):
@@ -324,11 +355,18 @@ class ClientSession:
         if message.subscription_id:
             if subscription is not None and subscription.born == message.epoch:
                 self._remove(subscription, self.epoch + 1)  # some may have matched at this very epoch
+                self._narrow(subscription.filter.event_type.name)
         elif message.epoch > self.settled:
             known = self._advertised.get(message.type_name)
             if known is not None and known.epoch == message.epoch:
                 # Brokers that accepted it before another refused it remove it, too.
-                actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
+                accepted = self._accepted.pop(message.type_name, None)
+                if accepted is None:
+                    actions += [Transmit(m) for m in self.unadvertise(message.type_name)]
+                else:
+                    restored = replace(accepted, epoch=self._next_epoch())
+                    self._advertised[message.type_name] = restored
+                    actions.append(Transmit(restored))
         return actions
 
     # --- handing out events ---------------------------------------------------------------------------------

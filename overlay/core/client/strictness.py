@@ -66,6 +66,10 @@ class Strictness:
         """Whether some variable moves by itself, so that no broker's match is final."""
         return bool(self._moving)
 
+    def widen(self, event_type: EventType) -> None:
+        """Take subscriptions and events of this schema from now on."""
+        self._matching.widen(event_type)
+
     def put(self, subscription: ClientSubscription) -> None:
         """Add a subscription, or give it its new values."""
         if moves(subscription.values):

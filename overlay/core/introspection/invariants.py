@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.covering.region import Region
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.covering.interest import Interest, group_of
 from covey.overlay.core.covering.poset import Poset
 from covey.overlay.core.matching.matching import Matching
@@ -104,12 +106,19 @@ def check_advertisements(broker: Broker, state: TypeState, where: str) -> None:
         assert (neighbour.name in state.advertised_to) == expected, (
             f"{where}: {neighbour.name} is {'not ' if expected else ''}advertised to"
         )
-    assert state.promised_to.keys() == state.advertised_to.keys(), (
-        f"{where}: promised {state.promised_to}, advertised to {state.advertised_to}"
+    assert state.declared.keys() == state.publishers.keys(), (
+        f"{where}: publishers {list(state.publishers)}, declared by {list(state.declared)}"
     )
-    assert state.refused_by.keys() <= state.advertised_to.keys(), (
-        f"{where}: refused by {list(state.refused_by)}, advertised to {state.advertised_to}"
-    )
+    for interface, schema in state.declared.items():
+        assert state.event_type.includes(schema), f"{where}: lacks attributes of {interface}: {schema}"
+    for interest in state.interests():
+        schema = interest.filter.event_type
+        assert state.event_type.includes(schema), f"{where}: lacks attributes of {interest}: {schema}"
+    for name, sent in state.advertised_to.items():
+        for interface, schema in state.declared.items():
+            assert interface == name or sent.refused or sent.schema.includes(schema), (
+                f"{where}: {name} was not sent the attributes of {interface}: {schema}"
+            )
     links = {name for name in state.publishers if name.startswith("broker/")}
     assert state.outgoing.keys() == links, (
         f"{where}: interest goes to {list(state.outgoing)}, not to {sorted(links)}"
@@ -182,9 +191,8 @@ def check_bundles(outgoing: Outgoing, where: str) -> None:
             assert covers_region(bundle.region, root.region), f"{where}: {bundle} misses events of {root}"
         if merger.budget is None:
             conjunctions = [c for root in roots for c in root.region.conjunctions or ()]
-            together = (
-                Region(bundle.structure.event_type, tuple(conjunctions)) if conjunctions else roots[0].region
-            )
+            event_type = reduce(EventType.union, [root.filter.event_type for root in roots])
+            together = Region(event_type, tuple(conjunctions)) if conjunctions else roots[0].region
             assert covers_region(together, bundle.region), f"{where}: {bundle} is wider than {roots}"
     assert merger.budget is None or len(bundles) <= merger.budget, f"{where}: {len(bundles)} bundles"
 

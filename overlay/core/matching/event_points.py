@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from covey.matcher.covering.conjunction import Conjunction
     from covey.matcher.covering.covering import Region
     from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.event_type import EventType
 
 Rows = list[int]
 
@@ -54,17 +55,26 @@ class _Alone(dict[str, Any]):
 class EventPoints:
     """The events of one batch; `rows` are their positions. Creation costs O(1)."""
 
-    __slots__ = ("_alone", "_points", "_rows", "_values", "batch")
+    __slots__ = ("_alone", "_over", "_points", "_rows", "_values", "batch")
 
     def __init__(self, batch: EventBatch) -> None:
         self.batch = batch
         self._rows: Rows | None = None
         self._alone: _Alone | None = None
+        self._over: EventPoints | None = None
         self._values: dict[str, list[Any]] = {}
         self._points: dict[str, list[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.batch)
+
+    def over(self, event_type: EventType) -> EventPoints:
+        """These events under another schema of their type, that of the filters they are tested against."""
+        if self.batch.event_type == event_type:
+            return self
+        if self._over is None or self._over.batch.event_type != event_type:
+            self._over = EventPoints(self.batch.with_schema(event_type))
+        return self._over
 
     @property
     def rows(self) -> Rows:

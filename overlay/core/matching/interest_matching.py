@@ -37,6 +37,9 @@ class Matched(Protocol):
 class InterestMatching(Protocol):
     """Matches events of one type against the interests of links, or against those of sessions."""
 
+    def widen(self, event_type: EventType) -> None:
+        """Take interests over this schema, which includes those of all present ones, from now on."""
+
     def put(self, interest: Matched, number: int) -> None:
         """Insert an interest of the interface with this number, or take its new values."""
 

@@ -69,6 +69,13 @@ class Matching:
         self._installed: dict[int, tuple[Filter, int]] = {}
         self._dirty: dict[int, None] = {}
 
+    def widen(self, event_type: EventType) -> None:
+        """See `InterestMatching.widen`."""
+        self._event_type = event_type
+        self._engine = None
+        self._installed.clear()
+        self._dirty.update(dict.fromkeys(self._interests))
+
     def put(self, interest: Matched, number: int) -> None:
         self._interests[interest.uid] = (interest, number)
         self._dirty[interest.uid] = None
@@ -96,6 +103,7 @@ class Matching:
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> Matches:
+        events = events.over(self._event_type)
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_columns(events)
@@ -110,6 +118,7 @@ class Matching:
         return Matches.of(offsets, np.array([uid for uids in matches for uid in sorted(uids)], np.int64))
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
+        events = events.over(self._event_type)
         if self._without_kernels():
             if len(events) > _FEW_EVENTS:
                 return self._match_interface_columns(events, exclude)

@@ -64,7 +64,7 @@ class Merger(ABC):
     budget: int | None = None
 
     def __init__(self) -> None:
-        self._event_type: EventType
+        self._schema: EventType | None = None
         self._bundle_of: dict[int, Bundle] = {}
         self._shapes: dict[tuple[str, ...], Shape] = {}
         self._before: dict[int, _Before] = {}  # the bundles that the current change has touched
@@ -72,8 +72,9 @@ class Merger(ABC):
 
     def change(self, roots: RootChange) -> Change[Bundle]:
         """Apply a change of the roots. Roots leave before others enter, so that no root covers another."""
-        for root in (*roots.entered, *roots.moved)[:1]:
-            self._event_type = root.filter.event_type
+        for root in (*roots.entered, *roots.moved):
+            if root.filter.event_type is not self._schema:
+                self._widen(root.filter.event_type)
         for root in roots.left:
             self._leave(root)
         if len(roots.moved) == 1:
@@ -88,6 +89,15 @@ class Merger(ABC):
         change = self._summary()
         self._before.clear()
         return change
+
+    def _widen(self, event_type: EventType) -> None:
+        self._schema = event_type if self._schema is None else self._schema.union(event_type)
+
+    @property
+    def _event_type(self) -> EventType:
+        """The union of the schemas of all roots so far."""
+        assert self._schema is not None
+        return self._schema
 
     def bundle_of(self, root: Interest) -> Bundle:
         """The bundle of a root."""

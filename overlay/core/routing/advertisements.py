@@ -1,30 +1,36 @@
-"""Advertise and Unadvertise: which interfaces publish a type, and to which neighbours that is forwarded."""
+"""Advertise and Unadvertise: which interfaces publish a type, and to which neighbours that is forwarded.
+
+An Advertise declares a schema. One with more attributes than a neighbour has seen widens the type there, and
+goes on in the same way: an attribute passes each link once. Schemas are united by attributes' names, so
+widenings that meet give the same type whatever their order. One that does not agree with the type is refused,
+and the refusal goes back to the publishers that declared it, not to those whose schema was accepted before.
+"""
 
 from __future__ import annotations
 
+from covey.matcher.errors import EventTypeError
 from covey.overlay.core.messages import Advertise, Refuse, Unadvertise
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import forward
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import covers
 from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_conflicts import difference
-from covey.overlay.core.routing.type_state import TypeState
+from covey.overlay.core.routing.type_state import Advertised, TypeState
 
 
 def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> None:
     """AD (Fig. 3 lines 5-7): floods away from its source, and existing interest flows to the source."""
     event_type = message.event_type
-    state = tables.types.get(event_type.name)
-    if state is not None and state.event_type != event_type:
-        reason = difference(state.event_type, event_type, tables.broker_id)
-        call.refuse(peer, message.epoch, "ALREADY_EXISTS", reason, type_name=event_type.name)
-        return
     if message.filter is not None and message.filter.variables:
         reason = f"advertisement of {event_type.name} with {message.filter}: expected no variables"
         call.refuse(peer, message.epoch, "INVALID_ARGUMENT", reason, type_name=event_type.name)
         return
-    state = tables.type_state(event_type)
+    try:
+        state = tables.declare(event_type)
+    except EventTypeError as error:
+        call.refuse(peer, message.epoch, "ALREADY_EXISTS", str(error), type_name=event_type.name)
+        return
+    state.declared[peer.name] = event_type
     state.publishers[peer.name] = peer.advertised[event_type.name] = message.epoch
     rescoped = state.set_promise(peer.name, message.filter)
     peer.stale_types.pop(event_type.name, None)
@@ -45,15 +51,18 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
 
 def _forward_advertisement(tables: Tables, call: Call, state: TypeState, neighbour: Peer) -> None:
     name = neighbour.name
-    promise = state.promise_for(name)
-    accepted = name in state.advertised_to and name not in state.refused_by
-    if accepted and covers(state.promised_to[name], promise):
-        call.wait_for(name, state.advertised_to[name])
-        return
-    state.refused_by.pop(name, None)
-    epoch = state.advertised_to[name] = tables.next_epoch(neighbour)
-    state.promised_to[name] = promise
-    call.control(neighbour, Advertise(epoch, state.event_type, promise))
+    promise, schema = state.promise_for(name), state.schema_for(name)
+    sent = state.advertised_to.get(name)
+    accepted = None
+    if sent is not None:
+        if not sent.refused and covers(sent.promise, promise) and sent.schema.includes(schema):
+            call.wait_for(name, sent.epoch)
+            return
+        pending = sent.refused or tables.acks.outstanding(name, sent.epoch)
+        accepted = sent.accepted if pending else sent.schema
+    epoch = tables.next_epoch(neighbour)
+    state.advertised_to[name] = Advertised(epoch, schema, promise, accepted)
+    call.control(neighbour, Advertise(epoch, schema, promise))
 
 
 def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer) -> None:
@@ -66,13 +75,12 @@ def on_unadvertise(tables: Tables, call: Call, message: Unadvertise, peer: Peer)
 def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     name = state.event_type.name
-    del state.publishers[peer.name], peer.advertised[name]
+    del state.publishers[peer.name], state.declared[peer.name], peer.advertised[name]
     state.set_promise(peer.name, None)
     tables.listeners.remove(peer, name)
     for neighbour in list(state.advertised_to):
         if not any(publisher != neighbour for publisher in state.publishers):
-            del state.advertised_to[neighbour], state.promised_to[neighbour]
-            state.refused_by.pop(neighbour, None)
+            del state.advertised_to[neighbour]
             other = tables.peers[neighbour]
             call.send(other, Unadvertise(tables.next_epoch(other), name))
     if peer.name in state.outgoing:
@@ -93,10 +101,14 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
             slot = outgoing.slots.get(message.subscription_id)
             if slot is not None:
                 slot.refused = True
-    elif state is not None and state.advertised_to.get(peer.name) == message.epoch:
-        state.refused_by[peer.name] = None
-        for name, epoch in state.publishers.items():
-            if name != peer.name:
-                call.refuse(
-                    tables.peers[name], epoch, message.status, message.reason, type_name=message.type_name
-                )
+        return
+    sent = None if state is None else state.advertised_to.get(peer.name)
+    if state is None or sent is None or sent.epoch != message.epoch:
+        return
+    sent.refused = True
+    for name, epoch in state.publishers.items():
+        accepted = sent.accepted is not None and sent.accepted.includes(state.declared[name])
+        if name != peer.name and not accepted:
+            call.refuse(
+                tables.peers[name], epoch, message.status, message.reason, type_name=message.type_name
+            )

@@ -133,7 +133,7 @@ class Broker:
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
         )
         for event_type in event_types:
-            self.tables.type_state(event_type).pinned = True
+            self.tables.declare(event_type).pinned = event_type
 
     def event_type(self, name: str) -> EventType | None:
         """The event type of that name, if this broker has one."""

@@ -14,10 +14,9 @@ from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import Promise
 from covey.overlay.core.routing.tables import Tables
 from covey.overlay.core.routing.type_conflicts import difference
-from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
-    from covey.matcher import EventBatch
+    from covey.matcher import EventBatch, EventType
 
 
 def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None:
@@ -26,8 +25,9 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
     count, name = len(batch), batch.event_type.name
     peer.counters.events_received += count
     state = tables.types.get(name)
-    if state is None or peer.name not in state.publishers or state.event_type != batch.event_type:
-        _reject(tables, call, batch, state, peer)
+    declared = None if state is None else state.declared.get(peer.name)
+    if state is None or declared is None or not declared.includes(batch.event_type):
+        _reject(tables, call, batch, declared, peer)
         return
     promise = None if peer.is_broker else state.promises.get(peer.name)
     promised = None if promise is None else promise.select(batch)
@@ -57,18 +57,18 @@ def _refuse_outside(
         call.send(peer, Refuse(0, "FAILED_PRECONDITION", reason, 0, name, int(run[0]), len(run)))
 
 
-def _reject(tables: Tables, call: Call, batch: EventBatch, state: TypeState | None, peer: Peer) -> None:
-    """Drop a neighbour's batch, or refuse a client's, of a type that its sender has not advertised so."""
+def _reject(tables: Tables, call: Call, batch: EventBatch, declared: EventType | None, peer: Peer) -> None:
+    """Drop a neighbour's batch, or refuse a client's, with attributes that its sender has not declared."""
     name = batch.event_type.name
     peer.counters.events_dropped += len(batch)
     if peer.is_broker:
         call.actions.append(Drop("not advertised", len(batch), name))
         return
-    if state is None or peer.name not in state.publishers:
+    if declared is None:
         status, reason = "FAILED_PRECONDITION", f"{peer.name} has not advertised {name}; advertise it first"
     else:
         status = "INVALID_ARGUMENT"
-        reason = difference(state.event_type, batch.event_type, tables.broker_id)
+        reason = difference(declared, batch.event_type, tables.broker_id)
     reason = f"{len(batch)} events of {name} not accepted: {reason}"
     refusal = Refuse(0, status, reason, type_name=name, first_sequence=batch.first_sequence, count=len(batch))
     call.send(peer, refusal)

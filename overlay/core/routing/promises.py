@@ -11,12 +11,14 @@ disjunction of more than `MAX_PARTS` becomes a promise of everything, which is s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.covering.covering import intersects_region
+from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import Expression, Or
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.matching.event_points import EventPoints
@@ -47,7 +49,9 @@ class Promise:
         if self.filter is None:
             return None
         if self._matching is None:
-            self._matching = Matching("naive" if self.filter.boxes() is None else "cluster", batch.event_type)
+            self._matching = Matching(
+                "naive" if self.filter.boxes() is None else "cluster", self.filter.event_type
+            )
             self._matching.put(FilterAt(1, self.filter, {}), 0)
         promised = self._matching.match(EventPoints(batch)).any()
         return None if promised.all() else promised
@@ -71,7 +75,7 @@ def union(filters: Iterable[Filter | None]) -> Filter | None:
     parts = [part for filter in widest for part in _parts(filter)]
     if not widest or len(parts) > MAX_PARTS:
         return None
-    return Filter(widest[0].event_type, Or(tuple(parts)))
+    return Filter(reduce(EventType.union, [f.event_type for f in widest]), Or(tuple(parts)))
 
 
 def _parts(filter: Filter) -> tuple[Expression, ...]:

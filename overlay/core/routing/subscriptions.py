@@ -14,7 +14,6 @@ from covey.overlay.core.routing.interest_changes import exchange, move
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.replay import replay
 from covey.overlay.core.routing.tables import Tables
-from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
 def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> None:
     """SUB (Fig. 3 lines 13-19, Fig. 6 lines 10-19)."""
     event_type, subscription_id = message.filter.event_type, message.subscription_id
-    state = tables.types.get(event_type.name)
     try:
         values = _checked(tables, call, peer, message.filter, message.values)
-        if state is not None and state.event_type != event_type:
-            raise EventTypeError(difference(state.event_type, event_type, tables.broker_id))
+        state = tables.declare(event_type)
     except (FilterError, EventTypeError) as error:
         status = "INVALID_ARGUMENT" if isinstance(error, FilterError) else "ALREADY_EXISTS"
         call.refuse(
@@ -45,12 +42,11 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
     if old is not None and old.filter == message.filter:
         move(tables, call, peer, old, values).epoch = message.epoch
         return
-    state = tables.type_state(event_type)
     new = tables.registry.make(peer.name, peer.number, subscription_id, message.filter, values)
     new.epoch = message.epoch
     if old is None:
         exchange(tables, call, state, peer, [new], [])
-    elif old.filter.event_type == event_type:
+    elif old.filter.event_type.name == event_type.name:
         exchange(tables, call, state, peer, [new], [old])
     else:
         exchange(tables, call, state, peer, [new], [])

@@ -13,6 +13,7 @@ from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import Advertised
 
 
 def on_acknowledge(tables: Tables, call: Call, message: Acknowledge, peer: Peer) -> None:
@@ -33,11 +34,10 @@ def on_connect(tables: Tables, call: Call) -> None:
     call.send(peer, SyncBegin())
     for state in tables.types.values():
         if any(publisher != name for publisher in state.publishers):
-            state.refused_by.pop(name, None)
-            epoch = state.advertised_to[name] = tables.next_epoch(peer)
-            state.promised_to.pop(name, None)
-            state.promised_to[name] = state.promise_for(name)
-            call.send(peer, Advertise(epoch, state.event_type, state.promised_to[name]))
+            state.advertised_to.pop(name, None)
+            promise, schema = state.promise_for(name), state.schema_for(name)
+            sent = state.advertised_to[name] = Advertised(tables.next_epoch(peer), schema, promise)
+            call.send(peer, Advertise(sent.epoch, schema, promise))
     for state in tables.types.values():
         if name in state.outgoing:
             for message in state.outgoing[name].slots.resend():
@@ -67,8 +67,6 @@ def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -
     tables.acks.remove_source(peer.name)
     for state in tables.types.values():
         state.advertised_to.pop(peer.name, None)
-        state.promised_to.pop(peer.name, None)
-        state.refused_by.pop(peer.name, None)
     _revoke(tables, call, peer, list(peer.subscriptions), list(peer.advertised))
     if peer.is_broker:
         tables.acks.remove_neighbour(peer.name)

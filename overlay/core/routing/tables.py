@@ -58,11 +58,15 @@ class Tables:
     def new_slots(self, peer: Peer) -> Slots:
         return Slots(lambda: self.next_epoch(peer), peer.next_slot, parametric=self.parametric)
 
-    def type_state(self, event_type: EventType) -> TypeState:
-        """The state of an event type, created where it is unknown."""
-        state = self.types.get(event_type.name)
+    def declare(self, schema: EventType) -> TypeState:
+        """The state of an event type, created where it is unknown, with the attributes of this schema.
+        `EventTypeError` where it does not agree with those in use.
+        """
+        state = self.types.get(schema.name)
         if state is None:
-            state = self.types[event_type.name] = self.new_type(event_type)
+            state = self.types[schema.name] = self.new_type(schema)
+        else:
+            state.declare(schema, self.broker_id)
         return state
 
     def remove_idle_types(self) -> None:

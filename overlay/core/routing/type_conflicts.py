@@ -1,4 +1,4 @@
-"""The sentence of a refusal of an event type whose name is in use with other attributes."""
+"""The sentence of a refusal of a schema that does not agree with its event type."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ if TYPE_CHECKING:
 
 
 def difference(known: EventType, other: EventType, broker_id: str) -> str:
-    """One sentence on how two event types of one name differ, naming the first attribute that does."""
+    """One sentence on the first attribute of a schema that a known one has not, or has of another kind."""
     for name, kind in other.attributes.items():
-        known_kind = known.attributes.get(name)
-        if known_kind is None:
-            reason = f"attribute {name} is not known"
-        elif known_kind != kind:
+        known_kind = known.attributes.get(name, kind)
+        if known_kind != kind:
             reason = f"attribute {name} is {known_kind}, not {kind}"
-        else:
-            continue
-        return f"event type {known.name} exists with other attributes: at broker {broker_id}, {reason}"
-    missing = [name for name in known.names if name not in other.attributes]
-    if missing:
-        reason = f"attribute {missing[0]} is expected as well"
+            break
     else:
-        a, b = next((a, b) for a, b in zip(known.names, other.names, strict=True) if a != b)
-        reason = f"attribute {a} is expected in the place of {b}"
+        unknown = next(name for name in other.names if name not in known.attributes)
+        reason = f"attribute {unknown} is not known"
     return f"event type {known.name} exists with other attributes: at broker {broker_id}, {reason}"

@@ -5,17 +5,25 @@ neighbour that publishes the type there is a second poset, over the roots of eve
 sent to k excludes what came from k). Its roots occupy slots. A change that moves no root of its group ends
 there, whatever the number of links.
 
+The type's schema is the union of those that publishers and subscribers have declared here, by attributes'
+names: whoever declares more attributes widens it in place. Batches and filters keep the schema they were made
+with.
+
 Invariants: `outgoing` has exactly the neighbours among `publishers`; the nodes of its posets are the roots of
-the other groups; `advertised_to` has exactly the neighbours for which another interface publishes.
+the other groups; `advertised_to` has exactly the neighbours for which another interface publishes; the schema
+includes that of every publisher and of every interest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
+from covey.matcher.errors import EventTypeError
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.covering.change import Change, Handover
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.joint_roots import JointRoots
@@ -26,9 +34,10 @@ from covey.overlay.core.messages import Interface
 from covey.overlay.core.routing.promises import Promise, scoped, union
 from covey.overlay.core.routing.ring import Ring
 from covey.overlay.core.routing.slots import Slot, SlotMessage, Slots
+from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
-    from covey.matcher import EventType, Filter
+    from covey.matcher import Filter
 
 
 @dataclass(slots=True)
@@ -51,6 +60,26 @@ class Outgoing:
         return self.slots.slot_of(root if self.merger is None else self.merger.bundle_of(root))
 
 
+@dataclass(slots=True)
+class Advertised:
+    """The newest Advertise that a neighbour was sent; `promise` None for everything.
+
+    A neighbour that refused it gets another one when another interface advertises. `accepted` is the newest
+    schema before it that the neighbour has taken.
+    """
+
+    epoch: int
+    schema: EventType
+    promise: Filter | None
+    accepted: EventType | None = None
+    refused: bool = False
+
+    @property
+    def known(self) -> EventType | None:
+        """The schema that the neighbour has, unless it refuses the newest."""
+        return self.accepted if self.refused else self.schema
+
+
 class TypeState:
     """All routing state of one event type."""
 
@@ -64,22 +93,20 @@ class TypeState:
         replay_events: int,
     ) -> None:
         self.event_type = event_type
-        self.pinned = False
-        """Whether it stays while idle."""
+        self.pinned: EventType | None = None
+        """The schema with which it stays while idle."""
         self.publishers: dict[Interface, int] = {}
         """Interfaces that sent an Advertise, and its epoch."""
-        self.advertised_to: dict[Interface, int] = {}
-        """Neighbours that were sent an Advertise, and its epoch."""
-        self.refused_by: dict[Interface, None] = {}
-        """Those among them that refused it: they get another one when another interface advertises."""
+        self.declared: dict[Interface, EventType] = {}
+        """The schemas of their newest Advertise."""
+        self.advertised_to: dict[Interface, Advertised] = {}
+        """Neighbours that were sent an Advertise."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
         self.links = matching(event_type, self.groups, False)
         self.sessions = matching(event_type, self.groups, True)
         self.promises: dict[Interface, Promise] = {}
         """The promises of publishers that do not promise everything."""
-        self.promised_to: dict[Interface, Filter | None] = {}
-        """The promises sent to neighbours, None for everything."""
         self.ring = Ring(replay_events) if replay_events else None
         """Recent events, for updates without gaps."""
         self._new_poset = poset
@@ -89,6 +116,39 @@ class TypeState:
     def idle(self) -> bool:
         """Whether the type has neither publishers nor interest and is not pinned."""
         return not (self.pinned or self.publishers or self.groups)
+
+    def declare(self, schema: EventType, broker_id: str) -> None:
+        """Add the attributes of a schema. `EventTypeError` where it does not agree with those in use.
+
+        Costs O(interests) where an attribute that is no longer in use gets another kind, else nothing that
+        grows with them.
+        """
+        if self.event_type.includes(schema):
+            return
+        known = self.event_type
+        if not known.agrees(schema):
+            known = self._used()
+            if not known.agrees(schema):
+                raise EventTypeError(difference(known, schema, broker_id))
+            if self.ring is not None:
+                self.ring = Ring(self.ring.max_events)
+        self.event_type = known.union(schema)
+        self.links.widen(self.event_type)
+        self.sessions.widen(self.event_type)
+
+    def _used(self) -> EventType:
+        """The attributes that a publisher or a subscriber has declared."""
+        schemas = [*self.declared.values(), *(i.filter.event_type for i in self.interests())]
+        if self.pinned is not None:
+            schemas.append(self.pinned)
+        return reduce(EventType.union, dict.fromkeys(schemas))
+
+    def schema_for(self, neighbour: Interface) -> EventType:
+        """The schema to advertise to a neighbour: the union of those of others and the one it has."""
+        schemas = {self.declared[name]: None for name in self.publishers if name != neighbour}
+        sent = self.advertised_to.get(neighbour)
+        known = None if sent is None else sent.known
+        return reduce(EventType.union, schemas if known is None else {known: None, **schemas})
 
     def change(
         self,
@@ -168,7 +228,8 @@ class TypeState:
             for name in self.publishers
             if name != neighbour
         ]
-        return union(filters + ([self.promised_to[neighbour]] if neighbour in self.promised_to else []))
+        sent = self.advertised_to.get(neighbour)
+        return union(filters if sent is None else [*filters, sent.promise])
 
     def rescope(self, neighbour: Interface) -> list[SlotMessage]:
         """The promise of a neighbour has changed: send or withdraw interest accordingly. O(roots)."""

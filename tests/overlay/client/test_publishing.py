@@ -54,7 +54,7 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
                 proxy.refusing = False
                 with pytest.raises(RefusedError):
                     await asyncio.wait_for(early, 10)
-                with pytest.raises(RefusedError, match="attribute firm is not known"):
+                with pytest.raises(RefusedError, match="attribute price is int64, not float64"):
                     await asyncio.wait_for(reports, 10)
                 with pytest.raises(RefusedError, match="'Quote' is not advertised by this client"):
                     await first.publish("Quote", volume=2)

@@ -22,11 +22,15 @@ async def test_a_refused_event_type_leaves_nothing_behind() -> None:
         Client(overlay.address("b1")) as me,
     ):
         await feed.advertise(QUOTE)
-        with pytest.raises(RefusedError, match="attribute wrong is not known"):
-            await me.subscribe(EventType("Quote", {"wrong": "int64"}), "wrong > 1")
-        mine = await me.subscribe("Quote", "price < 3")
-        await feed.publish("Quote", price=2.0)
-        assert (await anext(mine))["price"] == 2.0
+        wrong = EventType("Quote", {"volume": "string"})
+        with pytest.raises(RefusedError, match="attribute volume is int64, not string"):
+            await me.subscribe(wrong, 'volume == "1"')
+        mine = await me.subscribe(EventType("Quote", {"price": "float64"}), "price < 3")
+        with pytest.raises(RefusedError, match="attribute volume is int64, not string"):
+            await me.subscribe(wrong, 'volume == "1"')
+        wide = await me.subscribe(QUOTE, "price < 3")
+        await feed.publish("Quote", price=2.0, volume=1)
+        assert (await anext(mine))["volume"] == (await anext(wide))["volume"] == 1
 
 
 @on_a_loop

@@ -140,6 +140,16 @@ def test_the_bytes_of_a_batch_pass_through_unchanged() -> None:
     assert again.batch.serialized() == BATCH.serialized()
 
 
+def test_events_have_the_schema_that_they_were_made_with() -> None:
+    other = EventType("Quote", {"venue": "string", "price": "float64"})
+    batch = EventBatch.from_pylist(other, [{"venue": "XETRA", "price": 1.0}])
+    assert over_the_wire(Publish(batch)) == Publish(batch)
+    bare = pb.Message.FromString(publish().SerializeToString())  # of a peer that sends no schema
+    again = decode_message(bare, TYPES.get, from_broker=True)
+    assert isinstance(again, Publish)
+    assert again.batch.event_type is QUOTE
+
+
 def test_ids_that_all_events_share_are_written_once() -> None:
     many = EventBatch.from_pylist(QUOTE, [{}] * 1000)
     shared = Deliver(many, np.arange(1001) * 2, np.tile([5, 7], 1000), 0)
@@ -273,6 +283,13 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
             {"epoch": 8},
         ),
         (publish(type_name="Nope"), "NOT_FOUND", "Nope", {**EVENTS, "type_name": "Nope"}),
+        (
+            publish(schema=encode_event_type(EventType("Other", {"a": "int64"}))),
+            "INVALID_ARGUMENT",
+            "events of 'Quote' with a schema of 'Other'",
+            EVENTS,
+        ),
+        (publish(schema=b"garbage"), "INVALID_ARGUMENT", "7 bytes are no event type", EVENTS),
         (publish(record_batch=b"garbage"), "INVALID_ARGUMENT", "malformed record batch", EVENTS),
         (publish(count=4), "INVALID_ARGUMENT", "of 3 events says that it has 4", {**EVENTS, "count": 4}),
         (publish(sequence_offsets=b"abc"), "INVALID_ARGUMENT", "expected a multiple of 4", EVENTS),

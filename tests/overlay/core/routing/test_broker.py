@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from core_driven import Driven, sent
 
@@ -161,22 +159,6 @@ def test_a_second_schema_of_one_name_is_refused_and_acknowledged(x: Driven) -> N
         Send(C, Refuse(1, "ALREADY_EXISTS", reason, type_name="Quote")),
         Send(C, Acknowledge(1)),
     ]
-
-
-@pytest.mark.parametrize(
-    ("attributes", "what"),
-    [
-        ({"firm": "string"}, "attribute price is expected as well"),
-        ({"firm": "string", "price": "float64", "size": "int64"}, "attribute size is not known"),
-        ({"price": "float64", "firm": "string"}, "attribute firm is expected in the place of price"),
-    ],
-)
-def test_a_refused_schema_names_the_attribute_that_differs(
-    x: Driven, attributes: dict[str, str], what: str
-) -> None:
-    x(A, Advertise(1, QUOTE))
-    ((_, refusal),) = sent(x(C, Advertise(1, EventType("Quote", attributes))), Refuse)
-    assert re.search(what, refusal.reason)  # type: ignore[union-attr]
 
 
 def test_a_refusal_by_a_neighbour_is_forwarded_to_the_publishers(x: Driven) -> None:
