@@ -1,11 +1,11 @@
-"""Kernels of the map from subscription ids to rows: open addressing over row numbers; ids are compared in
-the rows' own array.
+"""Kernels of the map from subscription ids to rows: open addressing; ids are compared in the rows' own array.
 
-    places [ -1 | 7 | 3 | -1 | 12 ... ]    a row number, or -1; the size is a power of two, at most half used
+    places [ -1 | tag 7 | tag 3 | -1 | tag 12 ... ]    a row number below bits of the id's hash, or -1
     ids    [ id of row 0, id of row 1, ...]
 
-Four to eight bytes per subscription on top of the ids. Removal moves later entries back, so there are no
-tombstones.
+A row number takes as many bits as any needs, `bits`, and the tag the others of 31, so that with a million
+rows one other id in a thousand is compared: places may be four fifths full. Five to seven bytes per
+subscription on top of the ids. Removal moves later entries back, so there are no tombstones.
 """
 
 from __future__ import annotations
@@ -17,108 +17,134 @@ from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 FREE = np.int32(-1)
 NONE, UNORDERED = -1, -2
+ENTRY_BITS = 31
 PREFETCH_DISTANCE = 16
 """How many ids ahead cache lines are prefetched."""
 MULTIPLIER = np.int64(-7046029254386353131)
+HIGH_HALF = np.int64(0xFFFFFFFF)
 
 
 @inlined
-def home(subscription_id, mask):  # type: ignore[no-untyped-def]
+def home(places, subscription_id):  # type: ignore[no-untyped-def]
     h = np.int64(subscription_id) * MULTIPLIER
-    return (h ^ (h >> 29) ^ (h >> 47)) & mask
+    return ((h >> 32 & HIGH_HALF) * places.size) >> 32
 
 
-@kernel(frozen(int32), frozen(int64), int64)
-def find_row(places, ids, subscription_id):  # type: ignore[no-untyped-def]
-    """The row of one id, -1 if it is unknown."""
-    mask = np.int64(places.size - 1)
-    place = home(subscription_id, mask)
-    while places[place] != FREE and ids[places[place]] != subscription_id:
-        place = (place + 1) & mask
-    return places[place]
+@inlined
+def tag(subscription_id, bits):  # type: ignore[no-untyped-def]
+    """The entry of an id with row 0."""
+    h = np.int64(subscription_id) * MULTIPLIER
+    return ((h ^ (h >> 29)) & ((np.int64(1) << (ENTRY_BITS - bits)) - 1)) << bits
 
 
-@kernel(frozen(int32), frozen(int64), frozen(int64), array(int64))
-def find_rows(places, ids, looked_up, out):  # type: ignore[no-untyped-def]
-    """The row of every id, -1 for unknown ones; returns how many are known."""
-    mask = np.int64(places.size - 1)
-    known = 0
+@inlined
+def following(places, place):  # type: ignore[no-untyped-def]
+    return place + 1 if place + 1 < places.size else np.int64(0)
+
+
+@inlined
+def distance(places, start, end):  # type: ignore[no-untyped-def]
+    """How many places `end` is after `start`, cyclically."""
+    return end - start if end >= start else end - start + places.size
+
+
+@inlined
+def row_of(places, bits, ids, subscription_id):  # type: ignore[no-untyped-def]
+    """The row of one id, NONE if it is unknown."""
+    place, mine = home(places, subscription_id), tag(subscription_id, bits)
+    while places[place] != FREE:
+        row = np.int64(places[place]) ^ mine
+        if row >> bits == 0 and ids[row] == subscription_id:
+            return row
+        place = following(places, place)
+    return np.int64(NONE)
+
+
+@inlined
+def enter(places, bits, subscription_id, row):  # type: ignore[no-untyped-def]
+    place = home(places, subscription_id)
+    while places[place] != FREE:
+        place = following(places, place)
+    places[place] = tag(subscription_id, bits) | row
+
+
+@kernel(frozen(int32), int64, frozen(int64), int64)
+def find_row(places, bits, ids, subscription_id):  # type: ignore[no-untyped-def]
+    """The row of one id, NONE if it is unknown."""
+    return row_of(places, bits, ids, subscription_id)
+
+
+@kernel(frozen(int32), int64, frozen(int64), frozen(int64), array(int64))
+def find_rows(places, bits, ids, looked_up, out):  # type: ignore[no-untyped-def]
+    """The row of every id, NONE for unknown ones; returns how many are known."""
+    known, mask = 0, (np.int64(1) << bits) - 1
     for i in range(looked_up.size):
         if i + PREFETCH_DISTANCE < looked_up.size:
-            prefetch(places, home(looked_up[i + PREFETCH_DISTANCE], mask))
-            prefetch(ids, max(np.int64(places[home(looked_up[i + PREFETCH_DISTANCE // 2], mask)]), 0))
-        place = home(looked_up[i], mask)
-        while places[place] != FREE and ids[places[place]] != looked_up[i]:
-            place = (place + 1) & mask
-        out[i] = places[place]
+            prefetch(places, home(places, looked_up[i + PREFETCH_DISTANCE]))
+            soon = np.int64(places[home(places, looked_up[i + PREFETCH_DISTANCE // 2])])
+            prefetch(ids, min(soon & mask, ids.size - 1))
+        out[i] = row_of(places, bits, ids, looked_up[i])
         if out[i] >= 0:
             known += 1
     return known
 
 
-@kernel(frozen(int32), frozen(int64), frozen(int64))
-def first_known(places, ids, looked_up):  # type: ignore[no-untyped-def]
+@kernel(frozen(int32), int64, frozen(int64), frozen(int64))
+def first_known(places, bits, ids, looked_up):  # type: ignore[no-untyped-def]
     """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
-    mask = np.int64(places.size - 1)
     for i in range(looked_up.size):
         if i and looked_up[i] <= looked_up[i - 1]:
             return np.int64(UNORDERED)
-        place = home(looked_up[i], mask)
-        while places[place] != FREE:
-            if ids[places[place]] == looked_up[i]:
-                return np.int64(i)
-            place = (place + 1) & mask
+        if i + PREFETCH_DISTANCE < looked_up.size:
+            prefetch(places, home(places, looked_up[i + PREFETCH_DISTANCE]))
+        if row_of(places, bits, ids, looked_up[i]) >= 0:
+            return np.int64(i)
     return np.int64(NONE)
 
 
-@kernel(array(int32), frozen(int64), frozen(int64))
-def enter_rows(places, ids, rows):  # type: ignore[no-untyped-def]
-    """Enter rows whose ids are set; returns the position of the first whose id is taken, or the number of
-    rows.
-    """
-    mask = np.int64(places.size - 1)
+@kernel(array(int32), int64, frozen(int64), frozen(int64))
+def enter_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
+    """Enter rows whose ids are set, and not in the map."""
     for i in range(rows.size):
-        subscription_id = ids[rows[i]]
-        place = home(subscription_id, mask)
-        while places[place] != FREE:
-            if ids[places[place]] == subscription_id:
-                return i
-            place = (place + 1) & mask
-        places[place] = rows[i]
-    return rows.size
+        if i + PREFETCH_DISTANCE < rows.size:
+            prefetch(places, home(places, ids[rows[i + PREFETCH_DISTANCE]]))
+        enter(places, bits, ids[rows[i]], rows[i])
+    return 0
 
 
-@kernel(array(int32), frozen(int64), frozen(int64))
-def remove_rows(places, ids, rows):  # type: ignore[no-untyped-def]
+@kernel(array(int32), int64, frozen(int64), frozen(int64))
+def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
     """Remove rows, and close the gaps."""
-    mask = np.int64(places.size - 1)
+    mask = (np.int64(1) << bits) - 1
     for i in range(rows.size):
-        place = home(ids[rows[i]], mask)
-        while places[place] != rows[i]:
-            place = (place + 1) & mask
+        if i + PREFETCH_DISTANCE < rows.size:
+            prefetch(ids, rows[i + PREFETCH_DISTANCE])
+            prefetch(places, home(places, ids[rows[i + PREFETCH_DISTANCE // 2]]))
+        place, entry = home(places, ids[rows[i]]), tag(ids[rows[i]], bits) | rows[i]
+        while places[place] != entry:
+            place = following(places, place)
         gap = place
         while True:
-            place = (place + 1) & mask
-            row = places[place]
-            if row == FREE:
+            place = following(places, place)
+            if places[place] == FREE:
                 break
             # the entry may move into the gap unless its home lies between the gap and where it is
-            if ((place - home(ids[row], mask)) & mask) >= ((place - gap) & mask):
-                places[gap] = row
+            first = home(places, ids[places[place] & mask])
+            if distance(places, first, place) >= distance(places, gap, place):
+                places[gap] = places[place]
                 gap = place
         places[gap] = FREE
     return 0
 
 
-@kernel(frozen(int32), array(int32), frozen(int64))
-def rehash_rows(old, places, ids):  # type: ignore[no-untyped-def]
+@kernel(frozen(int32), int64, array(int32), int64, frozen(int64))
+def rehash_rows(old, old_bits, places, bits, ids):  # type: ignore[no-untyped-def]
     """Enter all rows of an old table into a new, empty one."""
-    mask = np.int64(places.size - 1)
+    mask = (np.int64(1) << old_bits) - 1
     for i in range(old.size):
-        row = old[i]
-        if row != FREE:
-            place = home(ids[row], mask)
-            while places[place] != FREE:
-                place = (place + 1) & mask
-            places[place] = row
+        if i + PREFETCH_DISTANCE < old.size:
+            prefetch(ids, min(np.int64(old[i + PREFETCH_DISTANCE]) & mask, ids.size - 1))
+        if old[i] != FREE:
+            row = np.int64(old[i]) & mask
+            enter(places, bits, ids[row], row)
     return 0

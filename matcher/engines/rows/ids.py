@@ -9,6 +9,7 @@ import numpy as np
 
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.id_kernels import (
+    FREE,
     enter_rows,
     find_row,
     find_rows,
@@ -18,13 +19,17 @@ from covey.matcher.engines.rows.id_kernels import (
 )
 
 _SMALLEST = 64
+_FULL, _SPARSE, _FITTED = 0.8, 0.2, 0.6
+"""Parts of the places that are used when the map grows, when it shrinks, and afterwards."""
 
 
 class IdMap:
     """Rows by id; every method takes `ids`, the id of every row."""
 
     def __init__(self) -> None:
-        self._places = np.full(_SMALLEST, -1, dtype=np.int32)
+        self._places = np.full(_SMALLEST, FREE, dtype=np.int32)
+        self._bits = 0
+        """Bits of an entry that are the row's number."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -37,28 +42,38 @@ class IdMap:
     def find(self, ids: Numbers, looked_up: Numbers) -> Numbers:
         """The row of every id looked up, -1 for the unknown."""
         rows = np.empty(len(looked_up), dtype=np.int64)
-        find_rows(self._places, ids, looked_up, rows)
+        find_rows(self._places, self._bits, ids, looked_up, rows)
         return rows
 
     def first_known(self, ids: Numbers, looked_up: Numbers) -> int:
         """The position of the first id that is in the map, NONE if none is, UNORDERED if the ids do not
         ascend.
         """
-        return int(first_known(self._places, ids, looked_up))
+        return int(first_known(self._places, self._bits, ids, looked_up))
 
     def find_one(self, ids: Numbers, subscription_id: int) -> int:
         """The row of an id, -1 if it is unknown."""
-        return int(find_row(self._places, ids, subscription_id))
+        return int(find_row(self._places, self._bits, ids, subscription_id))
 
     def enter(self, ids: Numbers, rows: Numbers) -> None:
         """Enter rows whose ids are not in the map."""
         self._count += len(rows)
-        if 2 * self._count > len(self._places):
-            old, self._places = self._places, np.full(1 << (2 * self._count).bit_length(), -1, dtype=np.int32)
-            rehash_rows(old, self._places, ids)
-        enter_rows(self._places, ids, rows)
+        bits = max(self._bits, len(ids).bit_length())
+        if self._count > _FULL * len(self._places) or bits > self._bits:
+            self._rehash(ids, bits)
+        enter_rows(self._places, self._bits, ids, rows)
+
+    def _rehash(self, ids: Numbers, bits: int) -> None:
+        size = len(self._places)
+        if not _SPARSE * size <= self._count <= _FULL * size:
+            size = max(_SMALLEST, int(self._count / _FITTED))
+        places = np.full(size, FREE, dtype=np.int32)
+        rehash_rows(self._places, self._bits, places, bits, ids)
+        self._places, self._bits = places, bits
 
     def remove(self, ids: Numbers, rows: Numbers) -> None:
         """Remove rows."""
         self._count -= len(rows)
-        remove_rows(self._places, ids, rows)
+        remove_rows(self._places, self._bits, ids, rows)
+        if self._count < _SPARSE * len(self._places) and len(self._places) > _SMALLEST:
+            self._rehash(ids, self._bits)

@@ -10,9 +10,11 @@ import random
 
 import numpy as np
 import pytest
+from numba import config
 
 from covey.matcher import EventBatch, EventType, compile_kernels
 from covey.matcher.encoding.columns import Columns
+from covey.matcher.engines.rows.id_kernels import NONE
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.events.int64 import MISSING
 from covey.matcher.jit import sort_kernels as k
@@ -48,6 +50,23 @@ def test_the_id_map_against_a_dict() -> None:
             del model[int(ids[row])]
         assert map_.find(ids, ids).tolist() == [model.get(i, -1) for i in ids.tolist()]
         assert (len(map_), map_.find_one(ids, int(ids[0]))) == (len(model), model.get(int(ids[0]), -1))
+
+
+@pytest.mark.parametrize("step", [1, -3, 2**32, 2**56 + 2**20])
+def test_the_id_map_takes_few_bytes_and_shrinks(step: int) -> None:
+    count = 200 if config.DISABLE_JIT else 20_000
+    ids, rows, map_ = step * (numbers(range(count)) - count // 2), numbers(range(count)), IdMap()
+    for few in np.array_split(rows, 50):
+        map_.enter(ids[: 5 * few[-1] // 4 + 2], few)
+    assert map_.nbytes < max(7 * count, 300)
+    assert map_.find(ids, ids).tolist() == rows.tolist()
+    assert map_.first_known(ids, numbers([2**62 + 1, 2**62 + 2])) == NONE
+    few = np.random.default_rng(step % 7).permutation(rows)
+    for leaving in np.array_split(few[count // 50 :], 30):
+        map_.remove(ids, leaving)
+    assert map_.nbytes < max(count, 300)
+    kept = set(few[: count // 50].tolist())
+    assert map_.find(ids, ids).tolist() == [row if row in kept else -1 for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 17, 300])
