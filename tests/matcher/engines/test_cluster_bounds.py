@@ -101,7 +101,7 @@ def test_bounds_take_the_bytes_that_they_need(bound: int, width: int) -> None:
     engine.update(2, {"a": bound})
     assert engine.store._bound_bytes.top == 3 * 2 + (0 if width == 1 else 2 * width)
     batch = EventBatch.from_pylist(THING, [{"n": n, "s": "it"} for n in (5, bound, 7)])
-    assert engine.match(batch).ids[1].tolist() == [1, 2, 3]
+    assert engine.match(batch).ids()[1].tolist() == [1, 2, 3]
 
 
 def test_rows_take_the_width_of_others_of_their_structure() -> None:
