@@ -14,6 +14,7 @@ from covey.matcher.errors import (
     EventTypeError,
     FilterError,
     FilterSyntaxError,
+    SnapshotError,
     StaleMatchesError,
     SubscriptionError,
     VariableError,
@@ -40,9 +41,12 @@ __all__ = [
     "FilterError",
     "FilterSyntaxError",
     "Kind",
+    "Matcher",
     "Matches",
     "Region",
+    "SnapshotError",
     "StaleMatchesError",
+    "Subscription",
     "SubscriptionError",
     "Test",
     "Text",
@@ -56,7 +60,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from covey.matcher.embedded.matcher import Matcher
+    from covey.matcher.embedded.table import Subscription
+
     __version__: str
+
+_LAZY = {"Matcher": "covey.matcher.embedded.matcher", "Subscription": "covey.matcher.embedded.table"}
+"""Names whose modules load Numba, which takes a second."""
 
 
 def __getattr__(name: str) -> object:
@@ -64,6 +74,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("covey")
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'covey.matcher' has no attribute {name!r}")
 
 

@@ -69,3 +69,7 @@ class SubscriptionError(CoveyError, KeyError):
 
 class StaleMatchesError(CoveyError, RuntimeError):
     """A product of `Matches` is asked for after the engine's subscriptions have changed."""
+
+
+class SnapshotError(CoveyError, ValueError):
+    """A file is no snapshot of a matcher, or not a whole one, or of another version."""

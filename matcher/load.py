@@ -13,7 +13,7 @@ import numpy.typing as npt
 from covey.matcher.engine import IdArray, check_distinct, id_array, interface_array
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType
-from covey.matcher.events.value_columns import columns_of, taken
+from covey.matcher.events.value_columns import columns_of, elements, taken
 from covey.matcher.filters.filter import Filter
 
 Positions = npt.NDArray[np.int64]
@@ -70,6 +70,30 @@ class Load:
     def over(self, event_type: EventType) -> Load:
         """The same with the filters over this schema; raises as `Filter.over`."""
         return replace(self, filters=[filter.over(event_type) for filter in self.filters])
+
+    def by_event_type(self) -> Iterator[Load]:
+        """The subscriptions to each event type, by its name."""
+        names = {filter.event_type.name: number for number, filter in enumerate(self.filters)}
+        if len(names) < 2:
+            yield from [self] * len(names)
+            return
+        for name in names:
+            chosen = [filter.event_type.name == name for filter in self.filters]
+            numbers = np.cumsum(chosen) - 1
+            positions = np.flatnonzero(np.array(chosen)[self.numbers])
+            filters = [filter for filter, is_chosen in zip(self.filters, chosen, strict=True) if is_chosen]
+            variables = {variable for filter in filters for variable in filter.variables}
+            yield Load(
+                self.ids[positions],
+                filters,
+                numbers[self.numbers[positions]],
+                {
+                    name: elements(value, positions)
+                    for name, value in self.values.items()
+                    if name in variables
+                },
+                self.interfaces[positions],
+            )
 
     def by_filter(self) -> Iterator[tuple[Filter, Positions]]:
         """Every filter that some subscription has, and the positions of these."""

@@ -94,25 +94,23 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(is_.is_string(kind) or is_.is_large_string(kind) or (is_view is not None and is_view(kind)))
 
 
-def taken(name: str, column: Any, positions: npt.NDArray[np.int64] | slice | None = None) -> Any:
+def elements(column: Any, positions: npt.NDArray[np.int64]) -> Any:
+    """The elements of one of `columns_of` at these positions, still one of them."""
+    if isinstance(column, list):
+        return [column[position] for position in positions.tolist()]
+    if isinstance(column, np.ndarray):
+        return column if column.ndim != 1 else column[positions]
+    return column.take(pa.array(positions)) if isinstance(column, pa.Array) else column
+
+
+def taken(name: str, column: Any, positions: npt.NDArray[np.int64] | None = None) -> Any:
     """A NumPy array or a list of the elements at these positions, of all by default; a single value as it is.
 
     `VariableError` where one of them is null.
     """
-    if isinstance(column, list):
-        if positions is None:
-            return column
-        if isinstance(positions, slice):
-            return column[positions]
-        return [column[position] for position in positions.tolist()]
-    if isinstance(column, np.ndarray):
-        return column if positions is None or column.ndim != 1 else column[positions]
+    column = column if positions is None else elements(column, positions)
     if not isinstance(column, pa.Array):
         return column
-    if isinstance(positions, slice):
-        column = column[positions]
-    elif positions is not None:
-        column = column.take(pa.array(positions))
     if column.null_count:
         raise VariableError(
             f"variable ${name}: a column with {column.null_count} nulls among {len(column)} values, "

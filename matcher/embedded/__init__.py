@@ -1,0 +1,1 @@
+"""Subscriptions to several event types in one object, without a broker."""

@@ -1,0 +1,373 @@
+"""A matcher: subscriptions to any number of event types, with their filters and values, in one object.
+
+There is one engine per event type; the ids of all types together are distinct. Invariants: a call that raises
+has changed nothing; calls of several threads take turns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from threading import RLock
+from typing import Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.embedded.snapshot import read_snapshot, write_snapshot
+from covey.matcher.embedded.table import Subscription, SubscriptionTable
+from covey.matcher.engine import (
+    AnyColumn,
+    Engine,
+    IdArray,
+    check_distinct,
+    create_engine,
+    id_array,
+    one_id,
+)
+from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.matcher.events.value_columns import columns_of, elements, taken_all
+from covey.matcher.expressions.expression import Scalar
+from covey.matcher.filters.filter import Filter
+from covey.matcher.load import Load, is_column
+from covey.matcher.matches import Matches
+
+_ITERATED = 1 << 12
+"""Subscriptions that an iteration reads at a time."""
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def _exclusive(
+    method: Callable[Concatenate[Matcher, _Parameters], _Result],
+) -> Callable[Concatenate[Matcher, _Parameters], _Result]:
+    """Decorates a method during which no other thread executes one of the same matcher."""
+
+    @wraps(method)
+    def holding(matcher: Matcher, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        with matcher.guard:
+            return method(matcher, *args, **kwargs)
+
+    return holding
+
+
+class Matcher:
+    """Subscriptions to any number of event types: `engine` and its options are those of `create_engine`.
+
+    The first filter or batch of an event type brings an engine for it.
+    """
+
+    def __init__(self, *event_types: EventType, engine: str = "cluster", **options: object) -> None:
+        self._engine, self._options = engine, options
+        self._engines: dict[str, Engine] = {}
+        self._table = SubscriptionTable()
+        self._changes = 0
+        self.guard = RLock()
+        for event_type in event_types:
+            self._engine_of(event_type)
+
+    def _engine_of(self, event_type: EventType) -> Engine:
+        engine = self._engines.get(event_type.name)
+        if engine is None:
+            engine = create_engine(self._engine, event_type, **self._options)
+            self._engines[event_type.name] = engine
+        return engine
+
+    @property
+    def event_types(self) -> list[EventType]:
+        """The event types that have an engine."""
+        return [engine.event_type for engine in self._engines.values()]
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    @_exclusive
+    def add(
+        self,
+        subscription_id: int,
+        filter: Filter,
+        values: Mapping[str, Scalar] | None = None,
+        *,
+        interface: int = 0,
+    ) -> None:
+        """Add one subscription under an int64 id, for the interface of that number (0 to 65,535).
+
+        Raises `SubscriptionError` for an id in use, whatever its event type, `VariableError` for values that
+        do not fit the filter's variables.
+        """
+        _check_filter(filter)
+        if self._table.find_one(int(one_id(subscription_id)[0])) >= 0:
+            raise _in_use(subscription_id)
+        checked = filter.check_values(values or {})
+        self._engine_of(filter.event_type).add(subscription_id, filter, checked, interface=interface)
+        self._table.add_one(int(subscription_id), filter, checked, int(interface))
+        self._changes += 1
+
+    def add_many(
+        self,
+        ids: npt.ArrayLike,
+        filter: Filter,
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        """Add one subscription per id, all with one filter, as `Engine.add_many`."""
+        subscription_ids = id_array(ids)
+        numbers = np.zeros(len(subscription_ids), dtype=np.int64)
+        self.add_all(subscription_ids, [filter], values, numbers=numbers, interface=interface)
+
+    @_exclusive
+    def add_all(
+        self,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        numbers: npt.ArrayLike | None = None,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        """Add subscriptions of many filters, of any event types, as `Engine.add_all`."""
+        self._add(Load.of(ids, filters, values, numbers, interface))
+
+    def _add(self, load: Load) -> None:
+        known = self._table.find(load.ids) >= 0
+        if known.any():
+            raise _in_use(int(load.ids[known][0]))
+        if not len(load):
+            return
+        added: list[tuple[Engine, IdArray]] = []
+        try:
+            for part in load.by_event_type():
+                engine = self._engine_of(part.filters[0].event_type)
+                engine.add_all(
+                    part.ids, part.filters, part.values, numbers=part.numbers, interface=part.interfaces
+                )
+                added.append((engine, part.ids))
+            self._table.add(load)
+        except BaseException:
+            for engine, ids in added:
+                engine.remove_many(ids)
+            raise
+        self._changes += 1
+
+    @_exclusive
+    def upsert(
+        self,
+        subscription_id: int,
+        filter: Filter,
+        values: Mapping[str, Scalar] | None = None,
+        *,
+        interface: int = 0,
+    ) -> None:
+        """Add a subscription, or replace that of this id: filter, all values and interface."""
+        _check_filter(filter)
+        entry = self._table.find_one(int(one_id(subscription_id)[0]))
+        if entry < 0:
+            self.add(subscription_id, filter, values, interface=interface)
+            return
+        checked = filter.check_values(values or {})
+        old = self[subscription_id]
+        if old.filter == filter and old.interface == interface:
+            if checked:
+                self.update(subscription_id, checked)
+            return
+        self.remove(subscription_id)
+        try:
+            self.add(subscription_id, filter, checked, interface=interface)
+        except BaseException:
+            self.add(old.id, old.filter, old.values, interface=old.interface)
+            raise
+
+    @_exclusive
+    def upsert_all(
+        self,
+        ids: npt.ArrayLike,
+        filters: Sequence[Filter],
+        values: Mapping[str, Scalar | AnyColumn] | None = None,
+        *,
+        numbers: npt.ArrayLike | None = None,
+        interface: int | npt.NDArray[np.integer] = 0,
+    ) -> None:
+        """Add subscriptions, or replace those of these ids, all of them or none; arguments as `add_all`."""
+        load = Load.of(ids, filters, values, numbers, interface)
+        entries = self._table.find(load.ids)
+        replaced = entries[entries >= 0]
+        if not len(replaced):
+            self._add(load)
+            return
+        old = list(self._table.read(replaced))
+        self.remove_many([each.id for each in old])
+        try:
+            self._add(load)
+        except BaseException:
+            for each in old:
+                self.add(each.id, each.filter, each.values, interface=each.interface)
+            raise
+
+    # --- removing and updating --------------------------------------------------------------------
+
+    @_exclusive
+    def remove(self, subscription_id: int) -> None:
+        """Remove a subscription of any event type; `SubscriptionError` for an unknown id."""
+        self.remove_many(one_id(subscription_id))
+
+    @_exclusive
+    def remove_many(self, ids: npt.ArrayLike) -> None:
+        """Remove subscriptions of any event types; `SubscriptionError` for an unknown or repeated id, none
+        removed.
+        """
+        subscription_ids = id_array(ids)
+        check_distinct(subscription_ids)
+        for engine, positions in self._by_engine(subscription_ids):
+            engine.remove_many(subscription_ids[positions])
+        self._table.remove(subscription_ids)
+        self._changes += 1
+
+    @_exclusive
+    def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
+        """Give some or all variables of a subscription new values, together; raises as `Engine.update`."""
+        entry = self._table.find_one(int(one_id(subscription_id)[0]))
+        if entry < 0:
+            raise _unknown(subscription_id)
+        self._engine_of(self._table.filter_of(entry).event_type).update(subscription_id, values)
+        self._table.update(int(subscription_id), values)
+        self._changes += 1
+
+    @_exclusive
+    def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
+        """Update many subscriptions, of any event types, that all have the variables named; raises as
+        `Engine.update_many`, before any has changed.
+        """
+        subscription_ids = id_array(ids)
+        check_distinct(subscription_ids)
+        plain = taken_all(columns_of(values))
+        for name, value in plain.items():
+            if is_column(value) and len(value) != len(subscription_ids):
+                raise VariableError(
+                    f"variable ${name}: {len(value)} values, expected one or {len(subscription_ids)}"
+                )
+        parts = list(self._by_engine(subscription_ids))
+        before = list(self._table.read(self._table.find(subscription_ids))) if len(parts) > 1 else []
+        for done, (engine, positions) in enumerate(parts):
+            chosen = {name: elements(value, positions) for name, value in plain.items()}
+            try:
+                engine.update_many(subscription_ids[positions], chosen)
+            except BaseException:
+                for changed, earlier in parts[:done]:
+                    for position in earlier.tolist():
+                        changed.update(before[position].id, {n: before[position].values[n] for n in plain})
+                raise
+        self._table.update_many(subscription_ids, plain)
+        self._changes += 1
+
+    def _by_engine(self, ids: IdArray) -> Iterator[tuple[Engine, npt.NDArray[np.int64]]]:
+        """(engine, positions of those of its ids); `SubscriptionError` for an unknown id, before any."""
+        entries = self._table.find(ids)
+        if (entries < 0).any():
+            raise _unknown(int(ids[entries < 0][0]))
+        numbers = self._table.event_types_of(entries, list(self._engines))
+        for number, engine in enumerate(self._engines.values()):
+            positions = np.flatnonzero(numbers == number)
+            if len(positions):
+                yield engine, positions
+
+    # --- matching ---------------------------------------------------------------------------------
+
+    @_exclusive
+    def match(self, batch: EventBatch) -> Matches:
+        """The subscriptions to the batch's event type that match its events, as `Engine.match`: valid until
+        the next change of a subscription to that type.
+        """
+        return self._engine_of(batch.event_type).match(batch)
+
+    @_exclusive
+    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
+        """Why an event of the subscription's type matches it or does not; `SubscriptionError` if unknown."""
+        event_type = self[subscription_id].filter.event_type
+        return self._engine_of(event_type).explain(event, subscription_id)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @_exclusive
+    def __contains__(self, subscription_id: object) -> bool:
+        if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
+            return False
+        return self._table.find_one(int(subscription_id)) >= 0
+
+    @_exclusive
+    def __getitem__(self, subscription_id: int) -> Subscription:
+        """The subscription of an id, with its present values; `SubscriptionError` for an unknown id."""
+        entry = self._table.find_one(int(one_id(subscription_id)[0]))
+        if entry < 0:
+            raise _unknown(subscription_id)
+        return next(self._table.read(np.array([entry])))
+
+    def __iter__(self) -> Iterator[Subscription]:
+        """All subscriptions, in no stated order, a few thousand in memory at a time.
+
+        Raises `RuntimeError` where subscriptions change during the iteration.
+        """
+        changes = self._changes
+        for entries in self._table.entries(_ITERATED):
+            with self.guard:
+                subscriptions = list(self._table.read(entries)) if changes == self._changes else []
+            for subscription in subscriptions:
+                yield subscription
+                if changes != self._changes:
+                    raise RuntimeError("subscriptions changed during iteration")
+
+    @_exclusive
+    def memory_bytes(self) -> dict[str, int]:
+        """The memory in bytes, by engine and part."""
+        parts = {f"subscriptions, {part}": size for part, size in self._table.memory_bytes().items()}
+        for name, engine in self._engines.items():
+            parts |= {f"{name}, {part}": size for part, size in engine.memory_bytes().items()}
+        return parts
+
+    @_exclusive
+    def render(self) -> str:
+        """The structure of all engines, for people."""
+        return "\n".join([engine.render() for engine in self._engines.values()])
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    @_exclusive
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write event types and subscriptions to a file, which holds the old content or all of the new, even
+        if the process ends meanwhile. The format is Arrow's (`snapshot.py`).
+        """
+        write_snapshot(path, self.event_types, self._table)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, engine: str = "cluster", **options: object) -> Matcher:
+        """A matcher with the event types and subscriptions of a file that `save` wrote.
+
+        Raises `SnapshotError` for a file that is no snapshot, is truncated, or has another version.
+        """
+        event_types, chunks = read_snapshot(path)
+        matcher = cls(*event_types, engine=engine, **options)
+        for chunk in chunks:
+            matcher.add_all(
+                chunk.ids, chunk.filters, chunk.values, numbers=chunk.numbers, interface=chunk.interfaces
+            )
+        return matcher
+
+
+def _check_filter(filter: object) -> None:
+    if not isinstance(filter, Filter):
+        raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")
+
+
+def _in_use(subscription_id: int) -> SubscriptionError:
+    return SubscriptionError(
+        f"subscription {subscription_id}: already added, expected an id that is not in use"
+    )
+
+
+def _unknown(subscription_id: int) -> SubscriptionError:
+    return SubscriptionError(f"subscription {subscription_id}: unknown id")
