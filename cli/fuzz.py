@@ -39,6 +39,7 @@ def fuzz(
     dense: Annotated[
         bool, typer.Option(help="Only intervals on one attribute, so that filters often cover each other.")
     ] = False,
+    widen: Annotated[bool, typer.Option(help="Widen event types on the way.")] = False,
     merging: Annotated[str, typer.Option(help="off, perfect or budget.")] = "off",
     merging_budget: Annotated[int, typer.Option(min=1, help="Slots per link and type.")] = 3,
     defect: Annotated[

@@ -2,9 +2,9 @@
 
 Of the brokers' code it uses `covers` alone, to compare. For the link from a to b and one event type, a sends
 interest to b only if a client on b's side advertises the type, and then the maximal elements of the interest
-of all clients on a's side. With merging the slots must cover each of these, and no more together (perfect) or
-in no more slots than the budget; with content filters they must cover all interest that intersects these. It
-holds when everything is at rest.
+of all clients on a's side; and a knows the attributes of every advertisement there. With merging the slots
+must cover each of these, and no more together (perfect) or in no more slots than the budget; with content
+filters they must cover all interest that intersects these. It holds when everything is at rest.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from covey.matcher.covering.covering import Region, covers_region, intersects_region
-from covey.matcher.filters.filter import Filter
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.messages import Advertise
 from covey.overlay.core.moving.motion import moves, still
 from covey.sim.checkers.findings import Findings
 from covey.sim.simulator.client import SimulatedClient
@@ -60,13 +62,13 @@ def check_routes(
         links = random.Random(f"routes {seed}").sample(links, sample)
     interests: dict[str, list[tuple[str, _Interest]]] = {}
     adverts: dict[str, set[str]] = {}
-    contents: dict[str, list[tuple[str, Filter | None]]] = {}
+    advertisements: dict[str, list[tuple[str, Advertise]]] = {}
     for client in simulation.clients.values():
         for name, interest in _interests(client, simulation.clock.now_ns, simulation.damping > 0):
             interests.setdefault(name, []).append((client.broker, interest))
         for name, advertisement in client.session.advertised.items():
             adverts.setdefault(name, set()).add(client.broker)
-            contents.setdefault(name, []).append((client.broker, advertisement.filter))
+            advertisements.setdefault(name, []).append((client.broker, advertisement))
     ends = dict.fromkeys(end for link in links for end in link)
     for end in ends or list(simulation.brokers):
         try:
@@ -81,7 +83,7 @@ def check_routes(
             )
             for name in sorted(adverts.keys() | known):
                 behind_a = [interest for at, interest in interests.get(name, ()) if (at in near) == near_a]
-                behind_b = [content for at, content in contents.get(name, ()) if (at in near) != near_a]
+                behind_b = [ad for at, ad in advertisements.get(name, ()) if (at in near) != near_a]
                 advertised = any((at in near) != near_a for at in adverts.get(name, ()))
                 for sentence in _compare(simulation, a, b, name, behind_a, advertised, behind_b):
                     findings.add("routing", simulation.clock.now_ns, sentence)
@@ -120,7 +122,7 @@ def _compare(
     name: str,
     interests: list[_Interest],
     advertised: bool,
-    contents: list[Filter | None],
+    advertisements: list[Advertise],
 ) -> Iterable[str]:
     """A sentence for each difference between the slots of a at b for one type and those it must have."""
     where = f"from {a} to {b}, type {name}"
@@ -128,6 +130,10 @@ def _compare(
     known = state is not None and b in state.publishers
     if known != advertised:
         yield f"{where}: the type is {'not ' if known else ''}advertised behind {b}, unlike at {a}"
+    for ad in advertisements:
+        if state is None or b not in state.declared or not state.declared[b].includes(ad.event_type):
+            yield f"{where}: {ad.event_type} is advertised behind {b}, unlike at {a}"
+    contents = [ad.filter for ad in advertisements]
     outgoing = None if state is None else state.outgoing.get(b)
     slots = [] if outgoing is None else list(outgoing.slots)
     regions = [slot.structure.region(slot.values) for slot in slots]
@@ -147,7 +153,8 @@ def _compare(
         conjunctions = [
             conjunction for interest in interests for conjunction in interest.region.conjunctions or ()
         ]
-        together = Region(regions[0].event_type, tuple(conjunctions))
+        schemas = [interest.region.event_type for interest in interests]
+        together = Region(reduce(EventType.union, schemas), tuple(conjunctions))
         for slot, region in zip(slots, regions, strict=True):
             if not covers_region(together, region):
                 yield f"{where}: slot {slot.slot_id} covers events outside the interest"

@@ -65,6 +65,13 @@ class SimulatedClient:
                 observer.advertised(self, event_type)
         self.send(messages)
 
+    def widen(self, event_type: EventType) -> None:
+        """As `Client.widen` of the client library, without waiting."""
+        advertised = self.session.advertised.get(event_type.name)
+        if advertised is not None:
+            self.send(self.session.advertise(event_type, advertised.filter))
+        self.session.widen(event_type)
+
     def unadvertise(self, type_name: str) -> None:
         messages = self.session.unadvertise(type_name)
         for observer in self._observers:

@@ -37,6 +37,18 @@ OTHER_OPERATORS = {
     "U": ("x < $a or flag == true", "not (x == $a)"),
 }
 
+WIDER = (
+    EventType("T", {"x": "int64", "y": "float64", "s": "string", "v": "int64"}),
+    EventType("T", {"w": "float64", "s": "string", "x": "int64"}),
+    EventType("T", {"f": "bool", "w": "float64", "v": "int64", "r": "string"}),
+)
+"""Other schemas of the first type, with which it is widened: attributes in another order, or without some."""
+OVER_WIDER = (
+    ("v < $a", "x < $a and v >= $b", "not exists v"),
+    ("w < $b", 's == $n and w >= 1 and x < $a', "x in (1, $a, 5)"),
+    ("f == true", "v between $a and $b or w < 2", 'r prefix $n', 'r contains "p" or f == false'),
+)
+
 CONTENTS = ("x < 3", "x >= 3", "x between 2 and 5")
 
 DENSE = ("x < $a", "x < $a", "x >= $a", "x between $a and $b", "x >= $a and x < $b")
@@ -50,6 +62,10 @@ def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
         name: [*CONJUNCTIONS[name], *(OTHER_OPERATORS[name] if options.operators else ())]
         for name in CONJUNCTIONS
     }
-    return {
+    filters = {
         event_type.name: [parse(text, event_type) for text in texts[event_type.name]] for event_type in TYPES
     }
+    if options.widen:
+        for event_type, own in zip(WIDER, OVER_WIDER, strict=True):
+            filters[event_type.name] += [parse(text, event_type) for text in own]
+    return filters

@@ -16,7 +16,7 @@ from functools import partial
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
 from covey.overlay.core.moving.motion import Motion, directions
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
-from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, filters_of
+from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, WIDER, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
 from covey.sim.experiments.processes import workers
 from covey.sim.simulator import Simulation, WireOptions
@@ -109,6 +109,7 @@ class FuzzHistory:
             self._partition: 2,
             self._crash: 1 if options.crashes else 0,
             self._rest: 4,
+            self._widen: 8 if options.widen else 0,
         }
 
     def _costs(self) -> Costs:
@@ -217,6 +218,11 @@ class FuzzHistory:
         if client is not None and client.session.advertised:
             client.unadvertise(self._random.choice(list(client.session.advertised)))
 
+    def _widen(self) -> None:
+        client = self._some_client()
+        if client is not None:
+            client.widen(self._random.choice(WIDER))
+
     def _values(self, filter: Filter) -> dict[str, object]:
         draw = self._random
         drawn: dict[str, object] = {
@@ -260,6 +266,8 @@ class FuzzHistory:
             client = self._random.choice(publishers)
             advertised = self._random.choice(list(client.session.advertised.values()))
             event_type, content = advertised.event_type, advertised.filter
+            if self.options.widen and event_type.name == "T":
+                event_type = self._random.choice((event_type, TYPES[0]))  # before it takes effect, and after
             rows = [self._event(event_type) for _ in range(self._random.randint(1, 4))]
             rows = [row for row in rows if content is None or content.matches(row)]
             client.publish(EventBatch.from_pylist(event_type, rows))
@@ -269,7 +277,16 @@ class FuzzHistory:
         if event_type.name == "U":
             return {"x": draw.randint(0, 8), "flag": draw.choice((True, False, None))}
         y, s = draw.choice((None, 1.5, 4.0, 7.5, 9.0)), draw.choice(("p", "q", "pq", None))
-        return {"x": draw.randint(0, 8), "y": y, "s": s}
+        event: dict[str, object] = {"x": draw.randint(0, 8), "y": y, "s": s}
+        if self.options.widen:
+            drawn = {
+                "v": draw.choice((None, 0, 3, 7)),
+                "w": draw.choice((None, 0.5, 2.0, 6.0)),
+                "f": draw.choice((True, False, None)),
+                "r": draw.choice(("p", "qp", None)),
+            }
+            event |= {name: value for name, value in drawn.items() if name in event_type.attributes}
+        return event
 
     def _partition(self) -> None:
         if self.simulation.links:

@@ -21,7 +21,8 @@ class FuzzOptions:
 
     `motion` gives half of the bounds a rate, and some pauses are so long that announcements have to be
     renewed. `operators` adds filters that are no conjunctions of intervals;
-    `dense` leaves only intervals on one attribute. `damping` is that of the brokers, `defect` a name of
+    `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
+    publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
     `defects.DEFECTS`.
     """
 
@@ -37,6 +38,7 @@ class FuzzOptions:
     motion: bool = False
     operators: bool = False
     dense: bool = False
+    widen: bool = False
     merging: str = "off"
     merging_budget: int = 3
     defect: str | None = None

@@ -83,6 +83,9 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     "options",
     [
         FuzzOptions(operators=True),
+        FuzzOptions(widen=True),
+        FuzzOptions(widen=True, gapless=True, content=True, merging="budget"),
+        FuzzOptions(widen=True, engine="cluster", merging="perfect", operators=True, steps=250),
         FuzzOptions(engine="cluster"),
         FuzzOptions(gapless=True, crashes=False),
         FuzzOptions(damping=2.0),
@@ -111,6 +114,9 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     ],
     ids=[
         "operators",
+        "widen",
+        "widen-gapless-content-budget",
+        "widen-cluster-perfect-long",
         "cluster",
         "gapless",
         "damping",
