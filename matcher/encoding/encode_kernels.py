@@ -13,6 +13,7 @@ import numpy as np
 from numba import int32, int64, uint8
 
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MIN, LAST, MISSING, NAN_KEY
+from covey.matcher.jit.hashing import product
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 
@@ -62,10 +63,10 @@ def encode_bools(packed, valid, first, column, keys):  # type: ignore[no-untyped
 
 @inlined
 def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
-    """FNV-1a, folded; int64 with wrap-around."""
+    """FNV-1a, folded."""
     h = np.int64(-3750763034362895579)
     for i in range(start, end):
-        h = (h ^ np.int64(data[i])) * np.int64(1099511628211)
+        h = product(h ^ np.int64(data[i]), np.int64(1099511628211))
     return h ^ (h >> 32)
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryFile
 
+BOUNDS_CHECKED = os.environ.get("COVEY_DEBUG_BOUNDS", "0") not in ("", "0")
+"""Whether kernels check the bounds of every access; these are in folders of their own."""
 _MOST_FOLDERS = 500
 """About 25 modules have kernels or helpers of kernels, each a folder for every state of its sources."""
 _MATCHER = Path(__file__).parents[1]
@@ -71,7 +73,9 @@ def cache_folder(module: str) -> Path:
 
 @cache
 def source_stamp(module: str) -> str:
-    """A hash of Numba's version and of the sources of a module and all that it imports from its package."""
+    """A hash of Numba's version, of the sources of a module and all that it imports from its package, and of
+    the switch `BOUNDS_CHECKED`.
+    """
     package = module.partition(".")[0] + "."
     sources: dict[str, bytes] = {}
     unread = [module]
@@ -82,7 +86,7 @@ def source_stamp(module: str) -> str:
             continue
         sources[name], imports = _read(file)
         unread += [each for each in imports if each.startswith(package)]
-    digest = sha256(version("numba").encode())
+    digest = sha256(f"{version('numba')} {BOUNDS_CHECKED}".encode())
     for name in sorted(sources):
         digest.update(sources[name])
     return digest.hexdigest()

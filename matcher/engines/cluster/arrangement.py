@@ -118,9 +118,7 @@ class Arrangement:
 
     def remove(self, rows: Numbers) -> None:
         """Remove rows."""
-        done = 0
-        while (done := k.remove_rows(self.arrays, rows, done)) < len(rows):
-            self._make_room()
+        k.remove_rows(self.arrays, rows)
 
     def _make_room(self) -> None:
         """Make the table that a kernel misses, or room for more of everything."""

@@ -44,6 +44,7 @@ from covey.matcher.engines.cluster.leaves.placing_kernels import (
     stays_in_leaf,
 )
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 COLUMN_BITS, CLASS_BITS = 9, 6
@@ -53,17 +54,6 @@ IN_LEAVES = 1 << 40
 """Targets from here on are orders in leaves."""
 PREFETCH_DISTANCE = 16
 """How many rows ahead cache lines are prefetched."""
-
-
-@inlined
-def mix(h, key):  # type: ignore[no-untyped-def]
-    h = (h ^ key) * np.int64(-7046029254386353131)
-    return h ^ (h >> 32)
-
-
-@inlined
-def first_hash(table):  # type: ignore[no-untyped-def]
-    return np.int64(table) * np.int64(-4417276706812531889)
 
 
 # --- access predicates of rows --------------------------------------------------------------------
@@ -187,6 +177,8 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
     bucket = state[a.BUCKET_FREE]
     if bucket == a.NONE:
         bucket = state[a.BUCKET_TOP]
+        if bucket >= store.buckets.shape[0]:
+            raise MemoryError("no room for a bucket: a kernel has not checked `has_room`")
         state[a.BUCKET_TOP] += 1
     else:
         state[a.BUCKET_FREE] = store.buckets[bucket, a.BUCKET_HEAD]
@@ -437,19 +429,14 @@ def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     return rows.size
 
 
-@kernel(a.STORE, frozen(int64), int64)
-def remove_rows(store, rows, start):  # type: ignore[no-untyped-def]
-    """Remove rows[start:] from their buckets, or from those waiting; returns the first that needs room in the
-    pool: a block or a directory that becomes smaller moves.
-    """
-    for i in range(start, rows.size):
+@kernel(a.STORE, frozen(int64))
+def remove_rows(store, rows):  # type: ignore[no-untyped-def]
+    """Remove rows from their buckets, or from those waiting, which takes no room."""
+    for i in range(rows.size):
         if store.where[rows[i], a.PLACE] >= 0:
-            if not pool_has_room(store):
-                store.state[a.MISSING_TABLE] = a.NONE
-                return i
             remove_placed(store, rows[i])
         store.where[rows[i], a.PLACE] = a.ABSENT
-    return rows.size
+    return 0
 
 
 @kernel(a.STORE)

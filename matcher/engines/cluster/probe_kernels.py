@@ -15,8 +15,8 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     tests_of,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
-from covey.matcher.engines.cluster.placing_kernels import first_hash, mix
 from covey.matcher.events.int64 import MISSING
+from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import inlined, prefetch
 
 # per part of an access predicate: its first cell, and how many cells

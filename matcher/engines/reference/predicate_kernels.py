@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import int32, int64, types
 
+from covey.matcher.jit.hashing import first_hash, mix, spread
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 FREE = np.int32(-1)
@@ -78,9 +79,7 @@ PREDICATES = types.NamedTuple(  # type: ignore[no-untyped-call]
 
 @inlined
 def hash_predicate(column, low, high):  # type: ignore[no-untyped-def]
-    h = (np.int64(column) + np.int64(1)) * np.int64(-4417276706812531889)
-    h = (h ^ low) * np.int64(-7046029254386353131)
-    h = (h ^ (h >> 32) ^ high) * np.int64(-7046029254386353131)
+    h = spread(mix(first_hash(np.int64(column) + 1), low) ^ high)
     return h ^ (h >> 29) ^ (h >> 47)
 
 

@@ -23,6 +23,7 @@ from numba import int32, int64, types
 from covey.matcher.engines.reference.list_kernels import COUNT, LISTS, Lists, growth, item, pull, push
 from covey.matcher.engines.reference.predicate_kernels import PREDICATES, satisfied
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE
+from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 NONE = -1
@@ -59,8 +60,7 @@ BETA = types.NamedTuple(  # type: ignore[no-untyped-call]
 
 @inlined
 def edge_hash(parent, predicate):  # type: ignore[no-untyped-def]
-    h = ((np.int64(parent) << 32) | np.int64(predicate)) * np.int64(-7046029254386353131)
-    h = (h ^ (h >> 32)) * np.int64(-4417276706812531889)
+    h = first_hash(mix((np.int64(parent) << 32), np.int64(predicate)))
     return h ^ (h >> 29)
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import int64, types
 
+from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 NONE = -1
@@ -94,14 +95,8 @@ OPTION_FACTORS, OPTION_SKIP, OPTION_DELAY = 0, 1, 2
 
 
 @inlined
-def mix(h, key):  # type: ignore[no-untyped-def]
-    h = (h ^ key) * np.int64(-7046029254386353131)
-    return h ^ (h >> 32)
-
-
-@inlined
 def edge_hash(node, key):  # type: ignore[no-untyped-def]
-    return mix(mix(np.int64(-4417276706812531889), np.int64(node)), key)
+    return mix(first_hash(np.int64(node) + 1), key)
 
 
 @inlined
@@ -175,7 +170,7 @@ def rehash_edges(nodes, top, edges):  # type: ignore[no-untyped-def]
 
 @inlined
 def root_hash(mask, keys):  # type: ignore[no-untyped-def]
-    h = np.int64(mask) * np.int64(-4417276706812531889)
+    h = first_hash(mask)
     for f in range(FACTORS):
         if (mask >> f) & 1:
             h = mix(h, keys[f])

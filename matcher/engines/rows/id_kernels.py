@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64
 
+from covey.matcher.jit.hashing import spread
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 FREE = np.int32(-1)
@@ -20,20 +21,19 @@ NONE, UNORDERED = -1, -2
 ENTRY_BITS = 31
 PREFETCH_DISTANCE = 16
 """How many ids ahead cache lines are prefetched."""
-MULTIPLIER = np.int64(-7046029254386353131)
 HIGH_HALF = np.int64(0xFFFFFFFF)
 
 
 @inlined
 def home(places, subscription_id):  # type: ignore[no-untyped-def]
-    h = np.int64(subscription_id) * MULTIPLIER
+    h = spread(subscription_id)
     return ((h >> 32 & HIGH_HALF) * places.size) >> 32
 
 
 @inlined
 def tag(subscription_id, bits):  # type: ignore[no-untyped-def]
     """The entry of an id with row 0."""
-    h = np.int64(subscription_id) * MULTIPLIER
+    h = spread(subscription_id)
     return ((h ^ (h >> 29)) & ((np.int64(1) << (ENTRY_BITS - bits)) - 1)) << bits
 
 

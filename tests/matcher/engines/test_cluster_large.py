@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
+from covey.matcher.engines.cluster.buckets.block_kernels import allocate_units
+from covey.matcher.engines.cluster.layout import arrays as a
 
 QUOTE = EventType("Quote", {"key": "int64", "symbol": "string", "price": "float64"})
 SYMBOLS = [f"s{number}" for number in range(20)]
@@ -106,3 +110,13 @@ def test_memory_grows_with_the_constants_of_a_list(operator: str) -> None:
     inside = [True, False, True, False]
     assert np.diff(offsets).tolist() == [int(i == (operator == "in")) for i in inside]
     assert sum(engine.memory_bytes().values()) < 1000 * count
+
+
+def test_the_pool_gives_no_units_that_it_does_not_have() -> None:
+    free, state = np.full(a.FREE_LISTS, a.NONE), np.zeros(a.STATE, dtype=np.int64)
+    store = SimpleNamespace(free=free, state=state, longs=np.zeros(10, dtype=np.int64))
+    allocate = getattr(allocate_units, "py_func", allocate_units)
+    assert [allocate(store, 3, 4), allocate(store, 3, 4)] == [0, 4]
+    with pytest.raises(MemoryError, match="no room"):
+        allocate(store, 3, 4)
+    assert state[a.UNIT_TOP] == 8

@@ -54,6 +54,8 @@ def allocate_units(store, size, units):  # type: ignore[no-untyped-def]
     start = store.free[size]
     if start == a.NONE:
         start = store.state[a.UNIT_TOP]
+        if start + units > store.longs.size:
+            raise MemoryError("the pool has no room for a block: a kernel has not checked `pool_has_room`")
         store.state[a.UNIT_TOP] += units
     else:
         store.free[size] = store.longs[start]
@@ -62,8 +64,8 @@ def allocate_units(store, size, units):  # type: ignore[no-untyped-def]
 
 @inlined
 def pool_has_room(store):  # type: ignore[no-untyped-def]
-    """Whether the pool has room for all that placing, moving or removing one row may allocate. Kernels check
-    it before each row, since `allocate_units` does not.
+    """Whether the pool has room for all that placing or moving one row may allocate. Kernels check it before
+    each row, so that `allocate_units` never fails half-way.
     """
     state = store.state
     return state[a.UNIT_TOP] + 2 * a.LARGEST_BLOCK + 3 * state[a.LARGEST_DIRECTORY] <= store.longs.size
@@ -82,6 +84,8 @@ def new_block(store, bucket, size):  # type: ignore[no-untyped-def]
     fresh = state[a.BLOCK_FREE]
     if fresh == a.NONE:
         fresh = state[a.BLOCK_TOP]
+        if fresh >= blocks.shape[0]:
+            raise MemoryError("no room for a block: a kernel has not checked `has_room`")
         state[a.BLOCK_TOP] += 1
     else:
         state[a.BLOCK_FREE] = blocks[fresh, a.BLOCK_NEXT]
@@ -153,5 +157,6 @@ def grow_block(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def shrink_block(store, block):  # type: ignore[no-untyped-def]
-    """Move a block that is half empty to the next smaller size."""
-    resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) - 1)
+    """Move a block that is half empty to the next smaller size, if there is room: removing fails for none."""
+    if pool_has_room(store):
+        resize_block(store, block, np.int64(store.blocks[block, a.BLOCK_SIZE]) - 1)

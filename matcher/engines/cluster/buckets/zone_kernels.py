@@ -123,11 +123,8 @@ def remove_zone(store, bucket, zone):  # type: ignore[no-untyped-def]
         store.buckets[bucket, a.BUCKET_ZONES] = 0
         store.blocks[first, a.BLOCK_NEXT] = a.NONE
     elif directory_size(zones) < size:
-        fresh = allocate_units(store, a.DIRECTORIES + size - 1, np.int64(1) << (size - 1))
-        for i in range(zones):
-            store.longs[fresh + i] = store.longs[directory + i]
-        free_units(store, a.DIRECTORIES + size, directory)
-        store.buckets[bucket, a.BUCKET_HEAD] = fresh
+        half = size - 1
+        free_units(store, a.DIRECTORIES + half, directory + (np.int64(1) << half))
 
 
 @inlined

@@ -130,6 +130,8 @@ def new_leaf(store, guard, least):  # type: ignore[no-untyped-def]
     leaf = leaves.state[f.LEAF_FREE]
     if leaf == a.NONE:
         leaf = leaves.state[f.LEAF_TOP]
+        if leaf >= leaves.lines.shape[0]:
+            raise MemoryError("no room for a leaf: a kernel has not checked `leaf_room`")
         leaves.state[f.LEAF_TOP] += 1
     else:
         leaves.state[f.LEAF_FREE] = leaves.lines[leaf, f.LEAF_LEAST]
