@@ -30,6 +30,9 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     except EventTypeError as error:
         call.refuse(peer, message.epoch, "ALREADY_EXISTS", str(error), type_name=event_type.name)
         return
+    if peer.name in state.declared and peer.name not in state.refused:
+        event_type = state.declared[peer.name].union(event_type)
+    state.refused.pop(peer.name, None)
     state.declared[peer.name] = event_type
     state.publishers[peer.name] = peer.advertised[event_type.name] = message.epoch
     rescoped = state.set_promise(peer.name, message.filter)
@@ -76,6 +79,7 @@ def withdraw(tables: Tables, call: Call, state: TypeState, peer: Peer) -> None:
     """An interface no longer publishes this type. No acknowledgement waits for the Unadvertises sent."""
     name = state.event_type.name
     del state.publishers[peer.name], state.declared[peer.name], peer.advertised[name]
+    state.refused.pop(peer.name, None)
     state.set_promise(peer.name, None)
     tables.listeners.remove(peer, name)
     for neighbour in list(state.advertised_to):
@@ -109,6 +113,7 @@ def on_refuse(tables: Tables, call: Call, message: Refuse, peer: Peer) -> None:
     for name, epoch in state.publishers.items():
         accepted = sent.accepted is not None and sent.accepted.includes(state.declared[name])
         if name != peer.name and not accepted:
+            state.refused[name] = None
             call.refuse(
                 tables.peers[name], epoch, message.status, message.reason, type_name=message.type_name
             )

@@ -98,7 +98,10 @@ class TypeState:
         self.publishers: dict[Interface, int] = {}
         """Interfaces that sent an Advertise, and its epoch."""
         self.declared: dict[Interface, EventType] = {}
-        """The schemas of their newest Advertise."""
+        """The schemas they have declared since they advertised first: an Advertise with fewer attributes may
+        overtake events with more."""
+        self.refused: dict[Interface, None] = {}
+        """Publishers whose schema was refused further on: their next Advertise replaces it."""
         self.advertised_to: dict[Interface, Advertised] = {}
         """Neighbours that were sent an Advertise."""
         self.groups: dict[str, Poset] = {}

@@ -98,6 +98,13 @@ def test_a_refused_widening_concerns_only_the_publishers_that_declared_it(x: Dri
     assert sent(x(D, Advertise(2, OTHER)), Advertise) == [(A, Advertise(4, OTHER)), (B, Advertise(4, ALL))]
 
 
+def test_a_narrower_advertisement_that_overtakes_events_refuses_none_of_them(x: Driven) -> None:
+    x(A, Advertise(1, ALL))
+    x(C, Subscribe(1, 1, parse("price < 10", NARROW), {}))
+    x(A, Advertise(3, NARROW))  # it overtakes an Unadvertise, which waits behind events
+    assert len(sent(x(A, Publish(batch(ALL, {"price": 1.0}))), Deliver)) == 1
+
+
 def test_the_kind_of_an_attribute_is_free_once_nobody_has_declared_it(x: Driven) -> None:
     x(C, Subscribe(1, 1, parse("price < 10", NARROW), {}), Subscribe(2, 2, parse("volume > 5", WIDE), {}))
     x(D, Advertise(1, OTHER))
