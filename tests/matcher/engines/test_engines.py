@@ -615,6 +615,24 @@ def test_subscriptions_of_several_structures_update_together(engine: Engine) -> 
     assert matches(engine, {"price": 5.0}) == [[4]]
 
 
+def test_an_update_of_several_structures_that_fails_changes_none(engine: Engine) -> None:
+    cap = " and ".join(f"(price == {i} or volume == $x + {i})" for i in range(12))
+    engine.add(1, parse("price > $x", QUOTE), {"x": 1})
+    engine.add(2, parse("volume > $x and volume < 9", QUOTE), {"x": 1})
+    engine.add(3, parse(cap, QUOTE), {"x": -11})
+    engine.add(4, parse("firm suffix $x", QUOTE), {"x": "M"})
+    engine.add(5, parse("firm == $x", QUOTE), {"x": "IBM"})
+    events = [{"price": 2.0, "volume": 2, "firm": "IBM"}, {"price": 0.0, "volume": 0, "firm": "X"}]
+    before = matches(engine, *events)
+    assert before == [[1, 2, 4, 5], []]
+    for ids, x in (([1, 2, 5], 0), ([3, 1, 4], 0), ([4, 5, 2], "X"), ([5, 3], "X"), ([3, 9], 0), ([1, 1], 0)):
+        with pytest.raises(CoveyError):
+            engine.update_many(np.array(ids), {"x": x})
+        with pytest.raises(CoveyError):
+            engine.update_many(np.array(ids), {"x": [x] * len(ids)})
+        assert matches(engine, *events) == before
+
+
 def test_structures_that_write_the_same_update_together(engine: Engine) -> None:
     wide = EventType("Wide", {f"a{i}": "int64" for i in range(6)} | {"f": "float64"})
     made, oracle = create_engine(engine.name, wide), create_engine("naive", wide)
