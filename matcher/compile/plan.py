@@ -20,7 +20,7 @@ from itertools import combinations, zip_longest
 
 from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.cuts import LINES
-from covey.matcher.covering.parts import Absent, Bound, Part, Text
+from covey.matcher.covering.parts import Absent, Bound, Part, PartOperand, Text
 from covey.matcher.encoding.keys import largest_key, rank_column
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
@@ -94,13 +94,21 @@ _ORDER = {Shape.EQUAL: 0, Shape.FIXED: 1, Shape.BOTH: 2, Shape.LOW: 3, Shape.HIG
 
 @dataclass(frozen=True, slots=True)
 class TextPlan:
-    """A derived column of the operand's value that must be true (or false, if not
-    `expected`).
+    """A derived column of the operand's value that must be true (or false, if not `expected`); or a set that
+    must contain the event's value (or not).
     """
 
     operator: Operator
     operand: int
     expected: bool
+
+    @property
+    def is_set(self) -> bool:
+        return self.operator is Operator.IN
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.EQUAL if self.is_set and self.expected else Shape.FIXED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +122,8 @@ class BoxSkeleton:
     """Of the tests, and after them of the texts."""
 
     def __post_init__(self) -> None:
-        shapes = [*[test.shape for test in self.tests], *[Shape.FIXED] * len(self.texts)]
-        object.__setattr__(self, "shapes", tuple(shapes))
+        shapes = (*[test.shape for test in self.tests], *[text.shape for text in self.texts])
+        object.__setattr__(self, "shapes", shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +217,7 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
     return skeleton, tuple(columns), tuple(operands)
 
 
-def variables_of(operands: Iterable[Operand]) -> tuple[Variable | None, ...]:
+def variables_of(operands: Iterable[PartOperand]) -> tuple[Variable | None, ...]:
     """The operands that are variables, None for constants."""
     return tuple([operand if isinstance(operand, Variable) else None for operand in operands])
 
@@ -239,7 +247,7 @@ def _has_fewer(filter: Filter, boxes: int) -> bool:
     return own is not None and len(own) < boxes
 
 
-def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[Operand, ...]] | None:
+def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[PartOperand, ...]] | None:
     """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
     columns: Sequence[int]
     structure, columns, variables = key
@@ -289,11 +297,14 @@ class _ColumnlessPlan:
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
     overlaps: bool
-    operands: tuple[Operand, ...]
+    operands: tuple[PartOperand, ...]
 
 
 def _columnless_plan(
-    structure: Skeleton | Filter, event_type: EventType, boxes: tuple[Box, ...] | None, initial: list[Operand]
+    structure: Skeleton | Filter,
+    event_type: EventType,
+    boxes: tuple[Box, ...] | None,
+    initial: Sequence[Operand],
 ) -> _ColumnlessPlan | None:
     """The operands are those `known`, by number, and after them those that are met."""
     if boxes is None:
@@ -306,7 +317,7 @@ def _columnless_plan(
     return _ColumnlessPlan(structure, rows, kinds, overlaps, tuple(numbers))
 
 
-def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: list[Operand]) -> bool:
+def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartOperand]) -> bool:
     """Whether two tests of one attribute exclude each other, whatever the values of variables."""
     return any(
         place == other_place and (_ends_before(test, after, operands) or _ends_before(after, test, operands))
@@ -315,7 +326,7 @@ def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: list[Operand])
     )
 
 
-def _ends_before(test: TestPlan, other: TestPlan, operands: list[Operand]) -> bool:
+def _ends_before(test: TestPlan, other: TestPlan, operands: Sequence[PartOperand]) -> bool:
     """Whether all values that pass a test are below all that pass the other."""
     upper, lower = test.upper, other.lower
     if upper is None or lower is None:
@@ -333,10 +344,10 @@ class _Operands:
     """The operands of a plan, numbered as they come."""
 
     def __init__(self, known: Iterable[Operand]) -> None:
-        self.numbers = {operand: number for number, operand in enumerate(known)}
+        self.numbers: dict[PartOperand, int] = {operand: number for number, operand in enumerate(known)}
         self.kinds: dict[int, Kind] = {}
 
-    def number(self, operand: Operand, kind: Kind) -> int:
+    def number(self, operand: PartOperand, kind: Kind) -> int:
         number = self.numbers.setdefault(operand, len(self.numbers))
         self.kinds[number] = kind
         return number
@@ -361,7 +372,7 @@ def _box(event_type: EventType, box: Box, operands: _Operands) -> BoxSkeleton:
 
 
 def part_plans(
-    part: Part, kind: Kind, number_of: Callable[[Operand, Kind], int]
+    part: Part, kind: Kind, number_of: Callable[[PartOperand, Kind], int]
 ) -> Sequence[TestPlan | TextPlan]:
     """The plans of a part of a box, on an attribute of a kind, with its operands numbered."""
     if isinstance(part, Text):

@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from covey.matcher.covering.cuts import LINES, Cut
-from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, requirements
+from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, members_of, requirements
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
-from covey.matcher.expressions.operators import SPECS, prefix_span
+from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
 
 CONJUNCTION_CAP = 64
 """The most conjunctions a normal form may have."""
@@ -72,22 +71,30 @@ def _size(expression: Expression) -> int:
     while pending:
         part = pending.pop()
         if isinstance(part, Predicate):
-            size += 1 + len(part.operands)
+            size += 2 if members_of(part, CONJUNCTION_CAP) else 1 + len(part.operands)
         else:
             pending.extend(part.parts)
     return size
 
 
 def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] | None:
-    """The boxes of a checked expression, or None when it is over a cap."""
+    """The boxes of a checked expression, or None when it is over a cap. Lists of more constants than the cap
+    are sets; where boxes are too many all the same, all lists of constants are.
+    """
     if _size(expression) > PREDICATE_CAP:
         return None
+    boxes = _boxes_of(event_type, expression, CONJUNCTION_CAP)
+    return _boxes_of(event_type, expression, 1) if boxes is None else boxes
+
+
+def _boxes_of(event_type: EventType, expression: Expression, longest: int) -> tuple[Box, ...] | None:
+    """The boxes where lists of more than `longest` constants are sets."""
     forms = conjunctions(expression)
     if forms is None:
         return None
     boxes: dict[Box, None] = {}
     for form in forms:
-        form_boxes = _boxes(event_type, form)
+        form_boxes = _boxes(event_type, form, longest)
         if form_boxes is None:
             return None
         if len(forms) == 1 and len(form_boxes) == 1:
@@ -98,10 +105,11 @@ def boxes_of(event_type: EventType, expression: Expression) -> tuple[Box, ...] |
     return tuple(boxes)
 
 
-def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None:
+def _boxes(event_type: EventType, form: Iterable[Predicate], longest: int) -> list[Box] | None:
     open_boxes: list[_BoxBuilder] = [_BoxBuilder(event_type)]
     # Predicates with one alternative first: they show contradictions before boxes multiply.
-    choices = [_alternatives(predicate, event_type.attributes[predicate.attribute]) for predicate in form]
+    kinds = event_type.attributes
+    choices = [_alternatives(predicate, kinds[predicate.attribute], longest) for predicate in form]
     for choice in sorted(choices, key=len):
         grown: list[_BoxBuilder] = []
         for i, alternative in enumerate(choice):
@@ -116,9 +124,12 @@ def _boxes(event_type: EventType, form: Iterable[Predicate]) -> list[Box] | None
     return [box.done() for box in open_boxes]
 
 
-def _alternatives(predicate: Predicate, kind: Kind) -> list[tuple[Part, ...]]:
+def _alternatives(predicate: Predicate, kind: Kind, longest: int) -> list[tuple[Part, ...]]:
     """A predicate as a disjunction of conjunctions of parts."""
     spec = SPECS[predicate.operator]
+    members = members_of(predicate, longest)
+    if members is not None:
+        return [(Text(predicate.attribute, Operator.IN, members, not spec.outside),)]
     if spec.outside and SPECS[spec.complement].is_point:
         return _gaps(predicate.attribute, kind, tuple(dict.fromkeys(predicate.operands)))
     (alternatives,) = requirements(predicate, kind)
@@ -215,9 +226,10 @@ class _BoxBuilder:
         if known is None:
             return True
         for text in list(texts):
-            if isinstance(text.operand, Constant):
-                if passes(text.operator, known.value, [text.operand.value]) is not text.expected:
-                    return False
+            decision = text.decides(known.value)
+            if decision is False:
+                return False
+            if decision:
                 del texts[text]
         if not texts:
             del self.texts[attribute]

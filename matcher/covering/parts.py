@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import Operand, Predicate
-from covey.matcher.expressions.operators import SPECS, Interval, Operator
+from covey.matcher.expressions.evaluation import passes
+from covey.matcher.expressions.expression import Constant, Operand, Predicate, Scalar
+from covey.matcher.expressions.operators import SPECS, Interval, Operator, Syntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +46,49 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
+class Members:
+    """The constants of a long list, each once."""
+
+    value: tuple[Scalar, ...]
+
+
+PartOperand = Operand | Members
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
-    """The attribute, a string, is there, and `attribute operator operand` is `expected`; the operator is
-    SUFFIX or CONTAINS.
+    """The attribute is there, and `attribute operator operand` is `expected`; the operator is SUFFIX or
+    CONTAINS, on a string, or IN, whose operand is `Members`.
     """
 
     attribute: str
     operator: Operator
-    operand: Operand
+    operand: PartOperand
     expected: bool
+
+    def decides(self, value: Scalar) -> bool | None:
+        """Whether a value passes; None where the operand is a variable."""
+        if isinstance(self.operand, Members):
+            return (value in self.operand.value) is self.expected
+        if not isinstance(self.operand, Constant):
+            return None
+        return passes(self.operator, value, [self.operand.value]) is self.expected
 
 
 Part = Test | Absent | Text
 
 Alternatives = list[tuple[Part, ...]]
 """A disjunction of conjunctions of parts."""
+
+
+def members_of(predicate: Predicate, most: int) -> Members | None:
+    """The constants of an `in` or `not in`, if they are more than `most` and there are no variables."""
+    if SPECS[predicate.operator].syntax is not Syntax.LIST or len(predicate.operands) <= most:
+        return None
+    constants = [operand.value for operand in predicate.operands if isinstance(operand, Constant)]
+    if len(constants) < len(predicate.operands):
+        return None
+    return Members(tuple(dict.fromkeys(constants)))
 
 
 def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:

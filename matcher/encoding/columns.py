@@ -1,16 +1,19 @@
 """Columns: what a key vector holds, the attributes of an event type first, then the ranks of its strings,
-then derived boolean columns.
+then derived columns.
 
-What is no interval (suffix, contains) is a derived column: key 1 where it holds, 0 where not, MISSING where
-the attribute is missing. However many subscriptions share it, it is computed once per batch, on the distinct
-values of the attribute. Derived columns are counted: the last to release one frees its place. An attribute,
-and its ranks, are encoded while subscriptions test them: a broker that passes events on by their price alone
-never looks at the rest.
+What is no interval is a derived column, MISSING where the attribute is missing. That of a text test (suffix,
+contains) has the key 1 where it holds and 0 where not; however many subscriptions share it, it is computed
+once per batch, on the distinct values of the attribute. That of sets has the number of the set that contains
+the attribute's value (`members.py`). Derived columns are counted: the last to release one frees its place. An
+attribute, and its ranks, are encoded while subscriptions test them: a broker that passes events on by their
+price alone never looks at the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +21,31 @@ import pyarrow as pa
 
 from covey.matcher.encoding.buffers import as_bytes
 from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, encode_integers
-from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.keys import Keys, bound_keys
+from covey.matcher.encoding.members import MemberTable
 from covey.matcher.encoding.ranks import Ranks, Relabelling
 from covey.matcher.encoding.strings import StringIds
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import MISSING, NOTHING
+from covey.matcher.expressions.expression import Scalar
 from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
 from covey.matcher.jit.compiling import compile_kernels
 
 Derived = tuple[int, Operator, str]
-"""(number of the attribute, operator, constant)"""
+"""(number of the attribute, operator, constant, which is "" for sets)"""
+
+Constants = tuple[Scalar, ...]
+
+_SHOWN = 4
+"""Constants of a set that are shown."""
+
+
+@dataclass(slots=True)
+class _SetUse:
+    column: int
+    number: int
+    users: int = 0
 
 
 class Columns:
@@ -45,7 +62,12 @@ class Columns:
         self._first_derived = names + len(self._ranked)
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
+        self._free: list[int] = []
         self._numbers: dict[Derived, int] = {}
+        self.members: dict[int, MemberTable] = {}
+        """The sets of each attribute."""
+        self._sets: dict[tuple[int, Constants, bool], _SetUse] = {}
+        self._set_keys: dict[tuple[int, int], tuple[int, Constants, bool]] = {}
         self._tested: dict[int, int] = {}  # how many rows test each attribute
 
     def __len__(self) -> int:
@@ -56,7 +78,7 @@ class Columns:
     @property
     def derived(self) -> int:
         """How many derived columns are in use."""
-        return len(self._numbers)
+        return sum(derived is not None for derived in self._derived)
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
         """Add users of these attributes and ranks, which are encoded while they have any; the attribute of a
@@ -76,15 +98,10 @@ class Columns:
                 self.ranks.pop(number, None)
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
-        """The number of a derived column; adds users to it."""
+        """The number of the derived column of a text test; adds users to it."""
         number = self._numbers.get(derived)
         if number is None:
-            place = self._derived.index(None) if None in self._derived else len(self._derived)
-            if place == len(self._derived):
-                self._derived.append(None)
-                self._users.append(0)
-            self._derived[place] = derived
-            number = self._numbers[derived] = self._first_derived + place
+            number = self._numbers[derived] = self._allocate(derived)
         self._users[number - self._first_derived] += users
         return number
 
@@ -94,11 +111,81 @@ class Columns:
         self._users[place] -= users
         derived = self._derived[place]
         if self._users[place] == 0 and derived is not None:
-            del self._numbers[derived]
+            self._numbers.pop(derived, None)
             self._derived[place] = None
             while self._derived and self._derived[-1] is None:
                 self._derived.pop()
                 self._users.pop()
+            self._free.append(place)
+
+    def _allocate(self, derived: Derived) -> int:
+        place = self._free.pop() if self._free else len(self._derived)
+        while self._free and place >= len(self._derived):
+            place = self._free.pop()  # free places may have gone from the end
+        if place >= len(self._derived):
+            place = len(self._derived)
+            self._derived.append(None)
+            self._users.append(0)
+        self._derived[place] = derived
+        return self._first_derived + place
+
+    def acquire_set(self, attribute: int, constants: Constants, *, alone: bool, users: int = 1) -> int:
+        """The column of a set of values of an attribute, shared with no other set if `alone`; adds users to
+        both.
+        """
+        key = attribute, constants, alone
+        use = self._sets.get(key)
+        if use is None:
+            keys = self._keys_of(attribute, constants)
+            table = self.members.setdefault(attribute, MemberTable())
+            column = None if alone else table.column_for(keys)
+            if column is None:
+                column = self._allocate((attribute, Operator.IN, ""))
+            number = table.enter(keys, column, alone=alone)
+            use = self._sets[key] = _SetUse(column, number)
+            self._set_keys[column, number] = key
+            self.test([attribute])
+        use.users += users
+        self._users[use.column - self._first_derived] += users
+        return use.column
+
+    def set_number(self, attribute: int, constants: Constants) -> int:
+        """The number of a set in the column that it shares with others."""
+        return self._sets[attribute, constants, False].number
+
+    def release_set(self, column: int, number: int, users: int = 1) -> None:
+        """Remove users of a set, and of its column."""
+        key = self._set_keys[column, number]
+        attribute = key[0]
+        use = self._sets[key]
+        use.users -= users
+        if use.users == 0:
+            del self._sets[key], self._set_keys[column, number]
+            self.members[attribute].leave(column, number)
+            if not self.members[attribute].sets:
+                del self.members[attribute]
+            self.untest([attribute])
+        self.release(column, users)
+
+    def _keys_of(self, attribute: int, constants: Constants) -> Keys:
+        """The keys of those constants that the attribute can have, each once."""
+        kind = self.event_type.kinds[attribute]
+        if kind is Kind.STRING:
+            return self.strings.ids_of(pa.array(constants, pa.string()))
+        types = {type(constant) for constant in constants}
+        plain = len(types) == 1 and kind is not Kind.TIMESTAMP
+        column: npt.NDArray[Any] = np.array(constants) if plain else np.array(constants, dtype=object)
+        if column.dtype.kind not in "if":
+            column = column.astype(object)
+        low, high = (bound_keys(kind, column, False, lower=lower) for lower in (True, False))
+        return np.unique(low[low == high])
+
+    def mark_members(self, live: npt.NDArray[np.bool_]) -> None:
+        """Set `live` for the ids of the strings in sets."""
+        for attribute, table in self.members.items():
+            if self.event_type.kinds[attribute] is Kind.STRING:
+                for keys in table.each():
+                    live[keys] = True
 
     def is_derived(self, number: int) -> bool:
         return number >= self._first_derived
@@ -125,11 +212,22 @@ class Columns:
         if derived is None:
             return "(free)"
         attribute, operator, text = derived
-        return f"{self.event_type.names[attribute]} {operator} {text!r}"
+        name = self.event_type.names[attribute]
+        return f"{name} {operator} sets" if operator is Operator.IN else f"{name} {operator} {text!r}"
+
+    def show_set(self, column: int, number: int) -> str | None:
+        """A set of a column, for people; None where the column has none of that number."""
+        key = self._set_keys.get((column, number))
+        if key is None:
+            return None
+        constants = key[1]
+        shown = ", ".join(map(repr, constants[:_SHOWN]))
+        return f"({shown}{f' and {len(constants) - _SHOWN} more' if len(constants) > _SHOWN else ''})"
 
     def memory_bytes(self) -> int:
-        """The bytes of strings in bounds."""
-        return self.strings.memory_bytes() + sum(ranks.memory_bytes() for ranks in self.ranks.values())
+        """The bytes of strings in bounds, and of sets."""
+        size = self.strings.memory_bytes() + sum(ranks.memory_bytes() for ranks in self.ranks.values())
+        return size + sum(table.memory_bytes() for table in self.members.values())
 
     # --- strings in bounds ------------------------------------------------------------------------
 
@@ -162,7 +260,9 @@ class Columns:
                     self._encode(records.column(number), number, self.event_type.kinds[number], keys)
                 else:
                     ranks.encode(records.column(self.attribute(number)), number, keys)
-            if self._derived:
+            for attribute, table in self.members.items():
+                table.encode(attribute, keys)
+            if self._numbers:
                 self._derive(records, keys)
         return keys
 
@@ -182,7 +282,7 @@ class Columns:
     def _derive(self, records: pa.RecordBatch, keys: Keys) -> None:
         distinct: dict[int, tuple[pa.Array, npt.NDArray[np.int64]]] = {}
         for place, derived in enumerate(self._derived):
-            if derived is None:
+            if derived is None or derived[1] is Operator.IN:
                 continue
             attribute, operator, text = derived
             if attribute not in distinct:

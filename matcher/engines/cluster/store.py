@@ -139,7 +139,8 @@ class ClusterStore(RowStore):
         tests: list[int] = []
         size = 0
         for column, shape in zip(columns, shapes, strict=True):
-            kind = kinds[column] if column < len(kinds) else Kind.BOOL
+            derived = Kind.INT64 if shape == Shape.EQUAL else Kind.BOOL
+            kind = kinds[column] if column < len(kinds) else derived
             width = widths.get(kind, 1 << self.signatures.variants[signature])
             if len(kinds) <= column < len(kinds) + kinds.count(Kind.STRING):
                 width = 8

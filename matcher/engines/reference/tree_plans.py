@@ -30,7 +30,7 @@ from covey.matcher.compile.plan import (
     structure_key,
     variables_of,
 )
-from covey.matcher.covering.parts import Part, requirements
+from covey.matcher.covering.parts import Part, PartOperand, requirements
 from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.expression import And, Expression, Operand, Predicate, Variable
@@ -174,7 +174,7 @@ class _Maker:
         required = requirements(predicate, kind)
         return _joined(AND, [_joined(OR, [conjunction(parts) for parts in each]) for each in required])
 
-    def number(self, operand: Operand, kind: Kind) -> int:
+    def number(self, operand: PartOperand, kind: Kind) -> int:
         """The number of a structure's operand: its variables are called 1, 2, ..."""
         assert isinstance(operand, Variable)
         number = int(operand.name) - 1

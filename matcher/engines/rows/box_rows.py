@@ -6,7 +6,8 @@ value takes the row out and inserts it under another signature.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from covey.matcher.compile.bounds import Operands, box_bounds, end_keys, ranked_
 from covey.matcher.compile.plan import BoxPlan
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.members import ALONE
 from covey.matcher.encoding.ranks import Relabelling
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.store import RowStore
@@ -35,6 +37,7 @@ class BoxRows:
         self._enter_texts(plan, operands)
         lows, highs = box_bounds(plan, operands, len(rows), self._columns)
         for positions, signature in self._signatures(number, plan, len(rows), operands):
+            self._number_sets(plan, operands, lows, highs)
             if positions is None:
                 self._store.insert(rows, signature, lows, highs)
             else:
@@ -48,10 +51,14 @@ class BoxRows:
             return
         signatures, counts = np.unique(self._store.signatures_of(rows), return_counts=True)
         derived = [self._derived(plan, signature) for signature in signatures.tolist()]
+        numbers = self._store.read(rows[:1], plan.size)[0][len(plan.tests) :, 0].tolist()
         self._store.remove(rows)
         for columns, count in zip(derived, counts.tolist(), strict=True):
-            for column in columns:
-                self._columns.release(column, count)
+            for text, column, number in zip(plan.texts, columns, numbers, strict=True):
+                if text.is_set:
+                    self._columns.release_set(column, number if text.expected else ALONE, count)
+                else:
+                    self._columns.release(column, count)
 
     def move(
         self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands, changed: frozenset[int]
@@ -73,6 +80,9 @@ class BoxRows:
             for attribute, text, column in zip(
                 plan.text_columns, plan.texts, derived[signature], strict=True
             ):
+                if text.is_set:
+                    columns.append(column)
+                    continue
                 constant = self._columns.constant(column)
                 if text.operand in changed:
                     value = operands[text.operand]
@@ -81,8 +91,9 @@ class BoxRows:
             fresh = self._store.signature((*plan.columns, *columns), plan.shapes, number)
             by_signature.setdefault(fresh, []).append(position)
         for signature in old:
-            for column in derived[signature]:
-                self._columns.release(column)
+            for text, column in zip(plan.texts, derived[signature], strict=True):
+                if not text.is_set:
+                    self._columns.release(column)
         for signature, positions in by_signature.items():
             self._store.insert_chosen(rows, signature, lows, highs, np.array(positions, dtype=np.int64))
 
@@ -115,6 +126,7 @@ class BoxRows:
         for column, ranks in due.items():
             ranks.keep(np.concatenate([*used[column], np.zeros(0, dtype=np.int64)]))
         if live is not None:
+            columns.mark_members(live)
             columns.strings.collect(live)
 
     def _enter_texts(self, plan: BoxPlan, operands: Operands) -> None:
@@ -131,6 +143,14 @@ class BoxRows:
                     if (new != old).any():  # a row has no room for an open end
                         self._store.write_parts(rows, [part], new.reshape(1, -1))
 
+    def _number_sets(self, plan: BoxPlan, operands: Operands, lows: Keys, highs: Keys) -> None:
+        """Write the numbers of sets, which are the same for all rows of a plan."""
+        for t, (attribute, text) in enumerate(zip(plan.text_columns, plan.texts, strict=True)):
+            if text.is_set and text.expected:
+                constants: Any = operands[text.operand]
+                number = self._columns.set_number(attribute, constants)
+                lows[len(plan.tests) + t] = highs[len(plan.tests) + t] = number
+
     def _derived(self, plan: BoxPlan, signature: int) -> tuple[int, ...]:
         """The derived columns of a signature of a plan."""
         return self._store.signatures.columns[signature][len(plan.tests) :]
@@ -144,12 +164,10 @@ class BoxRows:
             return
         values = [operands[text.operand] for text in plan.texts]
         if count == 1 or not any(isinstance(value, pa.Array) for value in values):
-            yield None, self._text_signature(number, plan, tuple([str(value) for value in values]), count)
+            yield None, self._text_signature(number, plan, values, count)
             return
-        columns = [
-            value.to_pylist() if isinstance(value, pa.Array) else [str(value)] * count for value in values
-        ]
-        group_of: dict[tuple[str, ...], int] = {}
+        columns = [value.to_pylist() if isinstance(value, pa.Array) else [value] * count for value in values]
+        group_of: dict[tuple[Any, ...], int] = {}
         group = np.zeros(count, dtype=np.int64)
         for position, constants in enumerate(zip(*columns, strict=True)):
             group[position] = group_of.setdefault(constants, len(group_of))
@@ -157,9 +175,11 @@ class BoxRows:
             positions = np.flatnonzero(group == member)
             yield positions, self._text_signature(number, plan, constants, len(positions))
 
-    def _text_signature(self, number: int, plan: BoxPlan, constants: tuple[str, ...], users: int) -> int:
+    def _text_signature(self, number: int, plan: BoxPlan, constants: Sequence[Any], users: int) -> int:
         derived = [
-            self._columns.acquire((column, text.operator, constant), users)
+            self._columns.acquire_set(column, constant, alone=not text.expected, users=users)
+            if text.is_set
+            else self._columns.acquire((column, text.operator, constant), users)
             for column, text, constant in zip(plan.text_columns, plan.texts, constants, strict=True)
         ]
         return self._store.signature((*plan.columns, *derived), plan.shapes, number)

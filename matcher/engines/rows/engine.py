@@ -24,6 +24,7 @@ from covey.matcher.compile.operands import (
     part_of,
 )
 from covey.matcher.compile.plan import Plan
+from covey.matcher.covering.parts import PartOperand
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import (
@@ -52,7 +53,7 @@ from covey.matcher.errors import SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import columns_of, taken_all
-from covey.matcher.expressions.expression import Operand, Scalar, Variable
+from covey.matcher.expressions.expression import Scalar, Variable
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load
 from covey.matcher.matches import Matches, Search
@@ -156,7 +157,7 @@ class RowEngine(Engine):
     def _add_rows(
         self,
         number: int,
-        operand_list: tuple[Operand, ...],
+        operand_list: tuple[PartOperand, ...],
         ids: IdArray,
         values: dict[str, Values],
         interfaces: npt.NDArray[np.int64],
@@ -178,7 +179,7 @@ class RowEngine(Engine):
     def _operands(
         self,
         plan: Plan,
-        operand_list: Sequence[Operand | None],
+        operand_list: Sequence[PartOperand | None],
         values: dict[str, Values],
         only: frozenset[int] | None,
     ) -> Operands:

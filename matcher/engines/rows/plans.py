@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.covering.parts import PartOperand
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import Operand, Variable
+from covey.matcher.expressions.expression import Variable
 from covey.matcher.expressions.values import Family
 from covey.matcher.filters.filter import Filter
 
@@ -34,7 +35,7 @@ class PlanUse:
 
     plan: Plan
     key: PlanKey
-    operands: tuple[Operand, ...]
+    operands: tuple[PartOperand, ...]
     subscriptions: int = 0
     writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class PlanTable:
         """One more than the highest number."""
         return len(self._uses)
 
-    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]] | None:
+    def find(self, filter: Filter) -> tuple[int, tuple[PartOperand, ...]] | None:
         """The number of a filter's plan and its operands; None where it has no boxes."""
         key, operands = plan_key(filter)
         number = self._numbers.get(key)

@@ -78,6 +78,8 @@ def show_key(columns: Columns, column: int, key: int) -> str:
     """A key as the value it stands for."""
     attribute = columns.attribute(column)
     kind = Kind.BOOL if attribute is None else columns.event_type.kinds[attribute]
+    if columns.is_derived(column) and columns.describe(column).endswith(" in sets"):
+        return columns.show_set(column, key) or "none of them"
     if kind is Kind.FLOAT64:
         return "NaN" if key == NAN_KEY else repr(float_of_key(key))
     if kind is Kind.BOOL:

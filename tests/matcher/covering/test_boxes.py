@@ -119,7 +119,7 @@ def test_over_the_cap_there_are_no_boxes() -> None:
 
     assert parse(" or ".join(f"i == {k}" for k in range(CONJUNCTION_CAP)), T).boxes() is not None
     assert parse(" or ".join(f"i == {k}" for k in range(CONJUNCTION_CAP + 1)), T).boxes() is None
-    assert parse(f"i in ({', '.join(str(k) for k in range(CONJUNCTION_CAP + 1))})", T).boxes() is None
+    assert parse(f"i in ({', '.join(f'$x{k}' for k in range(CONJUNCTION_CAP + 1))})", T).boxes() is None
     assert parse(conjunction_of_pairs(6), T).boxes() is not None
     assert parse(conjunction_of_pairs(7), T).boxes() is None
     assert parse("i not in ($a, $b, $c, $d, $e, $f)", T).boxes() is not None

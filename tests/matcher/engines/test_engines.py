@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from math import inf, nan
 from typing import Any
@@ -483,6 +483,67 @@ def test_strings_of_ranges_without_users_are_freed(engine: Engine) -> None:
     assert sum(engine.memory_bytes().values()) < before + 500_000
     engine.remove_many(np.array([1, 2]))
     assert not isinstance(engine, RowEngine) or not engine.columns.ranks
+
+
+def listed(values: Iterable[object]) -> str:
+    return ", ".join(map(repr, values))
+
+
+def test_long_lists_are_sets(engine: Engine) -> None:
+    engine.add(1, parse(f"volume in ({listed(range(0, 400, 2))})", QUOTE))
+    engine.add(2, parse(f"volume in ({listed(range(1, 400, 2))}) and price > 1", QUOTE))
+    engine.add(3, parse(f"volume in ({listed(range(0, 400, 3))})", QUOTE))
+    engine.add(4, parse(f"volume not in ({listed([*range(0, 400, 4), 0.5, 1e30])})", QUOTE))
+    engine.add_many(np.arange(5, 8), parse(f"price in ({listed([i / 2 for i in range(99)])})", QUOTE))
+    engine.add(8, parse(f"price not in ({listed([i / 2 for i in range(99)])})", QUOTE))
+    names = [f"f{i}" for i in range(300)]
+    engine.add(9, parse(f"firm in ({listed(names)}) and firm > $low", QUOTE), {"low": "f2"})
+    engine.add(10, parse(f"firm not in ({listed(names)})", QUOTE))
+    assert volumes(engine, 0, 1, 6, 401, None) == [[1, 3], [4], [1, 3, 4], [4], []]
+    assert prices(engine, 1.5, 0.7, nan, None) == [[5, 6, 7], [8], [8], []]
+    assert matches(engine, {"volume": 3, "price": 1.5}) == [[2, 3, 4, 5, 6, 7]]
+    firms: list[dict[str, object]] = [{"firm": firm} for firm in ("f3", "f1", "g", "f300")]
+    assert matches(engine, *firms) == [[9], [], [10], [10]]
+    engine.update(9, {"low": "f0"})
+    engine.remove_many(np.array([1, 5, 7]))
+    assert matches(engine, *firms) == [[9], [9], [10], [10]]
+    assert volumes(engine, 0, 1, 6) == [[3], [4], [3, 4]]
+    assert prices(engine, 1.5) == [[6]]
+    if isinstance(engine, RowEngine):
+        assert engine.over_cap is None
+        shown = "(0, 3, 6, 9 and 130 more)" in engine.explain({"volume": 3}, 3)
+        assert shown is (engine.name != "noncanonical")
+        engine.remove_many(np.array([2, 3, 4, 6, 8, 9, 10]))
+        assert engine.columns.derived == 0
+        assert not engine.columns.members
+
+
+def test_sets_that_share_values(engine: Engine) -> None:
+    sets = [set(range(i, 900, i % 7 + 1)) for i in range(40)]
+    for i, members in enumerate(sets):
+        engine.add(i, parse(f"volume in ({listed(members)}) and price >= $p", QUOTE), {"p": i})
+    for dropped in ([], [3, 4, 11], range(20, 40)):
+        engine.remove_many(np.array(dropped, dtype=np.int64))
+        left = [i for i in range(40) if i in engine]
+        rows = [{"volume": v, "price": 25.0} for v in range(0, 900, 11)]
+        assert matches(engine, *rows) == [
+            [i for i in left if v in sets[i] and i <= 25] for v in range(0, 900, 11)
+        ]
+
+
+def test_lists_that_make_too_many_conjunctions_are_sets(engine: Engine) -> None:
+    engine.add(1, parse(f"volume in ({listed(range(50))}) and price in ({listed(range(50))})", QUOTE))
+    rows = [{"volume": 3, "price": 4.0}, {"volume": 50, "price": 4.0}, {"volume": 3, "price": 4.5}]
+    assert matches(engine, *rows) == [[1], [], []]
+    assert not isinstance(engine, RowEngine) or engine.over_cap is None
+
+
+def test_strings_of_sets_stay(engine: Engine) -> None:
+    engine.add(1, parse(f"firm in ({listed([f's{i}' for i in range(100)])})", QUOTE))
+    engine.add(2, parse("firm == $f", QUOTE), {"f": "x"})
+    for i in range(3000):
+        engine.update(2, {"f": f"constant number {i}"})
+    assert matches(engine, {"firm": "s7"}, {"firm": "constant number 2999"}) == [[1], [2]]
 
 
 def test_subscriptions_over_the_cap_leave_nothing_behind(engine: Engine) -> None:
