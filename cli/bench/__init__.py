@@ -9,6 +9,7 @@ from covey.cli.bench.change import change
 from covey.cli.bench.control import control
 from covey.cli.bench.drift import drift
 from covey.cli.bench.match import match
+from covey.cli.bench.pauses import pauses
 from covey.cli.bench.routing import routing
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
@@ -19,5 +20,5 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, match, drift, change, routing, control):
+for command in (chain, match, pauses, drift, change, routing, control):
     bench.command(command.__name__)(command)
