@@ -1,6 +1,7 @@
 """An arrangement: the places of rows in buckets and leaves, under one coding and one hashing configuration.
 
-Its arrays by row are the store's. Invariant: kernels find room for at least one more of everything.
+Its arrays by row are the store's, and shared with the arrangement that replaces it (`rearranging.py`).
+Invariant: kernels find room for at least one more of everything.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import placing_kernels as k
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import HASHED
-from covey.matcher.engines.cluster.layout.leaf_arrays import FILLED, LEAF
-from covey.matcher.engines.cluster.leaves.leaves import empty_leaves
-from covey.matcher.engines.cluster.room import trimmed, with_columns, with_more, with_signature, with_table
+from covey.matcher.engines.cluster.layout.coding import Coding
+from covey.matcher.engines.cluster.layout.leaf_arrays import FILLED, LEAF, SLACK
+from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, used_parts, with_room
+from covey.matcher.engines.cluster.room import with_columns, with_more, with_signature, with_table
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
+from covey.matcher.engines.cluster.tuning.steps import Steps, in_steps
 from covey.matcher.engines.rows.arrays import Numbers
 
-_KEPT_TESTS = 8
-"""Tests of a row whose codes are kept while rows are placed anew."""
+Codes = npt.NDArray[np.uint16]
 _NO_CODES = np.empty((0, 0), dtype=np.uint16)
+_NO_SIZES = np.empty(0, dtype=np.int64)
 
 
 class Arrangement:
-    """Places of rows; `ordered`: large buckets are kept in order."""
+    """Places of rows in arrays that have none yet; `ordered`: large buckets are kept in order."""
 
     def __init__(self, arrays: a.StoreArrays, configuration: Configuration, *, ordered: bool) -> None:
         self.arrays = arrays
@@ -37,25 +40,27 @@ class Arrangement:
         """The columns that had bounds to choose cuts from."""
         self.probes = 1
         """The most buckets that an event may search."""
-        self.unassigned: dict[int, None] = {}
-        """Signatures without a template."""
-        self._ordered = ordered
         self.scratch = np.zeros(HASHED + 2 * arrays.signatures.shape[1], dtype=np.int64)
         """Working memory of the kernels that place rows."""
-        self.clear()
+        self._unassigned: dict[int, None] = {}
+        self._ordered = ordered
 
-    def clear(self) -> None:
-        """Forget all places."""
-        state = self.arrays.state
-        self.probes = 1
-        state[:] = 0
-        state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
-        self.arrays.free[:] = a.NONE
-        self.arrays.places[:] = a.NONE
-        leaves = empty_leaves(self.configuration.leaves, self.arrays.coding, 0)
-        self.arrays = self.arrays._replace(leaves=leaves)
+    # --- coding and configuration -----------------------------------------------------------------
 
-    # --- signatures -------------------------------------------------------------------------------
+    def recode(self, coding: Coding, cut_columns: frozenset[int]) -> None:
+        """Take other cuts, while there are no rows."""
+        columns = len(self.arrays.coding)
+        self.arrays = self.arrays._replace(coding=coding.lines, cuts=coding.cuts)
+        if columns > len(coding.lines):
+            self.arrays = with_columns(self.arrays, columns)
+        self.cut_columns = cut_columns
+
+    def configure(self, configuration: Configuration, signatures: Sequence[int]) -> Steps[None]:
+        """Take another configuration, and give these signatures their templates. Rows stay where they are."""
+        self.configuration = configuration
+        for units, some in in_steps(signatures):
+            self.assign(some)
+            yield units
 
     def write_signature(self, signature: int, columns: Sequence[int], size: int, tests: list[int]) -> None:
         """Write the line of a signature, of so many bytes of bounds; its tests as in `layout/arrays.py`."""
@@ -67,58 +72,59 @@ class Arrangement:
         line[a.SIGN_SIZE], line[a.SIGN_BYTES] = len(columns), size
         if columns and max(columns) >= len(self.arrays.coding):
             self.arrays = with_columns(self.arrays, max(max(columns) + 1, 2 * len(self.arrays.coding)))
-        self.unassigned[signature] = None
+        self._unassigned[signature] = None
 
     def assign(self, signatures: Sequence[int]) -> None:
         """Give signatures their templates."""
         self.configuration.assign(self.arrays.signatures, np.array(signatures, dtype=np.int64))
-        self.unassigned.clear()
+        for signature in signatures:
+            self._unassigned.pop(signature, None)
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def place(self, rows: Numbers) -> None:
-        """Place those of these rows that wait."""
-        self.assign(list(self.unassigned))
-        self._place(rows, self.scratch, _NO_CODES, rows, k.AT_ONCE)
-
-    def place_together(self, rows: Numbers, most_tests: int) -> None:
-        """Place rows that wait, the first ones, so that those of a bucket lie together; they have up to
-        `most_tests` tests.
+    def order(self, start: int, stop: int, codes: Codes, orders: Numbers) -> None:
+        """The order in which rows from `start` up to `stop` are to be placed, and their codes; see
+        `placing_kernels.order_rows`.
         """
-        codes = np.empty((len(rows), 2 * min(most_tests, _KEPT_TESTS)), dtype=np.uint16)
-        targets = np.full(len(rows), a.NONE, dtype=np.int64)
-        self._place(rows, targets, codes, rows, k.COUNT)
-        in_leaves = int(np.count_nonzero(targets >= k.IN_LEAVES))
-        if in_leaves:
-            leaves = empty_leaves(self.configuration.leaves, self.arrays.coding, in_leaves)
-            self.arrays = self.arrays._replace(leaves=leaves)
-        order = np.argsort(targets, kind="stable")
-        self._place(rows[order], targets[order], codes, order, k.PUT)
-        self.arrays.leaves.state[FILLED] = LEAF
-
-    def _place(
-        self, rows: Numbers, targets: Numbers, codes: npt.NDArray[np.uint16], order: Numbers, stage: int
-    ) -> None:
-        """Place rows that wait; see `placing_kernels.place_rows`."""
-        done = 0
-        while True:
-            done = k.place_rows(self.arrays, rows, targets, codes, order, done, stage, self.scratch)
-            if done == len(rows):
-                return
+        while (start := k.order_rows(self.arrays, start, stop, codes, orders, self.scratch)) < stop:
             self._make_room()
+
+    def place(self, rows: Numbers, codes: Codes = _NO_CODES, sizes: Numbers = _NO_SIZES) -> None:
+        """Place those of these rows that wait; with codes and sizes, they are in the order of `order`."""
+        if self._unassigned:
+            self.assign(list(self._unassigned))
+        state = self.arrays.leaves.state
+        state[FILLED] = LEAF - SLACK if len(sizes) else LEAF
+        done = 0
+        while (done := k.place_rows(self.arrays, rows, done, codes, sizes, self.scratch)) < len(rows):
+            self._make_room()
+        state[FILLED] = LEAF
 
     def update(self, rows: Numbers) -> None:
-        """Move rows to where their new bounds belong; most stay, with new codes."""
+        """Move those of these rows that are placed here to where their new bounds belong; most stay, with new
+        codes.
+        """
         done = 0
-        while True:
-            done = k.update_rows(self.arrays, rows, done, self.scratch)
-            if done == len(rows):
-                return
+        while (done := k.update_rows(self.arrays, rows, done, self.scratch)) < len(rows):
             self._make_room()
 
-    def remove(self, rows: Numbers) -> None:
-        """Remove rows."""
-        k.remove_rows(self.arrays, rows)
+    def remove(self, rows: Numbers, mark: int = a.ABSENT) -> None:
+        """Remove those of these rows that are placed here, or wait; `mark`, ABSENT or WAITING, is where they
+        are then.
+        """
+        k.remove_rows(self.arrays, rows, mark)
+
+    def reserve_leaves(self, rows: int) -> None:
+        """Make room for so many rows in leaves."""
+        leaves = self.arrays.leaves
+        count = 2 * rows // (LEAF - SLACK) + len(leaves.columns) + 2
+        if rows and count > len(leaves.lines):
+            self.arrays = self.arrays._replace(leaves=with_room(leaves, count))
+
+    def begin(self) -> None:
+        """Prepare for rows, once coding and configuration are chosen."""
+        leaves = empty_leaves(self.configuration.leaves, self.arrays.coding)
+        self.arrays = self.arrays._replace(leaves=leaves)
 
     def _make_room(self) -> None:
         """Make the table that a kernel misses, or room for more of everything."""
@@ -131,13 +137,9 @@ class Arrangement:
         self.probes += probes
         state[a.MISSING_TABLE] = a.NONE
 
-    def trim(self, bounds: int, signatures: int) -> None:
-        """Shrink arrays with much room; so many bounds and signatures are used."""
-        self.arrays = trimmed(self.arrays, bounds, signatures)
-
     # --- events and inspection --------------------------------------------------------------------
 
-    def codes(self, keys: Keys) -> npt.NDArray[np.uint16]:
+    def codes(self, keys: Keys) -> Codes:
         """The codes of events' keys."""
         codes = np.empty((len(keys), min(keys.shape[1], a.NARROW_COLUMNS)), dtype=np.uint16)
         if keys.shape[1] > len(self.arrays.coding):  # derived columns without codes yet
@@ -149,12 +151,16 @@ class Arrangement:
         return codes
 
     def parts(self) -> dict[str, tuple[npt.NDArray[Any], ...]]:
-        """Its own arrays, by part of the structure."""
-        arrays = self.arrays
+        """Its own arrays, as far as they are in use, by part of the structure."""
+        arrays, state = self.arrays, self.arrays.state
         return {
-            "slots and directories": (arrays.bytes,),
-            "access index": (arrays.places, arrays.buckets, arrays.blocks),
+            "slots and directories": (arrays.longs[: state[a.UNIT_TOP]],),
+            "access index": (
+                arrays.places,
+                arrays.buckets[: state[a.BUCKET_TOP]],
+                arrays.blocks[: state[a.BLOCK_TOP]],
+            ),
             "codes": (arrays.coding, arrays.cuts),
             "signatures and tables": (arrays.signatures, arrays.tables),
-            "leaves": tuple(arrays.leaves),
+            "leaves": used_parts(arrays.leaves),
         }

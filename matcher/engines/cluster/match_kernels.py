@@ -24,6 +24,7 @@ from covey.matcher.engines.cluster.leaves.search_kernels import (
 from covey.matcher.engines.cluster.probe_kernels import enqueue, fetch_bucket, find_queued
 from covey.matcher.engines.rows.row_kernels import first_of, interface_of
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.jit.sort_kernels import sort_range
 
 AHEAD = 3
 """How many buckets ahead cache lines are prefetched."""
@@ -176,3 +177,28 @@ def match_events(store, keys, codes, start, product, most, ahead, shared, buffer
         if product == COUNTS:
             end = np.int64(0)
     return keys.shape[0]
+
+
+@kernel(frozen(int64), frozen(int64), frozen(int64), frozen(int64), boolean, array(int64), array(int64))
+def join_answers(offsets, ids, more_offsets, more_ids, distinct, joined, out):  # type: ignore[no-untyped-def]
+    """The ids of two answers, event by event, in `out`, CSR in `joined`. `distinct`: an id that is in both
+    comes once, and ids ascend.
+    """
+    end = np.int64(0)
+    for e in range(joined.size - 1):
+        start = end
+        for i in range(offsets[e], offsets[e + 1]):
+            out[end] = ids[i]
+            end += 1
+        for i in range(more_offsets[e], more_offsets[e + 1]):
+            out[end] = more_ids[i]
+            end += 1
+        if distinct:
+            sort_range(out, start, end)
+            last, end = end, start
+            for i in range(start, last):
+                if i == start or out[i] != out[end - 1]:
+                    out[end] = out[i]
+                    end += 1
+        joined[e + 1] = end
+    return 0

@@ -10,12 +10,15 @@ import numpy as np
 from numba import int64, uint16
 
 from covey.matcher.engines.cluster.buckets.block_kernels import (
+    block_of,
     capacity_of,
     column_at,
     id_at,
+    is_here,
     low_at,
     pool_has_room,
     row_at,
+    set_place,
     tests_of,
 )
 from covey.matcher.engines.cluster.buckets.zone_kernels import (
@@ -48,10 +51,8 @@ from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
 COLUMN_BITS, CLASS_BITS = 9, 6
-AT_ONCE, COUNT, PUT = range(3)
-"""Stages of placing rows."""
-IN_LEAVES = 1 << 40
-"""Targets from here on are orders in leaves."""
+IN_LEAVES = 1 << 62
+"""Orders from here on are of rows for leaves."""
 PREFETCH_DISTANCE = 16
 """How many rows ahead cache lines are prefetched."""
 
@@ -152,14 +153,20 @@ def find_table(store, schema, parts):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def hash_keys(store, table):  # type: ignore[no-untyped-def]
+    """The hash of the access predicate in store.keys."""
+    h = first_hash(table)
+    for part in range(store.tables[table, a.TABLE_WIDTH]):
+        h = mix(h, store.keys[part])
+    return h
+
+
+@inlined
 def find_bucket(store, table):  # type: ignore[no-untyped-def]
     """The bucket of the access predicate in store.keys, a new one if there is none."""
     width = store.tables[table, a.TABLE_WIDTH]
-    h = first_hash(table)
-    for part in range(width):
-        h = mix(h, store.keys[part])
     mask = store.places.size - 1
-    place = h & mask
+    place = hash_keys(store, table) & mask
     vacant = -1
     while store.places[place] != a.NONE:
         b = store.places[place]
@@ -253,8 +260,7 @@ def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
     block = block_with_room(store, bucket, order_code(store, table, scratch), store.sorting)
     place = np.int64(store.blocks[block, a.BLOCK_COUNT])
     store.blocks[block, a.BLOCK_COUNT] += 1
-    store.where[row, a.PLACE] = place
-    store.where[row, a.BLOCK] = block
+    set_place(store, row, block, place)
     store.tables[table, a.TABLE_ROWS] += 1
     write_codes(store, row, block, place, scratch)
 
@@ -285,67 +291,80 @@ def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
 @inlined
 def remove_placed(store, row):  # type: ignore[no-untyped-def]
     """Take a placed row out of its leaf; or out of its block, and its bucket away if that is empty."""
-    if store.where[row, a.BLOCK] == IN_LEAF:
+    block, place = block_of(store, row), np.int64(store.where[row, a.PLACE])
+    if block == IN_LEAF:
         remove_from_leaf(store, row)
         return
-    block, place = np.int64(store.where[row, a.BLOCK]), np.int64(store.where[row, a.PLACE])
     bucket = np.int64(store.blocks[block, a.BLOCK_BUCKET])
     store.tables[store.buckets[bucket, a.BUCKET_TABLE], a.TABLE_ROWS] -= 1
     if not free_slot(store, bucket, block, place):
         drop_bucket(store, bucket)
 
 
-@kernel(a.STORE, frozen(int64), array(int64), array(uint16, 2), frozen(int64), int64, int64, array(int64))
-def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # type: ignore[no-untyped-def]
-    """Place rows that wait; returns the first for which there is no room, or no table: state[MISSING_TABLE]
-    is then the number of its access schema.
+@kernel(a.STORE, int64, int64, array(uint16, 2), array(int64), array(int64))
+def order_rows(store, start, stop, codes, orders, scratch):  # type: ignore[no-untyped-def]
+    """Find the order in which rows from `start` up to `stop` are to be placed, so that those of a bucket, or
+    of neighbouring leaves, come one after the other: orders[row], NONE for those that are placed here. The
+    codes of each are saved in codes[row], as many as fit. Returns the first row that misses a table, whose
+    access schema is then in state[MISSING_TABLE].
+    """
+    for row in range(start, stop):
+        if row + PREFETCH_DISTANCE < stop and store.where[row + PREFETCH_DISTANCE, a.PLACE] != a.ABSENT:
+            prefetch(store.bounds, store.rows[row + PREFETCH_DISTANCE, ROW_PLACE])
+        orders[row] = a.NONE
+        if store.where[row, a.PLACE] == a.ABSENT or is_here(store, row):
+            continue
+        signature = store.rows[row, ROW_SIGNATURE]
+        code_row(store, row, scratch)
+        save_codes(store, row, scratch, codes, row)
+        if store.signatures[signature, a.SIGN_LEAF] != 0:
+            orders[row] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
+            continue
+        schema = access_schema(store, row, scratch)
+        table = find_table(store, schema, np.int64(store.signatures[signature, a.SIGN_EQUAL]))
+        if table == a.NONE:
+            store.state[a.MISSING_TABLE] = schema
+            return row
+        orders[row] = hash_keys(store, table) & (IN_LEAVES - 1)
+    return stop
 
-    Many rows are placed in two stages. COUNT saves the codes of rows[i] in codes[i], as many as fit, counts
-    how many rows each bucket will have, and writes each row's target, its bucket or IN_LEAVES plus its order
-    in leaves, to targets[i]. PUT then places the rows in the order of targets; order[i] is the position that
-    rows[i] had before.
+
+@kernel(a.STORE, frozen(int64), int64, array(uint16, 2), frozen(int64), array(int64))
+def place_rows(store, rows, start, codes, sizes, scratch):  # type: ignore[no-untyped-def]
+    """Place those of rows[start:] that wait; returns the first for which there is no room, or no table:
+    state[MISSING_TABLE] is then the number of its access schema.
+
+    Rows that `order_rows` has ordered have their codes in codes[row], and a bucket that is new gets room for
+    sizes[i] rows. For others both are empty.
     """
     for i in range(start, rows.size):
-        row, saved = rows[i], order[i] if stage == PUT else i
+        row = rows[i]
         if i + PREFETCH_DISTANCE < rows.size:
             soon = rows[i + PREFETCH_DISTANCE // 2]
             prefetch(store.bounds, store.rows[soon, ROW_PLACE])
             prefetch(store.rows, ROW_FIELDS * rows[i + PREFETCH_DISTANCE])
             prefetch(store.where, 2 * rows[i + PREFETCH_DISTANCE])
-            if stage == PUT:
-                prefetch(codes, codes.shape[1] * order[i + PREFETCH_DISTANCE])
+            if codes.size > 0:
+                prefetch(codes, codes.shape[1] * rows[i + PREFETCH_DISTANCE])
         if store.where[row, a.PLACE] != a.WAITING:
             continue
         if not has_room(store):
             store.state[a.MISSING_TABLE] = a.NONE
             return i
         signature = store.rows[row, ROW_SIGNATURE]
-        if stage == PUT:
-            load_codes(store, row, scratch, codes, saved)
-        else:
-            code_row(store, row, scratch)
-        if stage == COUNT:
-            save_codes(store, row, scratch, codes, saved)
+        load_codes(store, row, scratch, codes, row)
         if store.signatures[signature, a.SIGN_LEAF] != 0:
-            if stage == COUNT:
-                targets[i] = IN_LEAVES + leaf_order(store, row, scratch, HASHED)
-            else:
-                put_in_leaf(store, row, scratch, HASHED, store.sorting)
+            put_in_leaf(store, row, scratch, HASHED, store.sorting)
             continue
         schema = access_schema(store, row, scratch)
-        if stage == PUT:
-            put(store, row, store.buckets[targets[i], a.BUCKET_TABLE], targets[i], scratch)
-            continue
         table = find_table(store, schema, np.int64(store.signatures[signature, a.SIGN_EQUAL]))
         if table == a.NONE:
             store.state[a.MISSING_TABLE] = schema
             return i
         bucket = find_bucket(store, table)
-        if stage == COUNT:
-            targets[i] = bucket
-            store.buckets[bucket, a.BUCKET_ZONES] += 1
-        else:
-            put(store, row, table, bucket, scratch)
+        if sizes.size > 0 and store.buckets[bucket, a.BUCKET_HEAD] == a.NONE:
+            store.buckets[bucket, a.BUCKET_ZONES] = sizes[i]
+        put(store, row, table, bucket, scratch)
     return rows.size
 
 
@@ -353,15 +372,15 @@ def place_rows(store, rows, targets, codes, order, start, stage, scratch):  # ty
 def fetch_row(store, row):  # type: ignore[no-untyped-def]
     """Prefetch the bounds of a row, and the line of its block."""
     prefetch(store.bounds, store.rows[row, ROW_PLACE])
-    if store.where[row, a.PLACE] >= 0 and store.where[row, a.BLOCK] != IN_LEAF:
-        prefetch(store.blocks, a.BLOCK_FIELDS * store.where[row, a.BLOCK])
+    if is_here(store, row) and block_of(store, row) != IN_LEAF:
+        prefetch(store.blocks, a.BLOCK_FIELDS * block_of(store, row))
 
 
 @inlined
 def fetch_codes(store, row):  # type: ignore[no-untyped-def]
     """Prefetch a row's bucket, and its first codes."""
-    place, block = np.int64(store.where[row, a.PLACE]), np.int64(store.where[row, a.BLOCK])
-    if place >= 0 and block != IN_LEAF:
+    place, block = np.int64(store.where[row, a.PLACE]), block_of(store, row)
+    if is_here(store, row) and block != IN_LEAF:
         prefetch(store.buckets, store.buckets.shape[1] * store.blocks[block, a.BLOCK_BUCKET])
         capacity = capacity_of(store, block)
         first = low_at(store, block, capacity, 0) + place
@@ -372,16 +391,16 @@ def fetch_codes(store, row):  # type: ignore[no-untyped-def]
 @inlined
 def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
     """Rewrite a row's codes, or move it to the bucket of its new bounds; False where that needs room, or the
-    table of the access schema in state[MISSING_TABLE].
+    table of the access schema in state[MISSING_TABLE]. A row that is not placed here stays where it is.
     """
-    if store.where[row, a.PLACE] < 0:
+    if not is_here(store, row):
         return True
     if not has_room(store):
         store.state[a.MISSING_TABLE] = a.NONE
         return False
     code_row(store, row, scratch)
     signature = store.rows[row, ROW_SIGNATURE]
-    was_in_leaf = store.where[row, a.BLOCK] == IN_LEAF
+    was_in_leaf = block_of(store, row) == IN_LEAF
     if store.signatures[signature, a.SIGN_LEAF] != 0:
         if was_in_leaf and stays_in_leaf(store, row, scratch, HASHED):
             rewrite_in_leaf(store, row, scratch, HASHED)
@@ -398,7 +417,7 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
         remove_placed(store, row)
         put(store, row, table, find_bucket(store, table), scratch)
         return True
-    block, place = np.int64(store.where[row, a.BLOCK]), np.int64(store.where[row, a.PLACE])
+    block, place = block_of(store, row), np.int64(store.where[row, a.PLACE])
     bucket = store.blocks[block, a.BLOCK_BUCKET]
     stays = store.buckets[bucket, a.BUCKET_TABLE] == table
     for part in range(store.tables[table, a.TABLE_WIDTH]):
@@ -429,27 +448,38 @@ def update_rows(store, rows, start, scratch):  # type: ignore[no-untyped-def]
     return rows.size
 
 
-@kernel(a.STORE, frozen(int64))
-def remove_rows(store, rows):  # type: ignore[no-untyped-def]
-    """Remove rows from their buckets, or from those waiting, which takes no room."""
+@kernel(a.STORE, frozen(int64), int64)
+def remove_rows(store, rows, mark):  # type: ignore[no-untyped-def]
+    """Remove rows from their buckets, if they are placed here, or from those waiting, which takes no room;
+    they then are WAITING or ABSENT, as `mark` says.
+    """
     for i in range(rows.size):
-        if store.where[rows[i], a.PLACE] >= 0:
+        if is_here(store, rows[i]):
             remove_placed(store, rows[i])
-        store.where[rows[i], a.PLACE] = a.ABSENT
+        elif store.where[rows[i], a.PLACE] != a.WAITING:
+            continue
+        store.where[rows[i], a.PLACE] = mark
     return 0
 
 
-@kernel(a.STORE)
-def rehash(store):  # type: ignore[no-untyped-def]
-    """Enter all tables and buckets into a new, empty `places`."""
+@kernel(a.STORE, int64)
+def enter_tables(store, first):  # type: ignore[no-untyped-def]
+    """Enter the tables from `first` on into `places`."""
     mask = store.places.size - 1
-    used = 0
-    for table in range(store.state[a.TABLES]):
+    for table in range(first, store.state[a.TABLES]):
         place = mix(np.int64(-1), store.tables[table, a.TABLE_SCHEMA]) & mask
         while store.places[place] != a.NONE:
             place = (place + 1) & mask
         store.places[place] = -3 - table
-        used += 1
+        store.state[a.PLACES_USED] += 1
+    return 0
+
+
+@kernel(a.STORE)
+def enter_buckets(store):  # type: ignore[no-untyped-def]
+    """Enter all buckets into a new `places`."""
+    mask = store.places.size - 1
+    used = 0
     for b in range(store.state[a.BUCKET_TOP]):
         table = store.buckets[b, a.BUCKET_TABLE]
         if table != a.NONE:
@@ -461,5 +491,5 @@ def rehash(store):  # type: ignore[no-untyped-def]
                 place = (place + 1) & mask
             store.places[place] = b
             used += 1
-    store.state[a.PLACES_USED] = used
+    store.state[a.PLACES_USED] += used
     return used

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
@@ -10,10 +12,10 @@ from covey.matcher.engines.rows.signatures import Signatures
 
 
 def render_store(
-    arrays: a.StoreArrays, signatures: Signatures, configuration: Configuration, columns: Columns
+    arrays: Sequence[a.StoreArrays], signatures: Signatures, configuration: Configuration, columns: Columns
 ) -> list[str]:
     """A line per access schema, with the first test of its rows where they share it; one for leaves; and one
-    per signature.
+    per signature; of one arrangement's arrays, or two.
     """
     return [*_tables(arrays, columns), *_leaves(arrays, signatures, configuration, columns)] + [
         f"tests ({', '.join(map(columns.describe, tested)) or 'nothing to test'}): {_count(rows, 'row')}"
@@ -21,9 +23,9 @@ def render_store(
     ]
 
 
-def _tables(arrays: a.StoreArrays, columns: Columns) -> list[str]:
+def _tables(arrays: Sequence[a.StoreArrays], columns: Columns) -> list[str]:
     totals: dict[str, list[int]] = {}
-    for line in arrays.tables[: arrays.state[a.TABLES]].tolist():
+    for line in [line for each in arrays for line in each.tables[: each.state[a.TABLES]].tolist()]:
         parts = line[a.TABLE_PARTS :][: a.PART_FIELDS * line[a.TABLE_WIDTH]]
         pairs = zip(parts[:: a.PART_FIELDS], parts[a.PART_REACH :: a.PART_FIELDS], strict=True)
         names = [f"{columns.describe(column)}{' near' if reach != a.NONE else ''}" for column, reach in pairs]
@@ -41,15 +43,14 @@ def _tables(arrays: a.StoreArrays, columns: Columns) -> list[str]:
 
 
 def _leaves(
-    arrays: a.StoreArrays, signatures: Signatures, configuration: Configuration, columns: Columns
+    arrays: Sequence[a.StoreArrays], signatures: Signatures, configuration: Configuration, columns: Columns
 ) -> list[str]:
-    state = arrays.leaves.state
-    rows, leaves = int(state[f.LEAF_ROWS]), int(state[f.LEAVES_USED])
+    rows, leaves = (sum(int(each.leaves.state[n]) for each in arrays) for n in (f.LEAF_ROWS, f.LEAVES_USED))
     if not rows:
         return []
     tested = {column for columns in _tests(signatures) for column in columns}
     names = [columns.describe(column) for column in configuration.leaves if column in tested]
-    title = f"bitmaps ({', '.join(names)}) of {state[f.BINS]} bins"
+    title = f"bitmaps ({', '.join(names)}) of {arrays[0].leaves.state[f.BINS]} bins"
     return [f"{title}: {_count(leaves, 'leaf', 'leaves')}, {_count(rows, 'row')}"]
 
 

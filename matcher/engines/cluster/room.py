@@ -1,4 +1,7 @@
-"""Room in the arrays of the cluster engine: empty arrays, larger ones, and trimmed ones."""
+"""Room in the arrays of an arrangement: empty arrays, and larger ones.
+
+Arrays have up to twice the room in use. Memory is taken page by page, when it is first written to.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,14 @@ from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.layout.coding import Coding
 from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, with_room
-from covey.matcher.engines.cluster.placing_kernels import CLASS_BITS, COLUMN_BITS, rehash
+from covey.matcher.engines.cluster.placing_kernels import (
+    CLASS_BITS,
+    COLUMN_BITS,
+    enter_buckets,
+    enter_tables,
+)
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
-from covey.matcher.engines.rows.arrays import SPARE, grown
+from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
 from covey.matcher.events.int64 import LAST
 
@@ -26,15 +34,8 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
     """Arrays without rows; `tops` are the highest keys of the attributes."""
     coding = Coding.without_cuts(tops)
     return a.StoreArrays(
-        state=np.zeros(a.STATE, dtype=np.int64),
-        free=np.full(a.FREE_LISTS, a.NONE, dtype=np.int64),
         capacities=np.tile(np.array(a.CAPACITIES, dtype=np.int64), a.NARROW + 1),
-        tables=np.zeros((_SMALLEST, a.TABLE_FIELDS), dtype=np.int64),
         signatures=np.zeros((_SMALLEST, a.SIGN_TESTS + 4 * a.TEST_FIELDS), dtype=np.int32),
-        places=np.full(64, a.NONE, dtype=np.int32),
-        buckets=np.zeros((_SMALLEST, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
-        blocks=np.zeros((_SMALLEST, a.BLOCK_FIELDS), dtype=np.int32),
-        **_pool(3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
         bounds=np.zeros(64, dtype=np.uint8),
         coding=coding.lines,
         cuts=coding.cuts,
@@ -44,8 +45,46 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
         where=np.full((_SMALLEST, 2), a.ABSENT, dtype=np.int32),
         keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
         sorting=np.zeros(a.MOST, dtype=np.int64),
-        leaves=empty_leaves((), coding.lines, 0),
+        **_places(0, 0, 0, 0, 0),
     )
+
+
+def empty_beside(arrays: a.StoreArrays) -> a.StoreArrays:
+    """Arrays for the same rows in an arrangement beside this one, as large, which has no row yet."""
+    state = arrays.state
+    units, blocks, buckets = (2 * int(state[top]) for top in (a.UNIT_TOP, a.BLOCK_TOP, a.BUCKET_TOP))
+    return arrays._replace(
+        signatures=arrays.signatures.copy(),
+        **_places(1 - int(state[a.GENERATION]), units, blocks, buckets, _live_entries(arrays)),
+    )
+
+
+def _places(generation: int, units: int, blocks: int, buckets: int, entries: int) -> dict[str, Any]:
+    """The arrays that rows are placed in, empty."""
+    state = np.zeros(a.STATE, dtype=np.int64)
+    state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
+    state[a.GENERATION] = generation
+    return {
+        "state": state,
+        "free": np.full(a.FREE_LISTS, a.NONE, dtype=np.int64),
+        "tables": np.zeros((_SMALLEST, a.TABLE_FIELDS), dtype=np.int64),
+        "places": _empty_index(entries),
+        "buckets": np.zeros((buckets + _SMALLEST, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
+        "blocks": np.zeros((blocks + _SMALLEST, a.BLOCK_FIELDS), dtype=np.int32),
+        **_pool(units + 3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
+        "leaves": empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64)),
+    }
+
+
+def _empty_index(entries: int) -> npt.NDArray[np.int32]:
+    """An index that so many entries fill at most to a quarter."""
+    return np.full(max(64, 1 << (4 * entries).bit_length()), a.NONE, dtype=np.int32)
+
+
+def _live_entries(arrays: a.StoreArrays) -> int:
+    """How many tables and buckets there are."""
+    tables = int(arrays.state[a.TABLES])
+    return int(arrays.tables[:tables, a.TABLE_BUCKETS].sum()) + tables
 
 
 def with_columns(arrays: a.StoreArrays, columns: int) -> a.StoreArrays:
@@ -71,43 +110,19 @@ def with_more(arrays: a.StoreArrays) -> a.StoreArrays:
     state = arrays.state
     units, margin = len(arrays.longs), 2 * a.LARGEST_BLOCK + 3 * int(state[a.LARGEST_DIRECTORY])
     if state[a.UNIT_TOP] + margin > units:
-        arrays = arrays._replace(**_pool(max(units * 9 // 8, units + margin), arrays.bytes))
+        arrays = arrays._replace(**_pool(2 * units + margin, arrays.bytes))
     if state[a.BLOCK_TOP] >= len(arrays.blocks):
-        arrays = arrays._replace(blocks=grown(arrays.blocks, len(arrays.blocks) * 5 // 4 + 16))
+        arrays = arrays._replace(blocks=grown(arrays.blocks, 2 * len(arrays.blocks)))
     if state[a.BUCKET_TOP] >= len(arrays.buckets):
-        arrays = arrays._replace(buckets=grown(arrays.buckets, len(arrays.buckets) * 5 // 4 + 16))
+        arrays = arrays._replace(buckets=grown(arrays.buckets, 2 * len(arrays.buckets)))
     leaves = arrays.leaves
     if leaves.state[f.LEAF_FREE] == a.NONE and leaves.state[f.LEAF_TOP] >= len(leaves.lines):
-        arrays = arrays._replace(leaves=with_room(leaves, len(leaves.lines) * 5 // 4 + 1))
+        arrays = arrays._replace(leaves=with_room(leaves, 2 * len(leaves.lines)))
     if 2 * state[a.PLACES_USED] >= len(arrays.places):
-        live = int(arrays.tables[: state[a.TABLES], a.TABLE_BUCKETS].sum() + state[a.TABLES])
-        places = np.full(max(64, 1 << (4 * live).bit_length()), a.NONE, dtype=np.int32)
-        arrays = arrays._replace(places=places)
-        rehash(arrays)
-    return arrays
-
-
-def trimmed(arrays: a.StoreArrays, bounds: int, signatures: int) -> a.StoreArrays:
-    """The arrays, which grow in steps, without most of their room; so many bounds and signatures are used."""
-    state = arrays.state
-    used = {
-        "bounds": (bounds, 64),
-        "buckets": (int(state[a.BUCKET_TOP]), _SMALLEST),
-        "blocks": (int(state[a.BLOCK_TOP]), _SMALLEST),
-        "signatures": (signatures, _SMALLEST),
-    }
-    for name, (top, least) in used.items():
-        size = top + top // SPARE + least
-        if size < len(getattr(arrays, name)):
-            change: dict[str, Any] = {name: grown(getattr(arrays, name), size)}
-            arrays = arrays._replace(**change)
-    leaves = int(arrays.leaves.state[f.LEAF_TOP]) * (SPARE + 1) // SPARE + 1
-    if leaves < len(arrays.leaves.lines):
-        arrays = arrays._replace(leaves=with_room(arrays.leaves, leaves))
-    units = int(state[a.UNIT_TOP]) * (SPARE + 1) // SPARE
-    units += 3 * (a.LARGEST_BLOCK + int(state[a.LARGEST_DIRECTORY]))
-    if units < len(arrays.longs):
-        arrays = arrays._replace(**_pool(units, arrays.bytes))
+        arrays = arrays._replace(places=_empty_index(_live_entries(arrays)))
+        state[a.PLACES_USED] = 0
+        enter_tables(arrays, 0)
+        enter_buckets(arrays)
     return arrays
 
 
@@ -128,6 +143,8 @@ def with_table(
             reach = int(arrays.reaches[part & (1 << CLASS_BITS) - 1])
             shift = reach.bit_length() - 1 - (2 if template.ranges == 1 else 0)
             parts.append((column, reach, max(0, shift)))
+    if 2 * arrays.state[a.PLACES_USED] >= len(arrays.places):
+        arrays = with_more(arrays)
     number = int(arrays.state[a.TABLES])
     if number >= len(arrays.tables):
         arrays = arrays._replace(tables=grown(arrays.tables, 2 * number))
@@ -139,8 +156,7 @@ def with_table(
         start = a.TABLE_PARTS + a.PART_FIELDS * at
         line[start : start + a.PART_FIELDS] = fields
     arrays.state[a.TABLES] = number + 1
-    arrays.places[:] = a.NONE
-    rehash(arrays)
+    enter_tables(arrays, number)
     return arrays, prod((reach >> shift) + 2 for _, reach, shift in parts if reach != a.NONE)
 
 

@@ -16,10 +16,10 @@ from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, kernel
 
 
-@kernel(a.STORE, int64, int64, array(int64, 2), array(int64))
-def sample_bounds(store, top, step, samples, counts):  # type: ignore[no-untyped-def]
-    """The bounds of every `step`-th row below `top`, by column: samples[c, :counts[c]]."""
-    for row in range(0, top, step):
+@kernel(a.STORE, int64, int64, int64, array(int64, 2), array(int64))
+def sample_bounds(store, start, stop, step, samples, counts):  # type: ignore[no-untyped-def]
+    """Add the bounds of every `step`-th row from `start` up to `stop`, by column: samples[c, :counts[c]]."""
+    for row in range(start, stop, step):
         if store.where[row, a.PLACE] == a.ABSENT:
             continue
         signature, place = store.rows[row, ROW_SIGNATURE], store.rows[row, ROW_PLACE]
@@ -74,12 +74,14 @@ def count_probes(store, keys, codes, probe, queue, probed):  # type: ignore[no-u
     return 0
 
 
-@kernel(a.STORE, frozen(int64), float64, array(float64))
-def count_checks(store, probed, least, checks):  # type: ignore[no-untyped-def]
-    """Add to checks[s] how often rows of signature s are checked, in buckets of `least` checks or more,
-    when bucket b is searched probed[b] times.
+@kernel(a.STORE, frozen(int64), int64, int64, float64, array(float64))
+def count_checks(store, probed, start, stop, least, checks):  # type: ignore[no-untyped-def]
+    """Add to checks[s] how often rows of signature s are checked, in those buckets from `start` up to `stop`
+    that have `least` checks or more, when bucket b is searched probed[b] times. Returns how many rows these
+    have.
     """
-    for bucket in range(store.state[a.BUCKET_TOP]):
+    looked_at = np.int64(0)
+    for bucket in range(start, stop):
         if store.buckets[bucket, a.BUCKET_TABLE] == a.NONE or probed[bucket] == 0:
             continue
         rows, number = np.int64(0), np.int64(0)
@@ -90,13 +92,16 @@ def count_checks(store, probed, least, checks):  # type: ignore[no-untyped-def]
             block = nth_block(store, bucket, block, number)
         if rows * probed[bucket] < least:
             continue
+        looked_at += rows
         number = np.int64(0)
         block = nth_block(store, bucket, np.int64(a.NONE), number)
         while block != a.NONE:
             first = row_at(store, block, capacity_of(store, block))
             for p in range(store.blocks[block, a.BLOCK_COUNT]):
                 row = store.words[first + p]
-                checks[store.rows[row if row >= 0 else ~row, ROW_SIGNATURE]] += probed[bucket]
+                signature = store.rows[row if row >= 0 else ~row, ROW_SIGNATURE]
+                if signature < checks.size:
+                    checks[signature] += probed[bucket]
             number += 1
             block = nth_block(store, bucket, block, number)
-    return 0
+    return looked_at

@@ -11,7 +11,7 @@ from covey.matcher.engines.cluster.buckets.search_kernels import STEP
 from covey.matcher.engines.cluster.buckets.zone_kernels import SPAN_FIELDS
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.leaf_arrays import Leaves
-from covey.matcher.engines.cluster.leaves.leaves import empty_leaves, leaf_buffers
+from covey.matcher.engines.cluster.leaves.leaves import leaf_buffers
 from covey.matcher.engines.cluster.probe_kernels import PROBE_FIELDS, QUEUE_FIELDS
 from covey.matcher.engines.rows.arrays import Numbers
 
@@ -35,7 +35,7 @@ class Worker:
             np.zeros(a.MOST + 8, dtype=np.int32),
             np.zeros(SPAN_FIELDS, dtype=np.int64),
             np.zeros(1, dtype=np.int64),
-            leaf_buffers(empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64), 0)),
+            leaf_buffers(0, 0),
         )
         self.room = 1024
         self._answer: Numbers = np.empty(0, dtype=np.int64)
@@ -46,8 +46,10 @@ class Worker:
         if len(buffers.queue) < probes:
             queue = np.zeros((probes, QUEUE_FIELDS), dtype=np.int64)
             self.buffers = buffers = buffers._replace(queue=queue)
-        if len(buffers.leaf.listed) <= len(leaves.lines) or len(buffers.leaf.lines) < len(leaves.columns):
-            self.buffers = buffers._replace(leaf=leaf_buffers(leaves))
+        lines, columns = len(leaves.lines), len(leaves.columns)
+        if len(buffers.leaf.listed) <= lines or len(buffers.leaf.lines) < columns:
+            lines, columns = max(lines, len(buffers.leaf.listed)), max(columns, len(buffers.leaf.lines))
+            self.buffers = buffers._replace(leaf=leaf_buffers(lines, columns))
 
     def fit_seen(self, rows: int) -> None:
         """Make room to note the subscriptions seen, by first row."""

@@ -82,9 +82,9 @@ def measure_pauses(
     choices = rng.choice(len(groups), (plan.rounds, 2), p=sizes / sizes.sum())
     starts = rng.random((plan.rounds, 2))
 
-    def timed(call: str, action: Callable[[], object]) -> None:
+    def timed(call: str, action: Callable[..., object], *arguments: object) -> None:
         start = plan.clock_ns()
-        action()
+        action(*arguments)
         result.times_ns[call].append(plan.clock_ns() - start)
 
     gc.collect()
@@ -101,10 +101,10 @@ def measure_pauses(
             first = int(other * max(1, len(groups[replaced]) - plan.changes))
             group = groups[replaced].slice(first, first + plan.changes)
             event = events.slice(number % len(events), 1)
-            timed("update", lambda ids=ids, values=values: engine.update_many(ids, values))
-            timed("remove", lambda group=group: engine.remove_many(group.ids))
-            timed("match", lambda event=event: engine.match(event))
-            timed("add", lambda group=group: engine.add_many(group.ids, group.filter, dict(group.values)))
+            timed("update", engine.update_many, ids, values)
+            timed("remove", engine.remove_many, group.ids)
+            timed("match", engine.match, event)
+            timed("add", engine.add_many, group.ids, group.filter, dict(group.values))
     finally:
         gc.enable()
     return result

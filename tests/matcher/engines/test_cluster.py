@@ -85,8 +85,8 @@ def test_waiting_rows_are_dropped_when_removed_without_events() -> None:
         engine.add(i, filters[i % 2])
         if i >= 10:
             engine.remove(i - 10)
-    assert sum(map(len, engine.store._waiting)) <= 17_000
-    assert len(engine.store._arrangement.unassigned) <= 4
+    assert len(engine.store.placement._waiting) <= 4096
+    assert len(engine.store.placement.arrangement._unassigned) <= 4
     batch = EventBatch.from_pylist(QUOTE, [{"price": 1.0, "volume": 9}])
     assert engine.match(batch).ordered()[1].tolist() == list(range(24_990, 25_000))
 

@@ -39,7 +39,7 @@ def check_leaves(engine: ClusterEngine) -> int:
     s, leaves = engine.store.arrays, engine.store.arrays.leaves
     bins, size, total = int(leaves.state[f.BINS]), int(leaves.state[f.LEAF_WORDS]), 0
     rows_of: dict[int, dict[int, int]] = {}
-    for row in np.flatnonzero((s.where[:, a.PLACE] >= 0) & (s.where[:, a.BLOCK] == f.IN_LEAF)).tolist():
+    for row in np.flatnonzero((s.where[:, a.PLACE] >= 0) & (s.where[:, a.BLOCK] >> 1 == f.IN_LEAF)).tolist():
         leaf, place = divmod(int(s.where[row, a.PLACE]), f.LEAF)
         assert place not in rows_of.setdefault(leaf, {})
         rows_of[leaf][place] = row
@@ -95,7 +95,7 @@ def code_of(engine: ClusterEngine, column: int, key: int, outermost: int, open_c
     """The code of a bound; `open_code` for an open end."""
     keys = np.zeros((1, max(column + 1, len(POINT.names))), dtype=np.int64)
     keys[0, column] = key
-    return open_code if key == outermost else int(engine.store._arrangement.codes(keys)[0, column])
+    return open_code if key == outermost else int(engine.store.placement.arrangement.codes(keys)[0, column])
 
 
 def points(count: int = 60) -> EventBatch:

@@ -45,7 +45,7 @@ def check_zones(engine: ClusterEngine) -> int:
             assert 1 <= count <= capacity
             rows = s.words[2 * (start + capacity) :][:count]
             rows = np.where(rows < 0, ~rows, rows)
-            assert (s.where[rows, a.BLOCK] == block).all()
+            assert (s.where[rows, a.BLOCK] >> 1 == block).all()
             assert s.where[rows, a.PLACE].tolist() == list(range(count))
             assert (s.longs[start : start + count] == s.ids[rows]).all()
             codes = s.shorts[4 * start + (7 if order == Shape.HIGH else 6) * capacity :][:count]

@@ -171,7 +171,7 @@ def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.Monk
     """So few rows as these would neither stand in leaves nor have codes yet."""
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning.leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning._FEWEST_IN_LEAVES", 1)
-    monkeypatch.setattr("covey.matcher.engines.cluster.store._FEW", 1)
+    monkeypatch.setattr("covey.matcher.engines.cluster.placement.FEW", 1)
     cases, in_leaves = DRAWS["cluster leaves against the oracle"].count, 0
 
     @seed(SEED)

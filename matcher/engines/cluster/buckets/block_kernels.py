@@ -9,6 +9,25 @@ from covey.matcher.jit.kernel import inlined
 
 
 @inlined
+def block_of(store, row):  # type: ignore[no-untyped-def]
+    """The block of a placed row; `leaf_arrays.IN_LEAF` where it is in a leaf."""
+    return np.int64(store.where[row, a.BLOCK]) >> 1
+
+
+@inlined
+def is_here(store, row):  # type: ignore[no-untyped-def]
+    """Whether a row is placed, in this arrangement."""
+    where = store.where[row]
+    return where[a.PLACE] >= 0 and (where[a.BLOCK] & 1) == store.state[a.GENERATION]
+
+
+@inlined
+def set_place(store, row, block, place):  # type: ignore[no-untyped-def]
+    store.where[row, a.PLACE] = place
+    store.where[row, a.BLOCK] = 2 * block + store.state[a.GENERATION]
+
+
+@inlined
 def capacity_of(store, block):  # type: ignore[no-untyped-def]
     return store.capacities[store.blocks[block, a.BLOCK_SIZE]]
 
@@ -123,8 +142,7 @@ def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
         store.shorts[end] = store.shorts[source]
         store.shorts[end + there] = store.shorts[source + here]
     row = moved if moved >= 0 else ~moved
-    store.where[row, a.PLACE] = to
-    store.where[row, a.BLOCK] = target
+    set_place(store, row, target, to)
 
 
 @inlined

@@ -75,8 +75,8 @@ TOMBSTONE = -2
 
 # state: single numbers
 UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, MISSING_TABLE = range(8)
-LARGEST_DIRECTORY = 8
-STATE = 9
+LARGEST_DIRECTORY, GENERATION = 8, 9
+STATE = 10
 # tables: number of the access schema, number of parts, live buckets, rows, tests that have codes, column that
 # all rows test first or NONE, shape of that test if it orders large buckets or NONE; then per
 # part: column, reach of a range or NONE, bits of a cell
@@ -101,7 +101,8 @@ BUCKET_TABLE, BUCKET_HEAD, BUCKET_ZONES, BUCKET_KEYS = 0, 1, 2, 3
 # blocks: BLOCK_SIZE is the number of the size, and SIZES per test; BLOCK_NEXT of a zone its least code
 BLOCK_BUCKET, BLOCK_START, BLOCK_SIZE, BLOCK_COUNT, BLOCK_NEXT = range(5)
 BLOCK_FIELDS = 5
-# where a row is: its slot and block; PLACE of a row in no block:
+# where a row is: its slot; twice its block, and one more in an arrangement of GENERATION 1, so that two
+# arrangements know which rows are theirs. PLACE of a row in no block:
 PLACE, BLOCK = 0, 1
 WAITING, ABSENT = -1, -2
 # coding of a column
@@ -110,7 +111,9 @@ CODE_FIELDS = 4
 
 
 class StoreArrays(NamedTuple):
-    """All arrays of a cluster engine."""
+    """All arrays of an arrangement; `bounds`, `rows`, `ids` and `where` are by row, and shared by the
+    arrangements of a store.
+    """
 
     state: npt.NDArray[np.int64]  # [STATE]
     free: npt.NDArray[np.int64]  # [FREE_LISTS]: first unit of what is free, or NONE

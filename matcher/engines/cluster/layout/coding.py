@@ -6,6 +6,7 @@ cuts at quantiles of them, so that about as many bounds lie between any two cuts
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from covey.matcher.events.int64 import FIRST, INFINITY_KEY, NOTHING
 
 _ROWS_PER_CUT = 16
 _FEWEST = 256
+_SORTED_PER_UNIT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,14 @@ class Coding:
         return cls(lines, np.zeros(1, dtype=np.int64))
 
     @classmethod
-    def of(cls, samples: Keys, counts: npt.NDArray[np.int64], rows: int, tops: Keys) -> Coding:
-        """From samples[c, :counts[c]] of the bounds on each column, of `rows` rows."""
+    def of(cls, samples: Sequence[Keys], rows: int, tops: Keys) -> Generator[int, None, Coding]:
+        """From samples of the bounds on each column, of `rows` rows; yields how many are sorted in a step."""
         lines = cls.without_cuts(tops).lines
         most = min(a.CUTS, max(_FEWEST, rows // _ROWS_PER_CUT))
         parts, size = [], 0
-        for column, count in enumerate(counts.tolist()):
-            cuts = _cuts(samples[column, :count], most)
+        for column, sample in enumerate(samples):
+            yield len(sample) // _SORTED_PER_UNIT
+            cuts = _cuts(sample, most)
             if len(cuts):
                 linear = int(cuts[-1]) - int(cuts[0]) == len(cuts) - 1
                 lines[column, : a.CODE_TOP] = size, len(cuts), linear

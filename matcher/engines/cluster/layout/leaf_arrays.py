@@ -36,7 +36,7 @@ LINE = LEAF // 64
 """Words of a bitmap."""
 LEAF_RECORD = 4
 """Words of a row's record: id; row (or ~row) above its columns; low and high codes of four tests."""
-IN_LEAF = -3
+IN_LEAF = -1
 """Stands instead of the block of a row in a leaf; its place is LEAF times the leaf and the place there."""
 
 # state: leaves ever made, first free one, bins of a column, words of a leaf, rows in leaves, leaves in use,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,12 @@ def bins_for(columns: int) -> int:
     return max(FEWEST_BINS, min(MOST_BINS, BITS // max(columns, 1)))
 
 
-def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64], rows: int) -> f.Leaves:
-    """Leaves with room for so many rows, which are to be placed in order, with bitmaps for these columns."""
+def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64]) -> f.Leaves:
+    """Room for one leaf, with bitmaps for these columns."""
     bins = bins_for(len(columns))
     state = np.zeros(f.LEAF_STATE, dtype=np.int64)
     state[f.LEAF_FREE], state[f.BINS] = a.NONE, bins
-    state[f.FILLED] = f.LEAF - f.SLACK
+    state[f.FILLED] = f.LEAF
     state[f.LEAF_WORDS] = f.LINE * (1 + bins * len(columns))
     scaled = np.zeros((len(columns), 2), dtype=np.int64)
     numbers = np.full(a.NARROW_COLUMNS, a.NONE, dtype=np.int32)
@@ -46,7 +47,7 @@ def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64], rows: in
         np.zeros(0, dtype=np.int64),
         np.zeros((len(columns) + 1, 2), dtype=np.int32),
     )
-    return with_room(leaves, rows // (f.LEAF - f.SLACK) + len(columns) + 2 if rows else 1)
+    return with_room(leaves, 1)
 
 
 def with_room(leaves: f.Leaves, count: int) -> f.Leaves:
@@ -68,11 +69,25 @@ def is_sparse(leaves: f.Leaves) -> bool:
     return bool(4 * state[f.LEAF_ROWS] + 16 * f.LEAF < f.LEAF * state[f.LEAVES_USED])
 
 
-def leaf_buffers(leaves: f.Leaves) -> LeafBuffers:
-    """What matching against these leaves needs."""
+def leaf_buffers(lines: int, columns: int) -> LeafBuffers:
+    """What matching against so many leaves needs, with bitmaps for so many columns."""
     return LeafBuffers(
-        np.zeros(len(leaves.lines) + 1, dtype=np.int64),
-        np.zeros(len(leaves.columns), dtype=np.int64),
+        np.zeros(lines + 1, dtype=np.int64),
+        np.zeros(columns, dtype=np.int64),
         np.zeros(f.LINE, dtype=np.uint64),
         np.zeros(f.LEAF, dtype=np.int64),
+    )
+
+
+def used_parts(leaves: f.Leaves) -> tuple[npt.NDArray[Any], ...]:
+    """The arrays of leaves, as far as they are in use."""
+    top = int(leaves.state[f.LEAF_TOP])
+    return (
+        leaves.state,
+        leaves.columns,
+        leaves.numbers,
+        leaves.lines[:top],
+        leaves.words[: top * int(leaves.state[f.LEAF_WORDS])],
+        leaves.records[: top * f.LEAF * f.LEAF_RECORD],
+        leaves.directory,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from covey.matcher.engines.cluster.buckets.block_kernels import set_place
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
@@ -302,8 +303,7 @@ def put_in_leaf(store, row, scratch, hashed, sorting):  # type: ignore[no-untype
     write_row(store, row, leaf, place, guard, scratch, hashed, True)
     mark_taken(store, leaf, place)
     leaves.state[f.LEAF_ROWS] += 1
-    store.where[row, a.PLACE] = f.LEAF * leaf + place
-    store.where[row, a.BLOCK] = f.IN_LEAF
+    set_place(store, row, f.IN_LEAF, f.LEAF * leaf + place)
 
 
 @inlined

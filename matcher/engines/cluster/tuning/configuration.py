@@ -17,6 +17,7 @@ import numpy.typing as npt
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.tuning import schema_kernels as k
 from covey.matcher.engines.cluster.tuning.costs import Schema
+from covey.matcher.engines.cluster.tuning.steps import Steps, parts
 
 Head = tuple[int, int, bool]
 """Column and shape of the first test, and whether it is the only one."""
@@ -74,6 +75,14 @@ class Configuration:
         uses = np.empty((len(numbers), k.USE_FIELDS), dtype=np.int64)
         k.use_schemas(signatures, numbers, self._lines, uses)
         return [tuple(use) for use in uses.tolist()]
+
+    def all_uses(self, signatures: npt.NDArray[np.int32], numbers: npt.NDArray[np.int64]) -> Steps[list[Use]]:
+        """As `uses`, in steps."""
+        uses: list[Use] = []
+        for start, stop in parts(0, len(numbers)):
+            uses += self.uses(signatures, numbers[start:stop])
+            yield stop - start
+        return uses
 
     def schema_of(self, use: Use) -> Schema:
         """The schema that a signature uses."""

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from covey.matcher.engines.cluster.layout.arrays import ACCESS
 from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF
 from covey.matcher.engines.cluster.tuning.schema_kernels import add_savings
+from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, parts
 
 RETRIEVE, HASH, CHECK, MOVE = 25.0, 5.0, 1.5, 300.0
 """Nanoseconds: of an access to a table, of one more attribute, of a subscription looked at, of one
@@ -42,6 +43,9 @@ PROBES = 6
 """Cells that an event looks up in a table of one hashed range."""
 _PAIRS = 160
 """Pairs of attributes that are considered, those that most subscriptions have first."""
+
+_COUNTED_PER_UNIT = 256
+"""Groups that are counted for a schema in the time that placing a row takes."""
 
 Schema = tuple[int, ...]
 
@@ -81,7 +85,7 @@ class _Candidates:
     @classmethod
     def of(
         cls, sets: Sequence[tuple[int, ...]], data: Equalities, through: npt.NDArray[np.float64]
-    ) -> _Candidates:
+    ) -> Steps[_Candidates]:
         member = np.zeros((len(sets), len(data.columns)), dtype=np.float32)
         for number, chosen in enumerate(sets):
             member[number, list(chosen)] = 1.0
@@ -92,7 +96,8 @@ class _Candidates:
         candidates = cls(
             list(sets), usable, passed, fixed, distinct, np.zeros(len(sets)), np.zeros(len(sets))
         )
-        candidates.count(np.arange(len(through)), through, data.rows, 1.0)
+        yield usable.size // _COUNTED_PER_UNIT
+        yield from candidates.count(np.arange(len(through)), through, data.rows, 1.0)
         able = usable @ data.rows
         for number, chosen in enumerate(sets):
             moves = data.moves[list(chosen)].sum()
@@ -114,11 +119,16 @@ class _Candidates:
         through: npt.NDArray[np.float64],
         rows: npt.NDArray[np.float64],
         sign: float,
-    ) -> None:
+    ) -> Steps[None]:
         """Count what each would save of these groups; or with `sign` -1 take it back, before others let less
         of them through.
         """
-        add_savings(self.usable, self.passed, groups, through, rows, sign, self.saved, self.moved)
+        size = max(1, STEP * _COUNTED_PER_UNIT // max(len(groups), 1))
+        for start, stop in parts(0, len(self.sets), size):
+            part = slice(start, stop)
+            saved, moved = self.saved[part], self.moved[part]
+            add_savings(self.usable[part], self.passed[part], groups, through, rows, sign, saved, moved)
+            yield (stop - start) * len(groups) // _COUNTED_PER_UNIT
 
 
 def table_cost(width: int, moves: float, buckets: float) -> float:
@@ -134,21 +144,21 @@ def checking_cost(passed: npt.NDArray[np.float64], rows: npt.NDArray[np.float64]
     return float((passed * rows).sum()) * CHECK
 
 
-def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS) -> list[Schema]:
+def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS) -> Steps[list[Schema]]:
     """The access schemas to have tables for: `most` of up to `width` columns, within `space` bytes."""
     singles: list[Schema] = [(c,) for c in range(len(data.columns))]
     if not singles:
         return []
     known: set[Schema] = set(singles)
     through = np.ones(len(data.rows))
-    candidates = _Candidates.of(singles, data, through)
+    candidates = yield from _Candidates.of(singles, data, through)
     if width > 1:
         together = data.has.astype(np.float64).T @ (data.has * data.rows[:, None])
         pairs = [pair for pair in combinations(range(len(singles)), 2) if together[pair] > 0]
         pairs.sort(key=lambda pair: (-together[pair], pair))
         known |= set(pairs[:_PAIRS])
         if pairs:
-            candidates.extend(_Candidates.of(pairs[:_PAIRS], data, through))
+            candidates.extend((yield from _Candidates.of(pairs[:_PAIRS], data, through)))
     chosen: list[int] = []
     left = space
     while len(chosen) < most:
@@ -162,23 +172,23 @@ def best_schemas(data: Equalities, space: float, most: int, width: int = ACCESS)
         chosen.append(best)
         left -= float(room[best])
         groups = np.flatnonzero(candidates.usable[best] & (through > candidates.passed[best]))
-        candidates.count(groups, through, data.rows, -1.0)
+        yield from candidates.count(groups, through, data.rows, -1.0)
         through[groups] = candidates.passed[best]
-        candidates.count(groups, through, data.rows, 1.0)
+        yield from candidates.count(groups, through, data.rows, 1.0)
         base = candidates.sets[best]
         if len(base) < width:
             wider = [tuple(sorted({*base, c})) for c in range(len(singles)) if c not in base]
             fresh = [s for s in wider if s not in known]
             known |= set(fresh)
             if fresh:
-                candidates.extend(_Candidates.of(fresh, data, through))
-    kept = _without_superfluous(candidates, chosen, data.rows)
+                candidates.extend((yield from _Candidates.of(fresh, data, through)))
+    kept = yield from _without_superfluous(candidates, chosen, data.rows)
     return [tuple(data.columns[c] for c in candidates.sets[s]) for s in kept]
 
 
 def _without_superfluous(
     candidates: _Candidates, chosen: list[int], rows: npt.NDArray[np.float64]
-) -> list[int]:
+) -> Steps[list[int]]:
     """Leave out tables, one by one, whose rows others take up for less than the table costs."""
 
     def cost(schemas: list[int]) -> float:
@@ -191,6 +201,7 @@ def _without_superfluous(
     for schema in chosen:
         without = [other for other in kept if other != schema]
         less = cost(without)
+        yield len(chosen) * len(rows) // _COUNTED_PER_UNIT
         if less <= now:
             kept, now = without, less
     return kept

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from covey.matcher.engines.cluster.layout.arrays import ACCESS, SIGN_TEMPLATE
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.costs import CHECK, Equalities, Schema, table_cost
 from covey.matcher.engines.cluster.tuning.statistics import Statistics
+from covey.matcher.engines.cluster.tuning.steps import Steps, in_steps
 
 LARGEST_MARGIN = 0.05
 """Checks per event in one cluster from which on better access predicates are sought (the paper's BM_max)."""
@@ -36,6 +38,8 @@ WORSE = 1.25
 _CHANGED = 8
 """One subscription in this many added or removed makes a review due."""
 _SETS = 64
+_PER_STRUCTURE = 2
+"""Units that Python takes for one structure."""
 
 
 @dataclass(slots=True)
@@ -101,7 +105,7 @@ def _pricing(data: Equalities) -> Price:
 
 def improved(
     configuration: Configuration, statistics: Statistics, checks: npt.NDArray[np.float64]
-) -> Configuration | None:
+) -> Steps[Configuration | None]:
     """A better configuration, if there is one; checks[s] are the checks per event of rows of signature s, in
     clusters of too large a margin.
     """
@@ -109,13 +113,13 @@ def improved(
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
     price = _pricing(data)
     schemas = {schema: _reached(schema, passed) for schema in configuration.schemas}
-    structures = _structures(configuration, statistics, checks)
-    deleted = _delete(schemas, structures, passed, price)
-    created = _create(schemas, structures, passed, price)
+    structures = yield from _structures(configuration, statistics, checks)
+    deleted = yield from _delete(schemas, structures, passed, price)
+    created = yield from _create(schemas, structures, passed, price)
     if not deleted and not created:
         return None
     better = configuration.changed(schemas)
-    better.make_room(better.uses(statistics.lines, statistics.numbers))
+    better.make_room((yield from better.all_uses(statistics.lines, statistics.numbers)))
     return better
 
 
@@ -125,14 +129,16 @@ def _reached(schema: Schema, passed: dict[int, float]) -> float:
 
 def _structures(
     configuration: Configuration, statistics: Statistics, checks: npt.NDArray[np.float64]
-) -> list[_Structure]:
+) -> Steps[list[_Structure]]:
     structures: dict[tuple[frozenset[int], Schema], _Structure] = {}
-    for signature, use in statistics.signatures.items():
-        equal = use.equal_columns
-        schema = configuration.templates[statistics.lines[signature, SIGN_TEMPLATE]].schema
-        one = structures.setdefault((equal, schema), _Structure(equal, schema, 0, 0.0))
-        one.rows += use.rows
-        one.checks += float(checks[signature])
+    for units, items in in_steps(list(statistics.signatures.items())):
+        for signature, use in items:
+            equal = use.equal_columns
+            schema = configuration.templates[statistics.lines[signature, SIGN_TEMPLATE]].schema
+            one = structures.setdefault((equal, schema), _Structure(equal, schema, 0, 0.0))
+            one.rows += use.rows
+            one.checks += float(checks[signature]) if signature < len(checks) else 0.0
+        yield units
     return list(structures.values())
 
 
@@ -141,7 +147,7 @@ def _delete(
     structures: list[_Structure],
     passed: dict[int, float],
     price: Price,
-) -> bool:
+) -> Steps[bool]:
     """Leave out schemas of too little benefit; returns whether there were any."""
     deleted = False
     for schema in sorted(schemas, key=lambda s: (schemas[s], s)):
@@ -153,6 +159,7 @@ def _delete(
                 best = min(others, default=(passed.get(single, 1.0), (single,)))
                 benefit += one.rows * (best[0] - schemas[schema])
                 next_best.append((one, best[1]))
+        yield _PER_STRUCTURE * len(structures)
         if benefit < LEAST_BENEFIT * price(schema):
             del schemas[schema]
             deleted = True
@@ -166,7 +173,7 @@ def _create(
     structures: list[_Structure],
     passed: dict[int, float],
     price: Price,
-) -> bool:
+) -> Steps[bool]:
     """Add schemas of sufficient power, those of the greatest first; returns whether there are any."""
     candidates: dict[Schema, None] = {}
     for one in sorted(structures, key=lambda s: -s.checks)[: 16 * _SETS]:
@@ -179,11 +186,13 @@ def _create(
                     candidates[pair] = None
     created = False
     while len(schemas) < _SETS:
-        best, power = max(
-            ((s, _power(s, structures, passed)) for s in candidates if s not in schemas),
-            key=lambda item: (item[1] - price(item[0]), item[0]),
-            default=((), 0.0),
-        )
+        best, power, most = Schema(), 0.0, -inf
+        for schema in candidates:
+            if schema not in schemas:
+                saved = _power(schema, structures, passed)
+                if (saved - price(schema), schema) > (most, best):
+                    best, power, most = schema, saved, saved - price(schema)
+                yield _PER_STRUCTURE * len(structures)
         if not best or power < LEAST_POWER * price(best):
             return created
         schemas[best] = _reached(best, passed)

@@ -18,6 +18,7 @@ from covey.matcher.engines.cluster.tuning.configuration import Configuration, He
 from covey.matcher.engines.cluster.tuning.costs import Schema, best_schemas, leaf_cost, range_costs
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.cluster.tuning.statistics import RangeSample, SignatureUse, Statistics
+from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps
 
 MOST_SCHEMAS = 64
 """Tables of equalities; an event is looked up in each."""
@@ -38,15 +39,15 @@ def first_configuration(policy: Policy) -> Configuration:
     return Configuration(ranges={(): 0 if policy.propagation else 1})
 
 
-def choose_schemas(policy: Policy, statistics: Statistics) -> list[Schema]:
+def choose_schemas(policy: Policy, statistics: Statistics) -> Steps[list[Schema]]:
     """The schemas of the greedy algorithm."""
     space = _SPACE + _SPACE_PER_ROW * float(statistics.equalities.rows.sum())
     if policy.propagation:
-        return best_schemas(statistics.equalities, space, _MOST_SINGLES, 1)
-    return best_schemas(statistics.equalities, space, MOST_SCHEMAS, ACCESS)
+        return (yield from best_schemas(statistics.equalities, space, _MOST_SINGLES, 1))
+    return (yield from best_schemas(statistics.equalities, space, MOST_SCHEMAS, ACCESS))
 
 
-def plan(policy: Policy, statistics: Statistics, schemas: Iterable[Schema]) -> Configuration:
+def plan(policy: Policy, statistics: Statistics, schemas: Iterable[Schema]) -> Steps[Configuration]:
     """The configuration for these schemas."""
     data = statistics.equalities
     passed = dict(zip(data.columns, data.selectivity.tolist(), strict=True))
@@ -55,25 +56,27 @@ def plan(policy: Policy, statistics: Statistics, schemas: Iterable[Schema]) -> C
         return float(np.prod([passed.get(column, 1.0) for column in schema]))
 
     configuration = Configuration({schema: reach(schema) for schema in schemas})
-    uses = configuration.uses(statistics.lines, statistics.numbers)
+    uses = yield from configuration.all_uses(statistics.lines, statistics.numbers)
     rows: dict[Schema, int] = {}
     heads: dict[tuple[Schema, Head], int] = {}
     schema_of = np.zeros(len(statistics.lines), dtype=np.int64)
     numbers: dict[Schema, int] = {}
-    for (number, signature), use in zip(statistics.signatures.items(), uses, strict=True):
-        schema = configuration.schema_of(use)
-        rows[schema] = rows.get(schema, 0) + signature.rows
-        schema_of[number] = numbers.setdefault(schema, len(numbers))
-        head = head_of(use)
-        if head is not None:
-            heads[schema, head] = heads.get((schema, head), 0) + signature.rows
+    for units, pairs in in_steps(list(zip(statistics.signatures.items(), uses, strict=True))):
+        for (number, signature), use in pairs:
+            schema = configuration.schema_of(use)
+            rows[schema] = rows.get(schema, 0) + signature.rows
+            schema_of[number] = numbers.setdefault(schema, len(numbers))
+            head = head_of(use)
+            if head is not None:
+                heads[schema, head] = heads.get((schema, head), 0) + signature.rows
+        yield units
     reached = {schema: reach(schema) for schema in rows}
     leaves: tuple[int, ...] = ()
     if policy.propagation:
         ranges = dict.fromkeys([*numbers, ()], 0)
     else:
-        ranges, costs = _ranges(statistics, rows, reached, schema_of, list(numbers))
-        leaves = _leaf_columns(statistics.signatures, statistics.ranges, costs.get((), 0.0))
+        ranges, costs = yield from _ranges(statistics, rows, reached, schema_of, list(numbers))
+        leaves = yield from _leaf_columns(statistics.signatures, statistics.ranges, costs.get((), 0.0))
     grouping = {
         (schema, head)
         for (schema, head), count in heads.items()
@@ -90,13 +93,14 @@ def _ranges(
     reached: dict[Schema, float],
     schema_of: npt.NDArray[np.int64],
     schemas: Sequence[Schema],
-) -> tuple[dict[Schema, int], dict[Schema, float]]:
+) -> Steps[tuple[dict[Schema, int], dict[Schema, float]]]:
     """How many ranges the rows of each schema hash, and what these rows then cost per event, in ns."""
     sampled_schemas = schema_of[statistics.ranges.signatures]
     ranges: dict[Schema, int] = {(): 1}
     least: dict[Schema, float] = {}
     for number, schema in enumerate(schemas):
         sample = statistics.ranges.ranges[sampled_schemas == number]
+        yield STEP
         if not len(sample) or len(schema) >= ACCESS:
             ranges[schema] = 0
             continue
@@ -114,15 +118,19 @@ def _ranges(
 
 def _leaf_columns(
     signatures: dict[int, SignatureUse], sample: RangeSample, hashed_cost: float
-) -> tuple[int, ...]:
+) -> Steps[tuple[int, ...]]:
     """The columns with bitmaps; none if hashing rows without equalities costs less per event than leaves."""
     tests: dict[int, int] = {}
     rows = 0
-    members = [number for number, use in signatures.items() if not use.equal_columns]
-    for number in members:
-        rows += signatures[number].rows
-        for column in set(signatures[number].columns):
-            tests[column] = tests.get(column, 0) + signatures[number].rows
+    members = []
+    for units, items in in_steps(list(signatures.items())):
+        for number, use in items:
+            if not use.equal_columns:
+                members.append(number)
+                rows += use.rows
+                for column in set(use.columns):
+                    tests[column] = tests.get(column, 0) + use.rows
+        yield units
     if rows < _FEWEST_IN_LEAVES:
         return ()
     columns = sorted(

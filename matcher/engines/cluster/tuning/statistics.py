@@ -7,6 +7,7 @@ to be distributed as the constants of the subscriptions.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy.typing as npt
 from covey.matcher.compile.plan import Shape
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.cluster.tuning.costs import Equalities
+from covey.matcher.engines.cluster.tuning.steps import Steps, in_steps
 from covey.matcher.events.int64 import MISSING
 
 EVENTS = 512
 _PER_BATCH = 32
+_SORTED_PER_UNIT = 8
 
 
 @dataclass(slots=True)
@@ -108,25 +111,30 @@ def selectivity(constants: Keys, events: Keys) -> tuple[float, int]:
 
 def equalities(
     signatures: dict[int, SignatureUse],
-    samples: Keys,
-    counts: npt.NDArray[np.int64],
+    samples: Sequence[Keys],
     events: EventSample,
     moves: npt.NDArray[np.float64],
-) -> Equalities:
-    """Statistics of the equalities of signatures, from samples[c, :counts[c]] of the bounds on each column,
-    and moves[c], the new values of equalities on it per event.
+) -> Steps[Equalities]:
+    """Statistics of the equalities of signatures, from samples[c] of the bounds on each column, and moves[c],
+    the new values of equalities on it per event.
     """
     rows: dict[tuple[int, ...], int] = {}
-    for use in signatures.values():
-        equal = tuple(sorted(use.equal_columns))
-        if equal:
-            rows[equal] = rows.get(equal, 0) + use.rows
+    known = min(len(samples), len(moves))  # columns that are newer are left out
+    for units, uses in in_steps(list(signatures.values())):
+        for use in uses:
+            equal = tuple(sorted(c for c in use.equal_columns if c < known))
+            if equal:
+                rows[equal] = rows.get(equal, 0) + use.rows
+        yield units
     columns = tuple(sorted({column for equal in rows for column in equal}))
     place = {column: i for i, column in enumerate(columns)}
     has = np.zeros((len(rows), len(columns)), dtype=np.bool_)
     for g, equal in enumerate(rows):
         has[g, [place[column] for column in equal]] = True
-    measured = [selectivity(samples[c, : counts[c]], events.of_column(c)) for c in columns]
+    measured = []
+    for c in columns:
+        measured.append(selectivity(samples[c], events.of_column(c)))
+        yield len(samples[c]) // _SORTED_PER_UNIT
     return Equalities(
         columns,
         has,

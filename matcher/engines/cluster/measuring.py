@@ -1,0 +1,127 @@
+"""What a hashing configuration is chosen by, measured in steps: bounds and ranges of sampled rows, and how
+often rows are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.engines.cluster import placing_kernels as k
+from covey.matcher.engines.cluster import sample_kernels as s
+from covey.matcher.engines.cluster.arrangement import Arrangement
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.tuning.maintenance import LARGEST_MARGIN
+from covey.matcher.engines.cluster.tuning.statistics import (
+    EventSample,
+    RangeSample,
+    SignatureUse,
+    Statistics,
+    equalities,
+)
+from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps, parts
+from covey.matcher.engines.cluster.worker import Worker
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
+from covey.matcher.engines.rows.signatures import Signatures
+
+_SAMPLED_BOUNDS = 1 << 18
+_SORTED_BOUNDS = 1 << 16
+"""The most bounds of a column that are sampled, and of these sorted."""
+_SAMPLED_ROWS = 4096
+_ROWS_PER_STEP = STEP // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """The rows of a store, below `row_top`: how many there are, and their signatures."""
+
+    row_top: int
+    row_count: int
+    signatures: Signatures
+    attributes: int
+
+    @property
+    def columns(self) -> int:
+        """One more than the highest column that has codes and that rows test."""
+        tested = (c + 1 for columns in self.signatures.columns for c in columns if c < a.NARROW_COLUMNS)
+        return max(self.attributes, *tested, 0)
+
+
+def sample_bounds(arrangement: Arrangement, rows: Population) -> Steps[list[Keys]]:
+    """Some of the bounds on each column."""
+    samples = np.empty((rows.columns, min(_SAMPLED_BOUNDS, 2 * rows.row_count + 1)), dtype=np.int64)
+    counts = np.zeros(len(samples), dtype=np.int64)
+    every = max(1, rows.row_count // (_SAMPLED_BOUNDS // 2))
+    for start, stop in parts(0, rows.row_top, every * STEP):
+        s.sample_bounds(arrangement.arrays, start, stop, every, samples, counts)
+        yield STEP
+    return [
+        sample[: count : max(1, ceil(count / _SORTED_BOUNDS))]
+        for sample, count in zip(samples, counts.tolist(), strict=True)
+    ]
+
+
+def sample_ranges(arrangement: Arrangement, rows: Population) -> Steps[RangeSample]:
+    """The ranges of some rows."""
+    step = max(1, rows.row_top // _SAMPLED_ROWS)
+    signatures, ranges = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 7), dtype=np.int64)]
+    for start, stop in parts(0, rows.row_top, step * _ROWS_PER_STEP):
+        sampled = np.arange(start, stop, step, dtype=np.int64)
+        sampled = sampled[arrangement.arrays.where[sampled, a.PLACE] != a.ABSENT]
+        measured = np.zeros((len(sampled), 7), dtype=np.int64)
+        s.sample_ranges(arrangement.arrays, sampled, arrangement.scratch, measured)
+        signatures.append(arrangement.arrays.rows[sampled, ROW_SIGNATURE].astype(np.int64))
+        ranges.append(measured)
+        yield STEP
+    return RangeSample(np.concatenate(signatures), np.concatenate(ranges))
+
+
+def measure(
+    arrangement: Arrangement,
+    rows: Population,
+    samples: list[Keys],
+    ranges: RangeSample,
+    events: EventSample,
+    moves: npt.NDArray[np.float64],
+) -> Steps[Statistics]:
+    """The statistics of rows."""
+    uses: dict[int, SignatureUse] = {}
+    known = rows.signatures
+    for units, numbers in in_steps(known.in_use()):
+        for number in numbers:
+            uses[number] = SignatureUse(known.columns[number], known.shapes[number], known.row_counts[number])
+        yield units
+    equal = yield from equalities(uses, samples, events, moves)
+    lines = arrangement.arrays.signatures.copy()  # choosing a configuration writes to them
+    return Statistics(uses, lines, equal, ranges, arrangement.arrays.reaches)
+
+
+def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[npt.NDArray[np.float64]]:
+    """Checks per event by signature, in clusters whose benefit margin is too large; `keys` are of events."""
+    arrays = arrangement.arrays
+    probed = np.zeros(len(arrays.buckets), dtype=np.int64)
+    checks = np.zeros(len(arrays.signatures), dtype=np.float64)
+    for start, stop in parts(0, len(keys), _ROWS_PER_STEP):
+        arrays, some = arrangement.arrays, np.ascontiguousarray(keys[start:stop])
+        worker.fit(arrangement.probes, arrays.leaves)
+        buffers = worker.buffers
+        s.count_probes(arrays, some, arrangement.codes(some), buffers.probe, buffers.queue, probed)
+        yield STEP
+    for start, stop in parts(0, min(len(probed), int(arrays.state[a.BUCKET_TOP]))):
+        least = LARGEST_MARGIN * len(keys)
+        yield STEP + s.count_checks(arrangement.arrays, probed, start, stop, least, checks)
+    return checks / max(len(keys), 1)
+
+
+def range_classes(widest: int) -> Keys:
+    """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place. The
+    last two, one even and one odd, reach across all codes, so that every range has a class.
+    """
+    middle = 1 << k.CLASS_BITS - 1
+    reaches = np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
+    reaches[-2:] = np.maximum(reaches[-2:], a.NEVER)
+    return reaches

@@ -1,0 +1,288 @@
+"""Where the rows of a cluster engine are: in one arrangement, or in two while the second replaces the first.
+
+Rows that are added wait until the next match, and are placed then. When there are twice as many as when the
+configuration was chosen, when bounds have drifted, or when many rows were removed, another arrangement is
+planned and filled, in steps: each call that changes rows or matches events does some, in proportion to its
+own work. So no call takes long, however many rows there are. A load, which is more rows that wait than are
+placed, is placed at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.engines.cluster.arrangement import Arrangement
+from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.coding import Coding
+from covey.matcher.engines.cluster.leaves.leaves import is_sparse
+from covey.matcher.engines.cluster.measuring import (
+    Population,
+    count_checks,
+    measure,
+    range_classes,
+    sample_bounds,
+    sample_ranges,
+)
+from covey.matcher.engines.cluster.rearranging import move_rows
+from covey.matcher.engines.cluster.room import empty_arrays, empty_beside
+from covey.matcher.engines.cluster.tuning.maintenance import Maintenance, improved
+from covey.matcher.engines.cluster.tuning.planning import choose_schemas, first_configuration, plan
+from covey.matcher.engines.cluster.tuning.policy import Policy
+from covey.matcher.engines.cluster.tuning.statistics import EventSample
+from covey.matcher.engines.cluster.tuning.steps import Steps, parts
+from covey.matcher.engines.cluster.worker import Worker
+from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
+from covey.matcher.engines.rows.signatures import Signatures
+from covey.matcher.events.int64 import LAST
+
+FEW = 64
+AT_ONCE = 1 << 13
+"""Up to so many rows, another arrangement replaces the first at once."""
+_RENEWED, _MANY = 4, 1 << 16
+"""Cuts are chosen anew after this many changes per row, and so many more: bounds may have drifted."""
+_SCATTERED = 4
+"""Rows are placed anew after one in this many, and some more, is removed: its successors lie scattered."""
+_MOST_WAITING = 1 << 12
+"""Rows that wait while more are placed; more are placed without a match."""
+_PER_CALL, _PER_EVENT, _PER_CHANGE = 128, 4, 8
+"""Units of work (`tuning/steps.py`) that a match adds to its own, for itself and per event; and that a
+changed row adds: then an arrangement is filled long before as many changes make the next one due.
+"""
+
+
+class Placement:
+    """Arrangements of the rows that `row_numbers` numbers; `tops` are the highest keys of attributes."""
+
+    def __init__(
+        self, tops: Keys, policy: Policy, signatures: Signatures, row_numbers: Runs, worker: Worker
+    ) -> None:
+        self._tops = tops
+        self._policy = policy
+        self._signatures = signatures
+        self._row_numbers = row_numbers
+        self._worker = worker
+        arrays = empty_arrays(tops)._replace(reaches=range_classes(1))
+        self.arrangement = self._empty(arrays)
+        """Where rows are placed."""
+        self.former: Arrangement | None = None
+        """The arrangement that it replaces, while that has rows."""
+        self._planned: Arrangement | None = None
+        self.events = EventSample()
+        self.moves = np.zeros(len(tops), dtype=np.int64)
+        """How many new values equalities on each column got."""
+        self.work = 0
+        """Units of work ever done to place rows and to tune."""
+        self._maintenance = Maintenance() if policy.maintains else None
+        self._steps: Steps[None] | None = None
+        self._due = 0  # units of work to do
+        self._was_replaced = False
+        self._waiting: list[Numbers] = []
+        self._waiting_count = 0  # at least as many rows wait; all of them are in _waiting, or too many
+        self._row_count = 0
+        self._configured = 0  # rows when cuts were chosen
+        self._turnover = 0  # rows ever inserted, and removed
+        self._turnover_before = 0  # when cuts were chosen
+        self._written = 0  # since then, as those that follow
+        self._removed = 0
+        self._uncut = 0  # rows inserted with tests on columns that have no cuts yet
+
+    def _empty(self, arrays: a.StoreArrays) -> Arrangement:
+        return Arrangement(arrays, first_configuration(self._policy), ordered=not self._policy.propagation)
+
+    @property
+    def searched(self) -> list[Arrangement]:
+        """The arrangements that have rows."""
+        return [each for each in (self.arrangement, self.former) if each is not None]
+
+    @property
+    def _all(self) -> list[Arrangement]:
+        return [*self.searched, *([] if self._planned is None else [self._planned])]
+
+    def replace(self, **arrays: Any) -> None:
+        """Replace arrays by row."""
+        for each in self._all:
+            each.arrays = each.arrays._replace(**arrays)
+
+    def write_signature(self, signature: int, size: int, tests: list[int]) -> None:
+        """As `Arrangement.write_signature`."""
+        for each in self._all:
+            each.write_signature(signature, self._signatures.columns[signature], size, tests)
+        self.moves = grown(self.moves, max(len(self.moves), len(self.arrangement.arrays.coding)))
+
+    # --- changes of rows --------------------------------------------------------------------------
+
+    def insert(self, rows: Numbers, signature: int) -> None:
+        """Have rows of one signature wait, which have not been placed."""
+        columns, cut = self._signatures.columns[signature], self.arrangement.cut_columns
+        if any(c < a.NARROW_COLUMNS and c not in cut for c in columns):
+            self._uncut += len(rows)
+        self._row_count += len(rows)
+        self._turnover += len(rows)
+        self._waiting_count += len(rows)
+        if self._waiting_count <= _MOST_WAITING:
+            self._waiting.append(rows)
+        elif 2 * self._waiting_count < self._row_count:
+            self._waiting.append(rows)
+            self._place_waiting()
+        else:
+            self._waiting.clear()  # too many to list
+        self._add_work(_PER_CHANGE * len(rows))
+
+    def remove(self, rows: Numbers) -> None:
+        """Remove rows."""
+        for each in self.searched:
+            each.remove(rows)
+        self._row_count -= len(rows)
+        self._removed += len(rows)
+        self._turnover += len(rows)
+        self._add_work(_PER_CHANGE * len(rows))
+
+    def update(self, rows: Numbers) -> None:
+        """Move rows to where their new bounds belong."""
+        self._written += len(rows)
+        if self.former is not None:
+            self.former.remove(rows, a.WAITING)
+            self.arrangement.place(rows)
+        self.arrangement.update(rows)
+        self._add_work(_PER_CHANGE * len(rows))
+
+    def _place_waiting(self) -> None:
+        rows = self._rows_waiting()
+        self.arrangement.place(rows)
+        self.work += len(rows)
+        self._waiting.clear()
+        self._waiting_count = 0
+
+    def _rows_waiting(self) -> Numbers:
+        if self._waiting:
+            return np.concatenate(self._waiting)
+        if not self._waiting_count:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(self.arrangement.arrays.where[: self._row_numbers.top, a.PLACE] == a.WAITING)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def prepare(self, events: int) -> bool:
+        """Place rows that wait, and rearrange or retune if that is due; a match of so many events begins with
+        it. Returns whether all rows have been placed anew since the last call.
+        """
+        has_doubled = self._row_count > 2 * self._configured + FEW
+        is_due = has_doubled or self._is_worn()
+        if is_due and 2 * self._waiting_count > self._row_count:
+            self._rearrange_at_once(choose=has_doubled)
+            is_due = False
+        elif self._waiting_count:
+            self._place_waiting()
+        if self._steps is None:
+            maintenance = self._maintenance
+            if is_due:
+                self._steps = self._rearrange(self.arrangement, choose=has_doubled)
+            elif maintenance and maintenance.is_due(self.events.count, self._turnover, self._row_count):
+                self._steps = self._maintain(maintenance)
+        self._add_work(_PER_CALL + _PER_EVENT * events)
+        was_replaced, self._was_replaced = self._was_replaced, False
+        return was_replaced
+
+    def _is_worn(self) -> bool:
+        """Whether bounds have drifted, rows test columns without cuts, or lie scattered."""
+        changed = self._written + self._turnover - self._turnover_before
+        return (
+            changed > _RENEWED * self._configured + _MANY
+            or self._uncut > FEW + self._configured // FEW
+            or _SCATTERED * self._removed > self._row_count + _MANY // 4
+            or is_sparse(self.arrangement.arrays.leaves)
+        )
+
+    def _add_work(self, units: int) -> None:
+        """Do so many units of what is due, and what is left of the step; all where there are few rows."""
+        if self._steps is None:
+            return
+        self._due += units
+        while self._due > 0 or self._row_count <= AT_ONCE:
+            try:
+                done = next(self._steps)
+            except StopIteration:
+                self._steps, self._due = None, 0
+                return
+            self._due -= done
+            self.work += done
+
+    def _rearrange_at_once(self, *, choose: bool) -> None:
+        if self._steps is not None:
+            self._steps.close()
+            self._steps, self._due = None, 0
+        self.former = self._planned = None
+        where = self.arrangement.arrays.where[: self._row_numbers.top]
+        where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
+        self._waiting.clear()
+        self._waiting_count = 0
+        for units in self._rearrange(None, choose=choose):
+            self.work += units
+
+    def _rearrange(self, former: Arrangement | None, *, choose: bool) -> Steps[None]:
+        """Choose cuts and a configuration, with new schemas if `choose`, and move all rows to an arrangement
+        of these: from `former`, or those that wait.
+        """
+        self._configured, self._turnover_before = self._row_count, self._turnover
+        self._written = self._removed = self._uncut = 0
+        planned = self._planned = self._empty(empty_beside(self.arrangement.arrays))
+        rows = self._population()
+        samples = yield from sample_bounds(planned, rows)
+        tops = np.full(max(len(samples), len(planned.arrays.coding)), LAST, dtype=np.int64)
+        tops[: len(self._tops)] = self._tops
+        coding = yield from Coding.of(samples, rows.row_count, tops)
+        planned.recode(coding, frozenset(c for c, sample in enumerate(samples) if len(sample)))
+        ranges = yield from sample_ranges(planned, rows)
+        planned.arrays = planned.arrays._replace(reaches=range_classes(ranges.widest()))
+        statistics = yield from measure(planned, rows, samples, ranges, self.events, self._moves_per_event())
+        schemas = list(self.arrangement.configuration.schemas)
+        if choose and self._policy.chooses_schemas:
+            schemas = yield from choose_schemas(self._policy, statistics)
+        configuration = yield from plan(self._policy, statistics, schemas)
+        yield from planned.configure(configuration, self._signatures.in_use())
+        planned.begin()
+        self.arrangement, self.former, self._planned = planned, former, None
+        most_tests = max((len(self._signatures.columns[n]) for n in self._signatures.in_use()), default=0)
+        yield from move_rows(former, planned, self._row_numbers.top, most_tests)
+        self.former = None
+        self._was_replaced = True
+
+    def _maintain(self, maintenance: Maintenance) -> Steps[None]:
+        """Look for a better configuration, and move the rows that it concerns."""
+        arrangement, rows = self.arrangement, self._population()
+        checks = yield from count_checks(arrangement, self.events.keys(rows.columns), self._worker)
+        total, better = float(checks.sum()), None
+        if maintenance.is_search_due(total, self._turnover, self._row_count):
+            samples = yield from sample_bounds(arrangement, rows)
+            ranges = yield from sample_ranges(arrangement, rows)
+            moves = self._moves_per_event()
+            statistics = yield from measure(arrangement, rows, samples, ranges, self.events, moves)
+            better = yield from improved(arrangement.configuration, statistics, checks)
+            maintenance.settled = total if better is None else -1.0
+        maintenance.reviewed(self.events.count, self._turnover, self._row_count, improved=better is not None)
+        if better is None:
+            return
+        before = arrangement.arrays.signatures[:, a.SIGN_TEMPLATE].copy()
+        in_use = self._signatures.in_use()
+        yield from arrangement.configure(better, in_use)
+        moved = arrangement.arrays.signatures[: len(before), a.SIGN_TEMPLATE] != before
+        concerned = sum(self._signatures.row_counts[n] for n in np.flatnonzero(moved).tolist())
+        if 2 * concerned > self._row_count:  # then hashed ranges and first tests are chosen as well
+            yield from self._rearrange(arrangement, choose=False)
+            return
+        for start, stop in parts(0, self._row_numbers.top):
+            signatures = arrangement.arrays.rows[start:stop, ROW_SIGNATURE]
+            known = (signatures >= 0) & (signatures < len(moved))
+            arrangement.update(start + np.flatnonzero(known & moved[np.where(known, signatures, 0)]))
+            yield stop - start
+
+    def _population(self) -> Population:
+        return Population(self._row_numbers.top, self._row_count, self._signatures, len(self._tops))
+
+    def _moves_per_event(self) -> npt.NDArray[np.float64]:
+        return self.moves / max(self.events.count, 1)
