@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,33 +77,33 @@ class Load:
             yield from [self] * len(names)
             return
         for name in names:
-            chosen = [filter.event_type.name == name for filter in self.filters]
-            numbers = np.cumsum(chosen) - 1
-            positions = np.flatnonzero(np.array(chosen)[self.numbers])
-            filters = [filter for filter, is_chosen in zip(self.filters, chosen, strict=True) if is_chosen]
-            variables = {variable for filter in filters for variable in filter.variables}
-            yield Load(
-                self.ids[positions],
-                filters,
-                numbers[self.numbers[positions]],
-                {
-                    name: elements(value, positions)
-                    for name, value in self.values.items()
-                    if name in variables
-                },
-                self.interfaces[positions],
-            )
+            members = [n for n, filter in enumerate(self.filters) if filter.event_type.name == name]
+            yield self.part(members)
 
-    def by_filter(self) -> Iterator[tuple[Filter, Positions]]:
-        """Every filter that some subscription has, and the positions of these."""
-        few = len(self.filters) <= 1 << 16  # numbers of 16 bits are sorted by digits
-        order = np.argsort(self.numbers.astype(np.uint16) if few else self.numbers, kind="stable")
-        sorted_numbers = self.numbers[order]
-        starts = np.flatnonzero(np.diff(sorted_numbers, prepend=-1, append=-1))
-        for start, end in pairwise(starts.tolist()):
-            yield self.filters[sorted_numbers[start]], order[start:end]
+    def part(self, members: Sequence[int]) -> Load:
+        """The subscriptions of some filters, given by number."""
+        numbers, positions = self.members(members)
+        filters = [self.filters[number] for number in members]
+        named = {variable for filter in filters for variable in filter.variables}
+        values = {name: value for name, value in self.values.items() if name in named}
+        if positions is None:
+            return Load(self.ids, filters, numbers, values, self.interfaces)
+        chosen = {name: elements(value, positions) for name, value in values.items()}
+        return Load(self.ids[positions], filters, numbers, chosen, self.interfaces[positions])
 
-    def values_of(self, filter: Filter, positions: Positions) -> dict[str, Any]:
+    def members(self, members: Sequence[int]) -> tuple[Positions, Positions | None]:
+        """The subscriptions of some filters: the place of each one's filter among `members`, and its
+        position; None for the positions of all.
+        """
+        places = np.full(len(self.filters), -1, dtype=np.int64)
+        places[members] = np.arange(len(members))
+        numbers = places[self.numbers]
+        if len(members) == len(self.filters):
+            return numbers, None
+        positions = np.flatnonzero(numbers >= 0)
+        return numbers[positions], positions
+
+    def values_of(self, filter: Filter, positions: Positions | None) -> dict[str, Any]:
         """The values of a filter's variables, columns without nulls at these positions."""
         return {name: taken(name, self.values[name], positions) for name in filter.variables}
 

@@ -158,6 +158,16 @@ def _from_checked(each: list[Scalar]) -> Values:
     return np.array(each, dtype=object)
 
 
+def constant_column(constants: list[Scalar], of_each: Numbers) -> Values:
+    """A column with the constant of each subscription, constants[of_each[i]]."""
+    if isinstance(constants[0], str):
+        return _text_array(constants).take(pa.array(of_each))
+    types = set(map(type, constants))
+    if types == {float} or types == {int}:
+        return np.array(constants, dtype=np.float64 if float in types else np.int64)[of_each]
+    return np.asarray(_from_checked(constants))[of_each]
+
+
 def evaluate_column(operand: Variable, kind: Kind, value: Values) -> Values:
     """What an operand stands for on attributes of a kind, as `values.evaluate` says for each element."""
     if not isinstance(value, np.ndarray):

@@ -120,8 +120,12 @@ class BoxSkeleton:
     places: tuple[int, ...]
     shapes: tuple[Shape, ...] = field(init=False)
     """Of the tests, and after them of the texts."""
+    is_plain: bool = field(init=False)
+    """Whether it tests no strings."""
 
     def __post_init__(self) -> None:
+        is_plain = not self.texts and all(test.kind is not Kind.STRING for test in self.tests)
+        object.__setattr__(self, "is_plain", is_plain)
         shapes = (*[test.shape for test in self.tests], *[text.shape for text in self.texts])
         object.__setattr__(self, "shapes", shapes)
 
@@ -174,6 +178,11 @@ class Plan:
     variables: tuple[Variable | None, ...]
     overlaps: bool
     """Whether an event may match several of the boxes."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bounds of its rows depend on the operands alone, and not on the columns."""
+        return bool(self.boxes) and all(box.skeleton.is_plain for box in self.boxes)
 
     def operands_of(self, names: set[str]) -> frozenset[int]:
         """The operands that any of these variables is part of."""

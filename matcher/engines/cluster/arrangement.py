@@ -62,17 +62,26 @@ class Arrangement:
             self.assign(some)
             yield units
 
-    def write_signature(self, signature: int, columns: Sequence[int], size: int, tests: list[int]) -> None:
-        """Write the line of a signature, of so many bytes of bounds; its tests as in `layout/arrays.py`."""
-        self.arrays = with_signature(self.arrays, signature, len(columns))
+    def write_signatures(
+        self, signatures: Sequence[int], columns: Sequence[tuple[int, ...]], size: int, tests: list[int]
+    ) -> None:
+        """Write the lines of signatures, of so many bytes of bounds, that differ in their columns alone; the
+        tests of the first as in `layout/arrays.py`.
+        """
+        width = len(columns[0])
+        self.arrays = with_signature(self.arrays, max(signatures), width)
         self.scratch = np.zeros(HASHED + 2 * self.arrays.signatures.shape[1], dtype=np.int64)
-        line = self.arrays.signatures[signature]
-        line[:] = 0
-        line[a.SIGN_TESTS : a.SIGN_TESTS + len(tests)] = tests
-        line[a.SIGN_SIZE], line[a.SIGN_BYTES] = len(columns), size
-        if columns and max(columns) >= len(self.arrays.coding):
-            self.arrays = with_columns(self.arrays, max(max(columns) + 1, 2 * len(self.arrays.coding)))
-        self._unassigned[signature] = None
+        lines = np.zeros((len(signatures), self.arrays.signatures.shape[1]), dtype=np.int32)
+        end = a.SIGN_TESTS + len(tests)
+        lines[:, a.SIGN_TESTS : end] = tests
+        if width:
+            lines[:, a.SIGN_TESTS + a.TEST_COLUMN : end : a.TEST_FIELDS] = columns
+        lines[:, a.SIGN_SIZE], lines[:, a.SIGN_BYTES] = width, size
+        self.arrays.signatures[list(signatures)] = lines
+        highest = max(map(max, columns)) if width else 0
+        if highest >= len(self.arrays.coding):
+            self.arrays = with_columns(self.arrays, max(highest + 1, 2 * len(self.arrays.coding)))
+        self._unassigned.update(dict.fromkeys(signatures))
 
     def assign(self, signatures: Sequence[int]) -> None:
         """Give signatures their templates."""

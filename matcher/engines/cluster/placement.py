@@ -108,19 +108,22 @@ class Placement:
         for each in self._all:
             each.arrays = each.arrays._replace(**arrays)
 
-    def write_signature(self, signature: int, size: int, tests: list[int]) -> None:
-        """As `Arrangement.write_signature`."""
+    def write_signatures(self, signatures: list[int], size: int, tests: list[int]) -> None:
+        """As `Arrangement.write_signatures`."""
+        columns = [self._signatures.columns[signature] for signature in signatures]
         for each in self._all:
-            each.write_signature(signature, self._signatures.columns[signature], size, tests)
+            each.write_signatures(signatures, columns, size, tests)
         self.moves = grown(self.moves, max(len(self.moves), len(self.arrangement.arrays.coding)))
 
     # --- changes of rows --------------------------------------------------------------------------
 
-    def insert(self, rows: Numbers, signature: int) -> None:
-        """Have rows of one signature wait, which have not been placed."""
-        columns, cut = self._signatures.columns[signature], self.arrangement.cut_columns
-        if any(c < a.NARROW_COLUMNS and c not in cut for c in columns):
-            self._uncut += len(rows)
+    def insert(self, rows: Numbers, signatures: list[int], counts: Numbers) -> None:
+        """Have rows wait, which have not been placed; so many have each of these signatures."""
+        columns = [self._signatures.columns[signature] for signature in signatures]
+        tested = {c for each in columns for c in each if c < a.NARROW_COLUMNS}
+        uncut = tested - self.arrangement.cut_columns
+        if uncut:
+            self._uncut += int(counts[[not uncut.isdisjoint(each) for each in columns]].sum())
         self._row_count += len(rows)
         self._turnover += len(rows)
         self._waiting_count += len(rows)

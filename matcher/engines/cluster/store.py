@@ -26,7 +26,7 @@ from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown
-from covey.matcher.engines.rows.row_kernels import ROW_PLACE
+from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType, Kind
 
@@ -84,11 +84,12 @@ class ClusterStore(RowStore):
         self, columns: tuple[int, ...], shapes: tuple[int, ...], plan: int, variant: int
     ) -> int:
         number = self.signatures.add(columns, shapes, plan, variant)
-        self._write_signature(number)
+        self._write_signatures([number])
         return number
 
-    def _write_signature(self, signature: int) -> None:
-        columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
+    def _write_signatures(self, signatures: list[int]) -> None:
+        """Write the lines of signatures that differ in columns alone, of equal kinds."""
+        columns, shapes = self.signatures.columns[signatures[0]], self.signatures.shapes[signatures[0]]
         widths = {Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
         kinds = self.event_type.kinds  # of attributes; behind them are ranks and derived bools
         tests: list[int] = []
@@ -96,12 +97,12 @@ class ClusterStore(RowStore):
         for column, shape in zip(columns, shapes, strict=True):
             derived = Kind.INT64 if shape == Shape.EQUAL else Kind.BOOL
             kind = kinds[column] if column < len(kinds) else derived
-            width = widths.get(kind, 1 << self.signatures.variants[signature])
+            width = widths.get(kind, 1 << self.signatures.variants[signatures[0]])
             if len(kinds) <= column < len(kinds) + kinds.count(Kind.STRING):
                 width = 8
             tests += (column, int(shape), size, width, kind not in widths)
             size += width * (2 if shape == Shape.BOTH else 1)
-        self.placement.write_signature(signature, size, tests)
+        self.placement.write_signatures(signatures, size, tests)
 
     def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         """As `RowStore.insert`; rows whose bounds this variant of the signature does not hold get another,
@@ -126,13 +127,84 @@ class ClusterStore(RowStore):
                 self.insert_chosen(rows, number, lows, highs, positions)
         self.signatures.release(signature, 0)
 
+    def insert_alike(
+        self,
+        rows: Numbers,
+        columns: list[tuple[int, ...]],
+        shapes: tuple[int, ...],
+        plans: list[int],
+        of_plan: Numbers,
+        lows: Keys,
+        highs: Keys,
+    ) -> None:
+        probe = self.signature(columns[0], shapes, plans[0])
+        widths = np.empty(len(rows), dtype=np.uint8)
+        b.find_widths(self.arrays.signatures, probe, lows, highs, widths)
+        wide = widths == a.EIGHT_BYTES
+        needed = np.zeros(len(plans), dtype=np.uint8)
+        np.maximum.at(needed, of_plan[~wide], widths[~wide])
+        has_narrow = np.bincount(of_plan[~wide], minlength=len(plans)) > 0
+        chosen: dict[int, list[int]] = {}  # the plans whose rows get a variant
+        for n, (variant, narrow) in enumerate(zip(needed.tolist(), has_narrow.tolist(), strict=True)):
+            if narrow:
+                known = self.signatures.find(columns[n], shapes, plans[n])
+                usable = [each for each in _PREFERRED[:3] if each in known and each >= variant]
+                chosen.setdefault(usable[0] if usable else variant, []).append(n)
+        if wide.any():
+            chosen.setdefault(a.EIGHT_BYTES, []).extend(np.unique(of_plan[wide]).tolist())
+        for variant, members in chosen.items():
+            place = np.full(len(plans), a.NONE, dtype=np.int64)
+            place[members] = np.arange(len(members))
+            of_member = place[of_plan]
+            is_mine = (of_member >= 0) & (wide == (variant == a.EIGHT_BYTES))
+            numbers = self._variants([(columns[n], shapes, plans[n]) for n in members], variant)
+            if is_mine.all():
+                self._insert_alike(rows, numbers, of_member, lows, highs)
+            else:
+                mine = np.flatnonzero(is_mine)
+                low, high = np.ascontiguousarray(lows[:, mine]), np.ascontiguousarray(highs[:, mine])
+                self._insert_alike(rows[mine], numbers, of_member[mine], low, high)
+        if self.signatures.row_counts[probe] == 0:
+            self.signatures.release(probe, 0)
+
+    def _variants(
+        self, signed: list[tuple[tuple[int, ...], tuple[int, ...], int]], variant: int
+    ) -> list[int]:
+        """The numbers of a variant of signatures (columns, shapes, plan) that have the same shapes."""
+        numbers, new = [], []
+        for each in signed:
+            number = self.signatures.find(*each).get(variant)
+            if number is None:
+                number = self.signatures.add(*each, variant)
+                new.append(number)
+            numbers.append(number)
+        if new:
+            self._write_signatures(new)
+        return numbers
+
+    def _insert_alike(
+        self, rows: Numbers, signatures: list[int], of_signature: Numbers, lows: Keys, highs: Keys
+    ) -> None:
+        """Insert rows of signatures that differ in columns alone."""
+        self.arrays.rows[rows, ROW_SIGNATURE] = np.array(signatures)[of_signature]
+        counts = np.bincount(of_signature, minlength=len(signatures))
+        for signature, count in zip(signatures, counts.tolist(), strict=True):
+            self.signatures.row_counts[signature] += count
+        self._write_rows(rows, signatures, counts, lows, highs)
+
     def _insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
         self._sign(rows, signature)
         if not len(rows):
             return
+        self._write_rows(rows, [signature], np.array([len(rows)]), lows, highs)
+
+    def _write_rows(
+        self, rows: Numbers, signatures: list[int], counts: Numbers, lows: Keys, highs: Keys
+    ) -> None:
+        """Write the bounds of rows, which then wait; so many have each of these signatures."""
         arrays = self.arrays
         places = self._bound_bytes.allocate(
-            len(rows), max(int(arrays.signatures[signature, a.SIGN_BYTES]), 1)
+            len(rows), max(int(arrays.signatures[signatures[0], a.SIGN_BYTES]), 1)
         )
         top = self._bound_bytes.top + a.BOUND_BYTES
         if top > len(arrays.bounds):
@@ -140,7 +212,7 @@ class ClusterStore(RowStore):
             self.placement.replace(bounds=grown(arrays.bounds, size))
             arrays = self.arrays
         b.insert_rows(arrays.rows, arrays.where, arrays.signatures, arrays.bounds, rows, places, lows, highs)
-        self.placement.insert(rows, signature)
+        self.placement.insert(rows, signatures, counts)
 
     def remove(self, rows: Numbers) -> None:
         self.placement.remove(rows)

@@ -43,6 +43,22 @@ class BoxRows:
             else:
                 self._store.insert_chosen(rows, signature, lows, highs, positions)
 
+    def insert_alike(
+        self, numbers: list[int], plans: list[BoxPlan], of_plan: Numbers, rows: Numbers, operands: Operands
+    ) -> None:
+        """Insert the rows of one box of plans of these numbers, which differ in columns alone and test no
+        strings; row i is of plans[of_plan[i]].
+        """
+        columns = np.array([plan.columns for plan in plans], dtype=np.int64).reshape(len(plans), -1)
+        counts = np.bincount(of_plan, minlength=len(plans))
+        users = np.bincount(columns.ravel(), np.repeat(counts, columns.shape[1])).astype(np.int64)
+        for column in np.flatnonzero(users).tolist():
+            self._columns.test((column,), int(users[column]))
+        lows, highs = box_bounds(plans[0], operands, len(rows), self._columns)
+        self._store.insert_alike(
+            rows, [plan.columns for plan in plans], plans[0].shapes, numbers, of_plan, lows, highs
+        )
+
     def remove(self, plan: BoxPlan, rows: Numbers) -> None:
         """Remove the rows of one box."""
         self._columns.untest(plan.columns, len(rows))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ from covey.matcher.compile.operands import (
     Values,
     bound_key,
     check_columns,
+    constant_column,
     element_of,
     evaluate_column,
     is_column,
@@ -45,7 +48,7 @@ from covey.matcher.engines.rows.box_rows import BoxRows
 from covey.matcher.engines.rows.id_kernels import UNORDERED
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.engines.rows.interfaces import Interfaces
-from covey.matcher.engines.rows.plans import PlanTable, PlanUse, Writes, moves, writes_of
+from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
 from covey.matcher.engines.rows.store import RowStore
@@ -105,7 +108,10 @@ class RowEngine(Engine):
         if numbered is None:
             self._engine_over_cap().add_many(subscription_ids, filter, plain, interface=interfaces)
         else:
-            self._add_rows(*numbered, subscription_ids, checked, interfaces)
+            number, operand_list = numbered
+            operands = self._operands(self.plans[number].plan, operand_list, checked, None)
+            of_plan = np.zeros(len(subscription_ids), dtype=np.int64)
+            self._add_rows(_Addition([number], of_plan, subscription_ids, interfaces, operands))
         highest = interface if isinstance(interface, int) else int(interfaces.max())
         self._interfaces.highest = max(self._interfaces.highest, highest)
 
@@ -121,17 +127,50 @@ class RowEngine(Engine):
     ) -> None:
         load = Load.of(ids, filters, values, numbers, interface).over(self.event_type)
         self._check_new(load.ids)
-        added: list[IdArray] = []
+        if not len(load):
+            return
+        self._boxes.collect_texts()
+        over: list[int] = []
+        additions: list[_Addition] = []
+        groups = list(self.plans.groups(load.filters))
         try:
-            for filter, positions in load.by_filter():
-                chosen = load.ids[positions]
-                self.add_many(
-                    chosen, filter, load.values_of(filter, positions), interface=load.interfaces[positions]
+            for group in groups:
+                if group.plans[0] == NONE:
+                    over = group.members
+                else:
+                    additions.append(self._addition(load, group))
+            if over:
+                part = load.part(over)
+                self._engine_over_cap().add_all(
+                    part.ids, part.filters, part.values, numbers=part.numbers, interface=part.interfaces
                 )
-                added.append(chosen)
-        except Exception:
-            self.remove_many(np.concatenate([*added, np.zeros(0, dtype=np.int64)]))
+        except BaseException:
+            self.plans.forget_unused(number for group in groups for number in group.plans)
             raise
+        for addition in additions:
+            self._add_rows(addition)
+        self._interfaces.highest = max(self._interfaces.highest, int(load.interfaces.max()))
+
+    def _addition(self, load: Load, group: PlanGroup) -> _Addition:
+        """The rows of the subscriptions of a group's filters."""
+        of_filter, positions = load.members(group.members)
+        filter = load.filters[group.members[0]]
+        count = len(of_filter)
+        values = check_columns(filter, load.values_of(filter, positions), count)
+        use = self.plans[group.plans[0]]
+        operand_list = group.operands[0]
+        constants: Operands = {}
+        if len(group.members) > 1:
+            for number, (kind, variable) in enumerate(zip(use.plan.kinds, use.plan.variables, strict=True)):
+                if kind is not None and variable is None:
+                    each: list[Any] = [operands[number].value for operands in group.operands]  # type: ignore
+                    constants[number] = constant_column(each, of_filter)
+        operands = self._operands(use.plan, operand_list, values, None) | constants
+        plans, of_plan = np.unique(group.plans, return_inverse=True)
+        ids, interfaces = load.ids, load.interfaces
+        if positions is not None:
+            ids, interfaces = ids[positions], interfaces[positions]
+        return _Addition(plans.tolist(), of_plan[of_filter], ids, interfaces, operands)
 
     def _check_new(self, subscription_ids: IdArray) -> None:
         ids = self.store.arrays.ids
@@ -154,27 +193,29 @@ class RowEngine(Engine):
             self.over_cap = engine
         return self.over_cap
 
-    def _add_rows(
-        self,
-        number: int,
-        operand_list: tuple[PartOperand, ...],
-        ids: IdArray,
-        values: dict[str, Values],
-        interfaces: npt.NDArray[np.int64],
-    ) -> None:
-        use = self.plans[number]
-        plan = use.plan
+    def _add_rows(self, addition: _Addition) -> None:
+        """Add subscriptions of plans that are alike, whose ids are new."""
+        uses = [self.plans[number] for number in addition.plans]
+        plan = uses[0].plan
         each = max(len(plan.boxes), 1)
-        operands = self._operands(plan, operand_list, values, None)  # raises before anything changes
-        firsts = self.store.new_rows(len(ids), each)
+        firsts = self.store.new_rows(len(addition.ids), each)
         arrays = self.store.arrays
-        describe_rows(firsts, each, ids, number, interfaces, arrays.rows, arrays.ids)
+        describe_rows(
+            firsts, each, addition.ids, addition.plans[0], addition.interfaces, arrays.rows, arrays.ids
+        )
         self._ids.enter(arrays.ids, firsts)
         for box, box_plan in enumerate(plan.boxes):
-            self._boxes.insert(number, box_plan, firsts + box if box else firsts, operands)
-        use.subscriptions += len(ids)
-        self._overlapping += len(ids) if plan.overlaps else 0
-        self._interfaces.count(interfaces, 1)
+            rows = firsts + box if box else firsts
+            if len(uses) == 1:
+                self._boxes.insert(addition.plans[0], box_plan, rows, addition.operands)
+            else:
+                boxes = [use.plan.boxes[box] for use in uses]
+                self._boxes.insert_alike(addition.plans, boxes, addition.of_plan, rows, addition.operands)
+        counts = np.bincount(addition.of_plan, minlength=len(uses)).tolist()
+        for use, count in zip(uses, counts, strict=True):
+            use.subscriptions += count
+        self._overlapping += len(firsts) if plan.overlaps else 0
+        self._interfaces.count(addition.interfaces, 1)
 
     def _operands(
         self,
@@ -456,6 +497,19 @@ class RowEngine(Engine):
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
         """The tests of a subscription of plan `number` with the values of one event, line by line."""
         return explain_rows(self.store, self.columns, self.plans[number].plan, first, event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """Subscriptions to be added: plans that differ in columns alone, which of them each subscription has, and
+    the values of their operands.
+    """
+
+    plans: list[int]
+    of_plan: Numbers
+    ids: IdArray
+    interfaces: npt.NDArray[np.int64]
+    operands: Operands
 
 
 class _RowSearch(Search):

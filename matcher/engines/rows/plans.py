@@ -4,7 +4,7 @@ any.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -50,6 +50,17 @@ class PlanUse:
         return self.writes[names]
 
 
+@dataclass(frozen=True, slots=True)
+class PlanGroup:
+    """Some filters of many, by number, with the plan and the operands of each; the plan of those over the cap
+    is NONE.
+    """
+
+    members: list[int]
+    plans: list[int]
+    operands: list[tuple[PartOperand, ...]]
+
+
 class PlanTable:
     """Plans by number."""
 
@@ -77,6 +88,33 @@ class PlanTable:
                 return None
             number = self._enter(PlanUse(plan_and_operands[0], key, plan_and_operands[1]))
         return number, operands or self[number].operands
+
+    def groups(self, filters: Sequence[Filter]) -> Iterator[PlanGroup]:
+        """Filters in groups whose plans differ in the columns of their tests alone."""
+        groups: dict[object, PlanGroup] = {}
+        for member, filter in enumerate(filters):
+            numbered = self.find(filter)
+            if numbered is None:
+                key: object = None
+                numbered = NONE, ()
+            else:
+                plan = self[numbered[0]].plan
+                alike = (*[id(box.skeleton) for box in plan.boxes], plan.variables)
+                has_texts = any(box.texts for box in plan.boxes)
+                key = alike if plan.is_plain else (member if has_texts else numbered[0], has_texts)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = PlanGroup([], [], [])
+            group.members.append(member)
+            group.plans.append(numbered[0])
+            group.operands.append(numbered[1])
+        yield from groups.values()
+
+    def forget_unused(self, numbers: Iterable[int]) -> None:
+        """Remove those of these plans that no subscription uses."""
+        for number in set(numbers):
+            if number != NONE and self[number].subscriptions == 0:
+                self.release(number, 0)
 
     def _enter(self, use: PlanUse) -> int:
         number = self._free.pop() if self._free else len(self._uses)

@@ -119,6 +119,22 @@ class RowStore(ABC):
         chosen = [np.ascontiguousarray(bounds[:, positions]) for bounds in (lows, highs)]
         self.insert(rows[positions], signature, *chosen)
 
+    def insert_alike(
+        self,
+        rows: Numbers,
+        columns: list[tuple[int, ...]],
+        shapes: tuple[int, ...],
+        plans: list[int],
+        of_plan: Numbers,
+        lows: Keys,
+        highs: Keys,
+    ) -> None:
+        """Insert rows of plans that differ in columns alone; row i is of plans[of_plan[i]]."""
+        order = np.argsort(of_plan, kind="stable")
+        ends = np.cumsum(np.bincount(of_plan, minlength=len(plans)))
+        for tested, plan, positions in zip(columns, plans, np.split(order, ends[:-1]), strict=True):
+            self.insert_chosen(rows, self.signature(tested, shapes, plan), lows, highs, positions)
+
     @abstractmethod
     def remove(self, rows: Numbers) -> None:
         """Remove rows that have equally many tests; their numbers stay allocated."""
