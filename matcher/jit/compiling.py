@@ -29,6 +29,7 @@ KERNEL_MODULES = (
     "covey.matcher.engines.cluster.row_bounds_kernels",
     "covey.matcher.engines.cluster.sample_kernels",
     "covey.matcher.engines.cluster.placing_kernels",
+    "covey.matcher.engines.cluster.leaves.search_kernels",
     "covey.matcher.engines.cluster.match_kernels",
     "covey.matcher.engines.cluster.tuning.schema_kernels",
     "covey.matcher.covering.region_kernels",

@@ -1,4 +1,9 @@
-"""Kernels that match events: a search in the buckets of every table, then in the leaves."""
+"""Kernels that match events: a search in the buckets of every table; leaves are searched before
+(`leaves/search_kernels.py`).
+
+Several events are in flight at a time: their buckets are looked up together, so that cache misses overlap,
+and the buckets that come next are prefetched while one is searched.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +18,32 @@ from covey.matcher.engines.cluster.buckets.search_kernels import search_block, s
 from covey.matcher.engines.cluster.buckets.zone_kernels import is_whole, searched_block, span_zones
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import code_of
-from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_RECORD, LEAF_ROWS
+from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import (
-    LEAF_BUFFERS,
-    LeafBuffers,
-    fetch_leaf,
-    list_leaves,
-    search_leaf,
+    COUNTS,
+    IDS,
+    INTERFACES,
+    LEAF_MATCHES,
+    SLICE,
+    LeafMatches,
+    set_interface,
 )
-from covey.matcher.engines.cluster.probe_kernels import enqueue, fetch_bucket, find_queued
-from covey.matcher.engines.rows.row_kernels import first_of, interface_of
-from covey.matcher.jit.kernel import array, frozen, inlined, kernel
+from covey.matcher.engines.cluster.probe_kernels import (
+    QUEUE_BUCKET,
+    QUEUE_EVENT,
+    QUEUE_TABLE,
+    enqueue,
+    fetch_bucket,
+    fetch_codes,
+    fetch_ids,
+    find_queued,
+)
+from covey.matcher.engines.rows.row_kernels import first_of
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 from covey.matcher.jit.sort_kernels import sort_range
 
 AHEAD = 3
 """How many buckets ahead cache lines are prefetched."""
-COUNTS, IDS, INTERFACES = range(3)
-"""What a search computes."""
 
 
 class Buffers(NamedTuple):
@@ -42,12 +56,12 @@ class Buffers(NamedTuple):
     hits: npt.NDArray[np.int32]  # [MOST + 8]
     span: npt.NDArray[np.int64]  # [SPAN_FIELDS]
     seen: npt.NDArray[np.int64]  # [rows + 1], where subscriptions have several rows
-    leaf: LeafBuffers
+    leaf: LeafMatches
 
 
 BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64, 2), array(int64, 2), array(uint8), array(uint64), array(int32), array(int64),
-     array(int64), LEAF_BUFFERS],
+     array(int64), LEAF_MATCHES],
     Buffers,
 )  # fmt: skip
 
@@ -72,48 +86,68 @@ def is_first(store, row, seen):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
-    """Set the bit of a row's interface for an event; returns 1 if it was not set yet, else 0."""
-    interface = interface_of(store.rows, row if row >= 0 else ~row)
-    bit = np.uint64(1) << np.uint64(interface & 63)
-    if bits[e, interface >> 6] & bit != 0:
-        return np.int64(0)
-    bits[e, interface >> 6] |= bit
-    return np.int64(1)
+def fetch_zones(store, table, bucket, step, span, product):  # type: ignore[no-untyped-def]
+    """Prefetch a zone that will be searched soon, and the line of one after it."""
+    block = searched_block(store, bucket, np.int64(a.NONE), step + 2 * AHEAD, span)
+    if block != a.NONE:
+        prefetch(store.blocks, a.BLOCK_FIELDS * block)
+    block = searched_block(store, bucket, np.int64(a.NONE), step + AHEAD, span)
+    if block != a.NONE:
+        whole = is_whole(store, bucket, step + AHEAD, span)
+        if not whole or store.tables[table, a.TABLE_TESTS] > 1:
+            fetch_codes(store, block, True)
+        if whole and product == IDS:
+            fetch_ids(store, block)
 
 
-@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, int64, int64, boolean, boolean, BUFFERS,
-        array(int64), array(int64), array(uint64, 2))  # fmt: skip
-def match_events(store, keys, codes, start, product, most, ahead, shared, buffers, offsets, out, bits):  # type: ignore[no-untyped-def]
-    """Match events from `start` on; returns the first event for which `out` was too short.
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, int64, int64, int64, int64, boolean, BUFFERS,
+        array(int64), array(int64), array(int64), array(uint64, 2))  # fmt: skip
+def match_events(  # type: ignore[no-untyped-def]
+    store, keys, codes, start, stop, product, most, ahead, shared, buffers, left, offsets, out, bits
+):
+    """Match the events from `start` to `stop`; returns the first event for which `out` was too short.
 
     `product`: IDS are written to `out`, CSR in `offsets`; COUNTS to offsets[1:], INTERFACES to `bits`. The
-    search of an event ends once `most` subscriptions, or interfaces, match. All buckets of an event are found
-    before any is searched. `ahead`: the next buckets are prefetched while one is searched, and rows are
-    compared a block at a time; else row by row. `shared`: some subscription has several rows: seen[its first
+    search of an event ends once left[e], at first `most`, subscriptions or interfaces match. `ahead`: so many
+    events look up their buckets together, the next buckets are prefetched while one is searched, and rows are
+    compared a block at a time; if 0, row by row. `shared`: some subscription has several rows: seen[its first
     row] is the last event that it matched, by the counter in seen[-1].
     """
     end = offsets[start]
     queue, hits, span, seen = buffers.queue, buffers.hits, buffers.span, buffers.seen
-    for e in range(start, keys.shape[0]):
-        left = most
+    in_leaves = store.leaves.state[LEAF_ROWS] > 0 and (product == IDS or (shared and product == COUNTS))
+    q, queued, known = np.int64(0), np.int64(0), start
+    for e in range(start, stop):
+        if e == known:
+            known = min(e + max(ahead, 1), stop)
+            q, queued = np.int64(0), np.int64(0)
+            for event in range(e, known):
+                for table in range(store.state[a.TABLES]):
+                    if store.tables[table, a.TABLE_BUCKETS] > 0:
+                        queued = enqueue(
+                            store, table, keys, codes, event, ahead > 0, buffers.probe, queue, queued
+                        )
+            queued = find_queued(store, queued, ahead > 0, queue)
+            if ahead > 0:
+                for soon in range(min(AHEAD, queued)):
+                    fetch_bucket(store, queue[soon, QUEUE_TABLE], queue[soon, QUEUE_BUCKET])
         if shared:
             seen[seen.size - 1] += 1
-        queued = np.int64(0)
-        for table in range(store.state[a.TABLES]):
-            if store.tables[table, a.TABLE_BUCKETS] > 0:
-                queued = enqueue(store, table, keys, codes, e, ahead, buffers.probe, queue, queued)
-        queued = find_queued(store, queued, ahead, queue)
-        q = np.int64(0)
-        while q < queued and left > 0:
-            if ahead and q + AHEAD < queued:
-                fetch_bucket(store, queue[q + AHEAD, 1])
-            table, bucket = queue[q, 0], queue[q, 1]
-            if store.buckets[bucket, a.BUCKET_ZONES] > 0:
+        while q < queued and queue[q, QUEUE_EVENT] == e:
+            if ahead > 0 and q + AHEAD < queued:
+                fetch_bucket(store, queue[q + AHEAD, QUEUE_TABLE], queue[q + AHEAD, QUEUE_BUCKET])
+            table, bucket = queue[q, QUEUE_TABLE], queue[q, QUEUE_BUCKET]
+            q += 1
+            if left[e] <= 0:
+                continue
+            zoned = store.buckets[bucket, a.BUCKET_ZONES] > 0
+            if zoned:
                 span_zones(store, table, bucket, codes[e], span)
             step = np.int64(0)
             block = searched_block(store, bucket, np.int64(a.NONE), step, span)
-            while block != a.NONE and left > 0:
+            while block != a.NONE and left[e] > 0:
+                if zoned and ahead > 0:
+                    fetch_zones(store, table, bucket, step, span, product)
                 count = np.int64(store.blocks[block, a.BLOCK_COUNT])
                 if product == IDS and end + count > out.size:
                     return e
@@ -123,60 +157,47 @@ def match_events(store, keys, codes, start, product, most, ahead, shared, buffer
                 if whole and not shared and store.tables[table, a.TABLE_TESTS] == 1:
                     if product == INTERFACES:
                         for i in range(count):
-                            left -= set_interface(store, store.words[rows + i], e, bits)
+                            left[e] -= set_interface(store, store.words[rows + i], e, bits)
                     else:
                         if product == IDS:
                             for i in range(count):
                                 out[end + i] = store.longs[first + i]
-                        end += count
-                        left -= count
+                            end += count
+                        left[e] -= count
                 else:
-                    if ahead:
+                    if ahead > 0:
                         matched = search_block(store, block, table, whole, keys, codes, e, buffers)
                     else:
                         matched = search_plainly(store, block, keys, codes, e, hits)
-                    if shared:
-                        new = np.int64(0)
+                    if shared and product != INTERFACES:
+                        fresh = np.int64(0)
                         for i in range(matched):
-                            hits[new] = hits[i]
-                            new += np.int64(is_first(store, store.words[rows + hits[i]], seen))
-                        matched = new
+                            hits[fresh] = hits[i]
+                            fresh += np.int64(is_first(store, store.words[rows + hits[i]], seen))
+                        matched = fresh
                     if product == INTERFACES:
                         for i in range(matched):
-                            left -= set_interface(store, store.words[rows + hits[i]], e, bits)
+                            left[e] -= set_interface(store, store.words[rows + hits[i]], e, bits)
                     else:
                         if product == IDS:
                             for i in range(matched):
                                 out[end + i] = store.longs[first + hits[i]]
-                        end += matched
-                        left -= matched
+                            end += matched
+                        left[e] -= matched
                 step += 1
                 block = searched_block(store, bucket, block, step, span)
-            q += 1
-        listed = np.int64(0)
-        if store.leaves.state[LEAF_ROWS] > 0 and left > 0:
-            listed = list_leaves(store.leaves, codes[e], buffers.leaf)
-        turn = np.int64(0)
-        while turn < listed and left > 0:
-            if turn + 1 < listed:
-                fetch_leaf(store.leaves, buffers.leaf.listed[turn + 1], buffers.leaf)
-            if product == IDS and end + LEAF > out.size:
+        if in_leaves:
+            found, place = buffers.leaf, e & SLICE - 1
+            if product == IDS and end + found.offsets[place + 1] - found.offsets[place] > out.size:
                 return e
-            places = buffers.leaf.hits
-            for h in range(search_leaf(store, buffers.leaf.listed[turn], keys, codes, e, buffers.leaf)):
-                row = store.leaves.records[LEAF_RECORD * places[h] + 1] >> 32
-                if product == INTERFACES:
-                    left -= set_interface(store, row, e, bits)
-                elif not shared or is_first(store, row, seen):
+            for i in range(found.offsets[place], found.offsets[place + 1]):
+                if not shared or is_first(store, np.int64(found.rows[i]), seen):
                     if product == IDS:
-                        out[end] = store.leaves.records[LEAF_RECORD * places[h]]
-                    end += 1
-                    left -= 1
-            turn += 1
-        offsets[e + 1] = end
-        if product == COUNTS:
-            end = np.int64(0)
-    return keys.shape[0]
+                        out[end] = found.ids[i]
+                        end += 1
+                    left[e] -= 1
+        offsets[e + 1] = most - left[e] if product == COUNTS else end
+    return stop
 
 
 @kernel(frozen(int64), frozen(int64), frozen(int64), frozen(int64), boolean, array(int64), array(int64))

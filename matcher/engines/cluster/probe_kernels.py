@@ -21,8 +21,11 @@ from covey.matcher.jit.kernel import inlined, prefetch
 
 # per part of an access predicate: its first cell, and how many cells
 PROBE_FIRST, PROBE_CELLS, PROBE_FIELDS = 0, 1, 2
-# per bucket to look up: table, place or bucket, keys
-QUEUE_KEYS, QUEUE_FIELDS = 2, 2 + a.ACCESS
+# per bucket to look up: table, place or bucket, event, keys
+QUEUE_TABLE, QUEUE_BUCKET, QUEUE_EVENT, QUEUE_KEYS = range(4)
+QUEUE_FIELDS = QUEUE_KEYS + a.ACCESS
+LINES = 64
+"""Lines of a block's codes that are prefetched at most; the processor fetches those that follow by itself."""
 
 
 @inlined
@@ -60,7 +63,8 @@ def enqueue(store, table, keys, codes, e, ahead, probe, queue, queued):  # type:
                 left //= cells
             queue[queued, QUEUE_KEYS + part] = key
             h = mix(h, key)
-        queue[queued, 0], queue[queued, 1] = table, h & mask
+        queue[queued, QUEUE_TABLE], queue[queued, QUEUE_BUCKET] = table, h & mask
+        queue[queued, QUEUE_EVENT] = e
         if ahead:
             prefetch(store.places, h & mask)
         queued += 1
@@ -77,10 +81,11 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
     mask = store.places.size - 1
     if ahead:
         for i in range(queued):
-            prefetch(store.buckets, max(np.int64(store.places[queue[i, 1]]), 0) * store.buckets.shape[1])
+            bucket = max(np.int64(store.places[queue[i, QUEUE_BUCKET]]), 0)
+            prefetch(store.buckets, bucket * store.buckets.shape[1])
     buckets = np.int64(0)
     for i in range(queued):
-        table, place = queue[i, 0], queue[i, 1]
+        table, place = queue[i, QUEUE_TABLE], queue[i, QUEUE_BUCKET]
         width = store.tables[table, a.TABLE_WIDTH]
         while store.places[place] != a.NONE:
             bucket = np.int64(store.places[place])
@@ -92,7 +97,8 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
                 ):
                     part += 1
                 if part == width:
-                    queue[buckets, 0], queue[buckets, 1] = table, bucket
+                    queue[buckets, QUEUE_TABLE], queue[buckets, QUEUE_BUCKET] = table, bucket
+                    queue[buckets, QUEUE_EVENT] = queue[i, QUEUE_EVENT]
                     buckets += 1
                     if ahead and store.buckets[bucket, a.BUCKET_ZONES] == 0:
                         prefetch(store.blocks, store.buckets[bucket, a.BUCKET_HEAD] * a.BLOCK_FIELDS)
@@ -102,14 +108,32 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def fetch_bucket(store, bucket):  # type: ignore[no-untyped-def]
-    """Prefetch the first block of a bucket, its ids, first codes and columns; or its directory."""
+def fetch_ids(store, block):  # type: ignore[no-untyped-def]
+    """Prefetch the ids of a block, of not too many rows."""
+    first = id_at(store, block)
+    for line in range(1 + min(store.blocks[block, a.BLOCK_COUNT] >> 3, 15)):
+        prefetch(store.longs, first + 8 * line)
+
+
+@inlined
+def fetch_codes(store, block, alike):  # type: ignore[no-untyped-def]
+    """Prefetch the codes of a block, and the columns of first tests unless they are `alike`."""
+    capacity, tests = capacity_of(store, block), tests_of(store, block)
+    first = low_at(store, block, capacity, 0)
+    for line in range(min((2 * capacity * tests >> 5) + 1, LINES)):
+        prefetch(store.shorts, first + 32 * line)
+    if not alike:
+        first = column_at(store, block, capacity, tests, 0)
+        for line in range((capacity >> 6) + 1):
+            prefetch(store.bytes, first + 64 * line)
+
+
+@inlined
+def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
+    """Prefetch the first block of a bucket; or its directory."""
     head = store.buckets[bucket, a.BUCKET_HEAD]
     if store.buckets[bucket, a.BUCKET_ZONES] > 0:
         prefetch(store.longs, head)
-        return
-    capacity, tests = capacity_of(store, head), tests_of(store, head)
-    prefetch(store.longs, id_at(store, head))
-    prefetch(store.shorts, low_at(store, head, capacity, 0))
-    prefetch(store.shorts, low_at(store, head, capacity, 1))
-    prefetch(store.bytes, column_at(store, head, capacity, tests, 0))
+    else:
+        fetch_codes(store, head, store.tables[table, a.TABLE_HEAD] != a.NONE)
+        prefetch(store.longs, id_at(store, head))

@@ -11,7 +11,7 @@ from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.code_kernels import HASHED, code_row
 from covey.matcher.engines.cluster.layout.word_kernels import nth_bound
 from covey.matcher.engines.cluster.placing_kernels import choose_ranges
-from covey.matcher.engines.cluster.probe_kernels import enqueue, find_queued
+from covey.matcher.engines.cluster.probe_kernels import QUEUE_BUCKET, enqueue, find_queued
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, kernel
 
@@ -70,7 +70,7 @@ def count_probes(store, keys, codes, probe, queue, probed):  # type: ignore[no-u
             if store.tables[table, a.TABLE_BUCKETS] > 0:
                 queued = enqueue(store, table, keys, codes, e, False, probe, queue, np.int64(0))
                 for q in range(find_queued(store, queued, False, queue)):
-                    probed[queue[q, 1]] += 1
+                    probed[queue[q, QUEUE_BUCKET]] += 1
     return 0
 
 

@@ -20,6 +20,8 @@ from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster.arrangement import Arrangement
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_ROWS
+from covey.matcher.engines.cluster.leaves.search_kernels import COUNTS, IDS, INTERFACES, SLICE, search_leaves
 from covey.matcher.engines.cluster.placement import Placement
 from covey.matcher.engines.cluster.report import render_store
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
@@ -283,7 +285,7 @@ class ClusterStore(RowStore):
             counts = np.zeros(len(part), dtype=np.int64)
             for each in self.placement.searched:
                 offsets = np.zeros(len(part) + 1, dtype=np.int64)
-                self._search(each, worker, part, m.COUNTS, most, shared, offsets, _NO_BITS)
+                self._search(each, worker, part, COUNTS, most, shared, offsets, _NO_BITS)
                 counts += offsets[1:]
             return counts
 
@@ -293,7 +295,7 @@ class ClusterStore(RowStore):
         def set_part(worker: Worker, part: Keys, part_bits: npt.NDArray[np.uint64]) -> None:
             for each in self.placement.searched:
                 offsets = np.zeros(len(part) + 1, dtype=np.int64)
-                self._search(each, worker, part, m.INTERFACES, in_use, False, offsets, part_bits)
+                self._search(each, worker, part, INTERFACES, in_use, False, offsets, part_bits)
 
         parts = self._split(keys)
         self._map(set_part, parts, np.array_split(bits, len(parts)))
@@ -314,7 +316,7 @@ class ClusterStore(RowStore):
         answers = []
         for each in self.placement.searched:
             offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-            out = self._search(each, worker, keys, m.IDS, ALL, shared, offsets, _NO_BITS)
+            out = self._search(each, worker, keys, IDS, ALL, shared, offsets, _NO_BITS)
             ids = out[: offsets[-1]]
             worker.room = max(1024, len(ids) * 5 // 4)
             answers.append((offsets, ids if 4 * len(ids) > len(out) else ids.copy()))
@@ -336,16 +338,51 @@ class ClusterStore(RowStore):
         codes = arrangement.codes(keys)
         if shared:
             worker.fit_seen(len(self.arrays.ids))
-        out = worker.answer() if product == m.IDS else _NO_IDS
-        done = 0
-        while True:
-            done = m.match_events(
-                arrangement.arrays, keys, codes, done, product, most, self._policy.lookahead, shared,
-                worker.buffers, offsets, out, bits,
+        out = worker.answer() if product == IDS else _NO_IDS
+        left = np.full(len(keys), most, dtype=np.int64)
+        ahead = worker.ahead if self._policy.lookahead else 0
+        in_leaves = arrangement.arrays.leaves.state[LEAF_ROWS] > 0
+        for first in range(0, len(keys), SLICE if in_leaves else max(len(keys), 1)):
+            done, stop = first, min(first + SLICE, len(keys)) if in_leaves else len(keys)
+            if in_leaves:
+                self._search_leaves(
+                    arrangement.arrays, worker, keys, codes, first, stop, product, shared, left, bits
+                )
+            while True:
+                done = m.match_events(
+                    arrangement.arrays, keys, codes, done, stop, product, most, ahead, shared,
+                    worker.buffers, left, offsets, out, bits,
+                )  # fmt: skip
+                if done == stop:
+                    break
+                left[done:stop] = most
+                out = worker.enlarge(int(offsets[done]))
+        return out
+
+    def _search_leaves(
+        self,
+        arrays: a.StoreArrays,
+        worker: Worker,
+        keys: Keys,
+        codes: npt.NDArray[np.uint16],
+        first: int,
+        stop: int,
+        product: int,
+        shared: bool,
+        left: Numbers,
+        bits: npt.NDArray[np.uint64],
+    ) -> None:
+        collects = product == IDS or (shared and product == COUNTS)
+        if collects:
+            worker.fit_matches(2 * LEAF * (stop - first))
+        turn = 0
+        while turn >= 0:
+            turn = search_leaves(
+                arrays, keys, codes, first, stop, turn, product, collects, worker.leaf,
+                worker.buffers.leaf, left, bits,
             )  # fmt: skip
-            if done == len(keys):
-                return out
-            out = worker.enlarge(int(offsets[done]))
+            if turn >= 0:
+                worker.fit_matches(2 * len(worker.leaf.ids))
 
     # --- inspection -------------------------------------------------------------------------------
 

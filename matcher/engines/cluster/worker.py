@@ -11,10 +11,12 @@ from covey.matcher.engines.cluster.buckets.search_kernels import STEP
 from covey.matcher.engines.cluster.buckets.zone_kernels import SPAN_FIELDS
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.leaf_arrays import Leaves
-from covey.matcher.engines.cluster.leaves.leaves import leaf_buffers
+from covey.matcher.engines.cluster.leaves.leaves import leaf_buffers, leaf_matches
 from covey.matcher.engines.cluster.probe_kernels import PROBE_FIELDS, QUEUE_FIELDS
-from covey.matcher.engines.rows.arrays import Numbers
+from covey.matcher.engines.rows.arrays import Numbers, grown
 
+_AHEAD, _MOST_PROBES = 16, 4096
+"""Events that look up their buckets at once, and the most look-ups of these."""
 _UNSHARED = 2
 """References to an array that its attribute alone refers to, as `getrefcount` counts them."""
 
@@ -35,21 +37,34 @@ class Worker:
             np.zeros(a.MOST + 8, dtype=np.int32),
             np.zeros(SPAN_FIELDS, dtype=np.int64),
             np.zeros(1, dtype=np.int64),
-            leaf_buffers(0, 0),
+            leaf_matches(0),
         )
+        self.leaf = leaf_buffers(0, 0)
+        self.ahead = 0
         self.room = 1024
         self._answer: Numbers = np.empty(0, dtype=np.int64)
 
     def fit(self, probes: int, leaves: Leaves) -> None:
-        """Make room for events that search so many buckets, and these leaves."""
-        buffers = self.buffers
-        if len(buffers.queue) < probes:
-            queue = np.zeros((probes, QUEUE_FIELDS), dtype=np.int64)
-            self.buffers = buffers = buffers._replace(queue=queue)
+        """Make room for events that search so many buckets, and these leaves; `ahead` becomes how many events
+        may look up their buckets at once.
+        """
+        self.ahead = max(1, min(_AHEAD, _MOST_PROBES // max(probes, 1)))
+        if len(self.buffers.queue) < self.ahead * probes:
+            queue = np.zeros((self.ahead * probes, QUEUE_FIELDS), dtype=np.int64)
+            self.buffers = self.buffers._replace(queue=queue)
         lines, columns = len(leaves.lines), len(leaves.columns)
-        if len(buffers.leaf.listed) <= lines or len(buffers.leaf.lines) < columns:
-            lines, columns = max(lines, len(buffers.leaf.listed)), max(columns, len(buffers.leaf.lines))
-            self.buffers = buffers._replace(leaf=leaf_buffers(lines, columns))
+        if len(self.leaf.listed) <= lines or self.leaf.lines.shape[1] < columns:
+            lines, columns = max(lines, len(self.leaf.listed)), max(columns, self.leaf.lines.shape[1])
+            self.leaf = leaf_buffers(lines, columns)
+
+    def fit_matches(self, room: int) -> None:
+        """Make room for so many matches of a slice of events in leaves; those there are kept."""
+        if len(self.leaf.ids) < room:
+            leaf = self.leaf
+            self.leaf = leaf._replace(
+                events=grown(leaf.events, room), rows=grown(leaf.rows, room), ids=grown(leaf.ids, room)
+            )
+            self.buffers = self.buffers._replace(leaf=leaf_matches(room))
 
     def fit_seen(self, rows: int) -> None:
         """Make room to note the subscriptions seen, by first row."""

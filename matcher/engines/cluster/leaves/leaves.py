@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
-from covey.matcher.engines.cluster.leaves.search_kernels import LeafBuffers
+from covey.matcher.engines.cluster.leaves.search_kernels import SLICE, LeafBuffers, LeafMatches
 from covey.matcher.engines.rows.arrays import grown
 
 BITS = 256
@@ -70,12 +70,22 @@ def is_sparse(leaves: f.Leaves) -> bool:
 
 
 def leaf_buffers(lines: int, columns: int) -> LeafBuffers:
-    """What matching against so many leaves needs, with bitmaps for so many columns."""
+    """What searching so many leaves needs, with bitmaps for so many columns, without room for matches."""
     return LeafBuffers(
         np.zeros(lines + 1, dtype=np.int64),
-        np.zeros(columns, dtype=np.int64),
-        np.zeros(f.LINE, dtype=np.uint64),
+        np.zeros((SLICE, columns), dtype=np.int32),
         np.zeros(f.LEAF, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+        np.zeros(0, dtype=np.int32),
+        *leaf_matches(0)[1:],
+        np.zeros(SLICE + 1, dtype=np.int64),
+    )
+
+
+def leaf_matches(room: int) -> LeafMatches:
+    """Room for so many matches of a slice of events."""
+    return LeafMatches(
+        np.zeros(SLICE + 1, dtype=np.int64), np.zeros(room, dtype=np.int32), np.zeros(room, dtype=np.int64)
     )
 
 

@@ -1,7 +1,10 @@
-"""Helpers of kernels that search leaves; the arrays are drawn in `layout/leaf_arrays.py`.
+"""The kernel that searches leaves, one after the other, for many events; the arrays are drawn in
+`layout/leaf_arrays.py`.
 
-Leaves whose guard an event passes are listed first; while the bitmaps of one are combined, the next one is
-prefetched. Bitmaps give a superset of the matching rows, since bins are coarser than codes.
+A leaf and its bitmaps take 32 KiB, and an event reads some 33 lines of them. So leaves are outside, and the
+events of a slice of a batch inside: a leaf is read from memory once per slice. What is found is brought into
+the order of events by counting. Bitmaps give a superset of the matching rows, since bins are coarser than
+codes.
 """
 
 from __future__ import annotations
@@ -10,78 +13,152 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import int64, types
+from numba import boolean, int32, int64, types, uint16, uint64
 
+from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
-from covey.matcher.engines.cluster.layout.arrays import NONE
 from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
-from covey.matcher.jit.kernel import array, inlined, prefetch, trailing_zeros
+from covey.matcher.engines.rows.row_kernels import interface_of
+from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch, trailing_zeros
 
 BYTE = np.int64(0xFF)
+ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+SLICE = 256
+"""Events of a batch that are searched for in a leaf before the next one."""
+MANY = 64
+"""Events that read about all of a leaf."""
+COUNTS, IDS, INTERFACES = range(3)
+"""What a search computes."""
 
 
 class LeafBuffers(NamedTuple):
-    """Working memory to match one event against leaves; each thread has its own."""
+    """Working memory to search leaves for a slice of events; each thread has its own."""
 
     listed: npt.NDArray[np.int64]  # [leaves]: those to search
-    lines: npt.NDArray[np.int64]  # [columns]: where in a leaf the event's bitmap of each is
-    left: npt.NDArray[np.uint64]  # [LINE]: the rows of a leaf that are left
+    lines: npt.NDArray[np.int32]  # [SLICE, columns]: where in a leaf an event's bitmap of each is
     hits: npt.NDArray[np.int64]  # [LEAF]: their places in all leaves
+    state: npt.NDArray[np.int64]  # [2]: how many leaves are listed, and how many matches were found
+    events: npt.NDArray[np.int32]  # by match: its event within the slice,
+    rows: npt.NDArray[np.int32]  # row (or ~row),
+    ids: npt.NDArray[np.int64]  # and id
+    ends: npt.NDArray[np.int64]  # [SLICE + 1]
+
+
+class LeafMatches(NamedTuple):
+    """The matches of a slice of events in leaves."""
+
+    offsets: npt.NDArray[np.int64]  # [SLICE + 1]
+    rows: npt.NDArray[np.int32]  # row (or ~row)
+    ids: npt.NDArray[np.int64]
 
 
 LEAF_BUFFERS = types.NamedTuple(  # type: ignore[no-untyped-call]
-    [array(int64), array(int64), array(types.uint64), array(int64)], LeafBuffers
+    [array(int64), array(int32, 2), array(int64), array(int64), array(int32), array(int32),
+     array(int64), array(int64)],
+    LeafBuffers,
+)  # fmt: skip
+LEAF_MATCHES = types.NamedTuple(  # type: ignore[no-untyped-call]
+    [array(int64), array(int32), array(int64)], LeafMatches
 )
 
 
 @inlined
-def list_leaves(leaves, event, buffers):  # type: ignore[no-untyped-def]
-    """List the leaves to search for an event; returns how many."""
+def set_interface(store, row, e, bits):  # type: ignore[no-untyped-def]
+    """Set the bit of a row's interface for an event; returns 1 if it was not set yet, else 0."""
+    interface = interface_of(store.rows, row if row >= 0 else ~row)
+    bit = np.uint64(1) << np.uint64(interface & 63)
+    if bits[e, interface >> 6] & bit != 0:
+        return np.int64(0)
+    bits[e, interface >> 6] |= bit
+    return np.int64(1)
+
+
+@inlined
+def within_guard(leaves, leaf, event):  # type: ignore[no-untyped-def]
+    """Whether some row of a leaf may match an event, by the leaf's guard."""
+    guard = leaves.lines[leaf, f.LEAF_GUARD]
+    code = np.int64(event[max(guard, 0)])
+    within = (leaves.lines[leaf, f.LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, f.LEAF_MOST])
+    return within | (guard == a.NONE)
+
+
+@inlined
+def list_leaves(leaves, codes, first, stop, buffers):  # type: ignore[no-untyped-def]
+    """List the leaves to search for some of the events from `first` to `stop`; returns how many."""
     bins = leaves.state[f.BINS]
-    for n in range(leaves.columns.shape[0]):
-        b = np.int64(event[leaves.columns[n, 0]]) * leaves.columns[n, 1] >> 16
-        buffers.lines[n] = f.LINE * (1 + n * bins + b)
+    for e in range(first, stop):
+        for n in range(leaves.columns.shape[0]):
+            b = np.int64(codes[e, leaves.columns[n, 0]]) * leaves.columns[n, 1] >> 16
+            buffers.lines[e - first, n] = f.LINE * (1 + n * bins + b)
     listed = np.int64(0)
     for leaf in range(leaves.state[f.LEAF_TOP]):
-        guard = leaves.lines[leaf, f.LEAF_GUARD]
-        code = np.int64(event[max(guard, 0)])
         buffers.listed[listed] = leaf
-        within = (leaves.lines[leaf, f.LEAF_LEAST] <= code) & (code <= leaves.lines[leaf, f.LEAF_MOST])
-        listed += np.int64((leaves.lines[leaf, f.LEAF_COUNT] > 0) & (within | (guard == NONE)))
+        if leaves.lines[leaf, f.LEAF_COUNT] > 0:
+            e = first
+            while e < stop and not within_guard(leaves, leaf, codes[e]):
+                e += 1
+            listed += np.int64(e < stop)
     return listed
 
 
 @inlined
-def fetch_leaf(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
+def fetch_leaf(leaves, leaf, lines):  # type: ignore[no-untyped-def]
     """Prefetch the bitmaps of a leaf that an event needs."""
     start = leaf * leaves.state[f.LEAF_WORDS]
     prefetch(leaves.words, start)
     for n in range(leaves.columns.shape[0]):
-        prefetch(leaves.words, start + buffers.lines[n])
+        prefetch(leaves.words, start + lines[n])
 
 
 @inlined
-def combine_bitmaps(leaves, leaf, buffers):  # type: ignore[no-untyped-def]
-    """The places of a leaf's rows that may match an event, to buffers.hits; returns how many."""
-    start = leaf * leaves.state[f.LEAF_WORDS]
-    words, left = leaves.words, buffers.left
-    for w in range(f.LINE):
-        left[w] = words[start + w]
+def fetch_part(leaves, leaf, part, parts):  # type: ignore[no-untyped-def]
+    """Prefetch one of so many parts of a leaf, for the many events that need all of it."""
+    size = leaves.state[f.LEAF_WORDS]
+    for word in range(size * part // parts & ~7, size * (part + 1) // parts, 8):
+        prefetch(leaves.words, size * leaf + word)
+    size = f.LEAF * f.LEAF_RECORD
+    for word in range(size * part // parts & ~7, size * (part + 1) // parts, 8):
+        prefetch(leaves.records, size * leaf + word)
+
+
+@inlined
+def list_bits(word, first, matched, hits):  # type: ignore[no-untyped-def]
+    """Append `first` plus the number of each bit set in a word to hits[matched:]; returns how many hits."""
+    while word != 0:
+        hits[matched] = first + trailing_zeros(word)
+        word &= word - ONE
+        matched += 1
+    return matched
+
+
+@inlined
+def combine_bitmaps(leaves, leaf, lines, hits):  # type: ignore[no-untyped-def]
+    """The places of a leaf's rows that may match an event, to `hits`; returns how many.
+
+    The eight words of a line are eight variables, and places have no sign: a loop over them, or slices, took
+    four times as long.
+    """
+    words = leaves.words
+    start = np.uint64(leaf * leaves.state[f.LEAF_WORDS])
+    a, b, c, d = words[start], words[start + ONE], words[start + TWO], words[start + THREE]
+    start += FOUR
+    p, q, r, s = words[start], words[start + ONE], words[start + TWO], words[start + THREE]
+    start -= FOUR
     for n in range(leaves.columns.shape[0]):
-        at = start + buffers.lines[n]
-        line = words[at : at + f.LINE]
-        for w in range(f.LINE):
-            left[w] &= line[w]
-    matched = np.int64(0)
-    for w in range(f.LINE):
-        word = left[w]
-        first = f.LEAF * leaf + 64 * w
-        while word != 0:
-            place = first + trailing_zeros(word)
-            word &= word - np.uint64(1)
-            prefetch(leaves.records, f.LEAF_RECORD * place)
-            buffers.hits[matched] = place
-            matched += 1
+        at = start + np.uint64(lines[n])
+        a &= words[at]
+        b &= words[at + ONE]
+        c &= words[at + TWO]
+        d &= words[at + THREE]
+        at += FOUR
+        p &= words[at]
+        q &= words[at + ONE]
+        r &= words[at + TWO]
+        s &= words[at + THREE]
+    first, matched = f.LEAF * leaf, np.int64(0)
+    for word in (a, b, c, d, p, q, r, s):
+        matched = list_bits(word, first, matched, hits)
+        first += 64
     return matched
 
 
@@ -101,19 +178,82 @@ def compare_codes(columns, ends, event, turn):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def search_leaf(store, leaf, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
-    """The places of a leaf's rows that match an event, to buffers.hits; returns how many."""
-    event, records, hits = codes[e], store.leaves.records, buffers.hits
+def search_leaf(store, leaf, keys, codes, e, lines, hits):  # type: ignore[no-untyped-def]
+    """The places of a leaf's rows that match an event, to `hits`; returns how many."""
+    event, records = codes[e], store.leaves.records
     matched = np.int64(0)
-    for i in range(combine_bitmaps(store.leaves, leaf, buffers)):
+    for i in range(combine_bitmaps(store.leaves, leaf, lines, hits)):
         place = hits[i]
         tested = records[f.LEAF_RECORD * place + 1]
         here = compare_codes(tested, records[f.LEAF_RECORD * place + 2], event, 0)
         there = compare_codes(tested, records[f.LEAF_RECORD * place + 3], event, 1)
         hits[matched] = place
-        if here & there & 1 != 0 and ((here | there) & 2 != 0 or tested < 0):
+        passes = here & there & 1
+        if passes & (((here | there) >> 1) | (tested >> 63)) & 1 != 0:
             row = tested >> 32
-            matched += np.int64(passes_bounds(store, row if row >= 0 else ~row, keys, e))
-        else:
-            matched += here & there & 1
+            passes = np.int64(passes_bounds(store, row if row >= 0 else ~row, keys, e))
+        matched += passes
     return matched
+
+
+@inlined
+def order_matches(found, events, buffers, matches):  # type: ignore[no-untyped-def]
+    """Bring so many matches of so many events into the order of events."""
+    offsets, ends = matches.offsets, buffers.ends
+    ends[:] = 0
+    for i in range(found):
+        ends[buffers.events[i]] += 1
+    offsets[0] = 0
+    for e in range(events):
+        offsets[e + 1] = offsets[e] + ends[e]
+        ends[e] = offsets[e]
+    for i in range(found):
+        at = ends[buffers.events[i]]
+        matches.rows[at] = buffers.rows[i]
+        matches.ids[at] = buffers.ids[i]
+        ends[buffers.events[i]] = at + 1
+
+
+@kernel(a.STORE, frozen(int64, 2), frozen(uint16, 2), int64, int64, int64, int64, boolean, LEAF_BUFFERS,
+        LEAF_MATCHES, array(int64), array(uint64, 2))  # fmt: skip
+def search_leaves(store, keys, codes, first, stop, start, product, collects, buffers, matches, left, bits):  # type: ignore[no-untyped-def]
+    """Search leaves for the events from `first` to `stop`; returns -1, or the turn for which there is no
+    room, to go on from there as `start`.
+
+    left[e] is how many more subscriptions, or interfaces, event e needs. `collects`: matches are written to
+    `matches`; else they are counted down in `left`, INTERFACES set in `bits`.
+    """
+    state = buffers.state
+    if start == 0:
+        state[0], state[1] = list_leaves(store.leaves, codes, first, stop, buffers), 0
+    found = state[1]
+    for turn in range(start, state[0]):
+        if collects and found + f.LEAF * (stop - first) > buffers.ids.size:
+            state[1] = found
+            return turn
+        leaf = buffers.listed[turn]
+        coming = buffers.listed[min(turn + 1, state[0] - 1)]
+        if stop - first < MANY:
+            fetch_leaf(store.leaves, coming, buffers.lines[0])
+        for e in range(first, stop):
+            if stop - first >= MANY:
+                fetch_part(store.leaves, coming, e - first, stop - first)
+            if left[e] <= 0 or not within_guard(store.leaves, leaf, codes[e]):
+                continue
+            matched = search_leaf(store, leaf, keys, codes, e, buffers.lines[e - first], buffers.hits)
+            if collects:
+                for h in range(matched):
+                    at = f.LEAF_RECORD * buffers.hits[h]
+                    buffers.events[found + h] = e - first
+                    buffers.rows[found + h] = store.leaves.records[at + 1] >> 32
+                    buffers.ids[found + h] = store.leaves.records[at]
+                found += matched
+            elif product == INTERFACES:
+                for h in range(matched):
+                    row = store.leaves.records[f.LEAF_RECORD * buffers.hits[h] + 1] >> 32
+                    left[e] -= set_interface(store, row, e, bits)
+            else:
+                left[e] -= matched
+    if collects:
+        order_matches(found, stop - first, buffers, matches)
+    return np.int64(-1)
