@@ -94,8 +94,8 @@ _ORDER = {Shape.EQUAL: 0, Shape.FIXED: 1, Shape.BOTH: 2, Shape.LOW: 3, Shape.HIG
 
 @dataclass(frozen=True, slots=True)
 class TextPlan:
-    """A derived column of the operand's value that must be true (or false, if not `expected`); or a set that
-    must contain the event's value (or not).
+    """A derived column of the operand's value that must be true (or false, if not `expected`); a set that
+    must contain the event's value (or not); or the ending of a string.
     """
 
     operator: Operator
@@ -107,8 +107,13 @@ class TextPlan:
         return self.operator is Operator.IN
 
     @property
+    def is_ending(self) -> bool:
+        """Whether the last bytes of a string, as many as the operand has, must be the operand."""
+        return self.operator is Operator.SUFFIX and self.expected
+
+    @property
     def shape(self) -> Shape:
-        return Shape.EQUAL if self.is_set and self.expected else Shape.FIXED
+        return Shape.EQUAL if self.expected and (self.is_set or self.is_ending) else Shape.FIXED
 
 
 @dataclass(frozen=True, slots=True, eq=False)

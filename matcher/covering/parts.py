@@ -105,7 +105,7 @@ def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
     if spec.span is not None:
         (operand,) = operands
         return [[(Test(attribute, (Bound(operand, False),), (Bound(operand, True, past=True),)),)]]
-    if spec.column is not None:
+    if spec.is_text:
         return [[(Text(attribute, predicate.operator, operands[0], True),)]]
     groups = [operands] if spec.operand_count else [(operand,) for operand in dict.fromkeys(operands)]
     return [[_within(attribute, each, group) for group in groups for each in spec.intervals]]
@@ -113,7 +113,7 @@ def requirements(predicate: Predicate, kind: Kind) -> list[Alternatives]:
 
 def _unlike(attribute: str, kind: Kind, operator: Operator, operand: Operand) -> Alternatives:
     """The present values that do not pass an operator: a point, a prefix, or a text."""
-    if SPECS[operator].column is not None:
+    if SPECS[operator].is_text:
         return [(Text(attribute, operator, operand, False),)]
     above = Bound(operand, True) if SPECS[operator].is_point else Bound(operand, False, past=True)
     either: Alternatives = [(Test(attribute, (), (Bound(operand, True),)),), (Test(attribute, (above,), ()),)]

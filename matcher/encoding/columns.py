@@ -1,12 +1,12 @@
 """Columns: what a key vector holds, the attributes of an event type first, then the ranks of its strings,
 then derived columns.
 
-What is no interval is a derived column, MISSING where the attribute is missing. That of a text test (suffix,
-contains) has the key 1 where it holds and 0 where not; however many subscriptions share it, it is computed
-once per batch, on the distinct values of the attribute. That of sets has the number of the set that contains
-the attribute's value (`members.py`). Derived columns are counted: the last to release one frees its place. An
-attribute, and its ranks, are encoded while subscriptions test them: a broker that passes events on by their
-price alone never looks at the rest.
+What is no interval is a derived column, MISSING where the attribute is missing. That of a text (`contains`,
+`not suffix`) has the key 1 where it holds and 0 where not; all texts are found together (`texts.py`). That of
+endings has the string id of the last bytes of the attribute's string, so many, for `suffix`. That of sets has
+the number of the set that contains the attribute's value (`members.py`). Derived columns are counted: the
+last to release one frees its place. An attribute, and its ranks, are encoded while subscriptions test them: a
+broker that passes events on by their price alone never looks at the rest.
 """
 
 from __future__ import annotations
@@ -25,17 +25,24 @@ from covey.matcher.encoding.keys import Keys, bound_keys
 from covey.matcher.encoding.members import MemberTable
 from covey.matcher.encoding.ranks import Ranks, Relabelling
 from covey.matcher.encoding.strings import StringIds
+from covey.matcher.encoding.texts import Texts
+from covey.matcher.errors import FilterError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.int64 import MISSING, NOTHING
+from covey.matcher.events.int64 import NOTHING
 from covey.matcher.expressions.expression import Scalar
-from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
+from covey.matcher.expressions.operators import Operator, prefix_span
 from covey.matcher.jit.compiling import compile_kernels
 
-Derived = tuple[int, Operator, str]
-"""(number of the attribute, operator, constant, which is "" for sets)"""
+Derived = tuple[int, Operator, str | int]
+"""The number of the attribute, the operator, and its constant; how many bytes, for the endings of strings; ""
+for sets.
+"""
 
 Constants = tuple[Scalar, ...]
+
+MOST_TEXTS = 1 << 20
+"""Unless an engine is given another number: an event's keys then take 8 MB."""
 
 _SHOWN = 4
 """Constants of a set that are shown."""
@@ -62,10 +69,15 @@ class Columns:
         self._first_derived = names + len(self._ranked)
         self._derived: list[Derived | None] = []
         self._users: list[int] = []
+        self.most_texts = MOST_TEXTS
         self._free: list[int] = []
         self._numbers: dict[Derived, int] = {}
         self.members: dict[int, MemberTable] = {}
         """The sets of each attribute."""
+        self.texts: dict[int, Texts] = {}
+        """The texts of each attribute."""
+        self.endings: dict[int, tuple[int, int]] = {}
+        """The attribute of each column of endings, and how many bytes they have."""
         self._sets: dict[tuple[int, Constants, bool], _SetUse] = {}
         self._set_keys: dict[tuple[int, int], tuple[int, Constants, bool]] = {}
         self._tested: dict[int, int] = {}  # how many rows test each attribute
@@ -102,8 +114,22 @@ class Columns:
         number = self._numbers.get(derived)
         if number is None:
             number = self._numbers[derived] = self._allocate(derived)
+            attribute, operator, constant = derived
+            if isinstance(constant, int):
+                self.endings[number] = attribute, constant
+            else:
+                self.texts.setdefault(attribute, Texts()).enter(operator, constant, number)
         self._users[number - self._first_derived] += users
         return number
+
+    def check_room(self, texts: Iterable[Derived]) -> None:
+        """`FilterError` where these texts would be too many, which each have a column."""
+        known = sum(map(len, self.texts.values()))
+        if known + len({text for text in texts if text not in self._numbers}) > self.most_texts:
+            raise FilterError(
+                f"over {self.most_texts:,} different constants of contains and not suffix: "
+                "expected fewer, or an engine with a larger value of texts"
+            )
 
     def release(self, number: int, users: int = 1) -> None:
         """Remove users of a derived column."""
@@ -111,12 +137,24 @@ class Columns:
         self._users[place] -= users
         derived = self._derived[place]
         if self._users[place] == 0 and derived is not None:
-            self._numbers.pop(derived, None)
+            if derived in self._numbers:
+                self._forget(derived)
             self._derived[place] = None
             while self._derived and self._derived[-1] is None:
                 self._derived.pop()
                 self._users.pop()
             self._free.append(place)
+
+    def _forget(self, derived: Derived) -> None:
+        """Encode the column of a text test no longer."""
+        attribute, operator, constant = derived
+        number = self._numbers.pop(derived)
+        if isinstance(constant, int):
+            del self.endings[number]
+            return
+        self.texts[attribute].remove(operator, constant)
+        if not len(self.texts[attribute]):
+            del self.texts[attribute]
 
     def _allocate(self, derived: Derived) -> int:
         place = self._free.pop() if self._free else len(self._derived)
@@ -190,8 +228,8 @@ class Columns:
     def is_derived(self, number: int) -> bool:
         return number >= self._first_derived
 
-    def constant(self, number: int) -> str:
-        """The constant of a derived column."""
+    def constant(self, number: int) -> str | int:
+        """The constant of a derived column, or the bytes of its endings."""
         derived = self._derived[number - self._first_derived]
         assert derived is not None
         return derived[2]
@@ -213,7 +251,9 @@ class Columns:
             return "(free)"
         attribute, operator, text = derived
         name = self.event_type.names[attribute]
-        return f"{name} {operator} sets" if operator is Operator.IN else f"{name} {operator} {text!r}"
+        if operator is Operator.IN:
+            return f"{name} in sets"
+        return f"last {text} bytes of {name}" if isinstance(text, int) else f"{name} {operator} {text!r}"
 
     def show_set(self, column: int, number: int) -> str | None:
         """A set of a column, for people; None where the column has none of that number."""
@@ -227,6 +267,7 @@ class Columns:
     def memory_bytes(self) -> int:
         """The bytes of strings in bounds, and of sets."""
         size = self.strings.memory_bytes() + sum(ranks.memory_bytes() for ranks in self.ranks.values())
+        size += sum(texts.memory_bytes() for texts in self.texts.values())
         return size + sum(table.memory_bytes() for table in self.members.values())
 
     # --- strings in bounds ------------------------------------------------------------------------
@@ -262,8 +303,10 @@ class Columns:
                     ranks.encode(records.column(self.attribute(number)), number, keys)
             for attribute, table in self.members.items():
                 table.encode(attribute, keys)
-            if self._numbers:
-                self._derive(records, keys)
+            for attribute, texts in self.texts.items():
+                texts.encode(records.column(attribute), keys)
+            for number, (attribute, length) in self.endings.items():
+                self.strings.encode(records.column(attribute), number, keys, length)
         return keys
 
     def _encode(self, column: pa.Array, number: int, kind: Kind, keys: Keys) -> None:
@@ -278,24 +321,6 @@ class Columns:
         values = np.frombuffer(data, np.int64, column.offset + len(column))
         encode_values = encode_floats if kind is Kind.FLOAT64 else encode_integers
         encode_values(values, valid, column.offset, number, keys)
-
-    def _derive(self, records: pa.RecordBatch, keys: Keys) -> None:
-        distinct: dict[int, tuple[pa.Array, npt.NDArray[np.int64]]] = {}
-        for place, derived in enumerate(self._derived):
-            if derived is None or derived[1] is Operator.IN:
-                continue
-            attribute, operator, text = derived
-            if attribute not in distinct:
-                encoded = records.column(attribute).dictionary_encode()
-                positions = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy().astype(np.int64)
-                distinct[attribute] = encoded.dictionary, positions
-            values, positions = distinct[attribute]
-            truth = np.empty(len(values) + 1, dtype=np.int64)
-            test = SPECS[operator].column
-            assert test is not None
-            truth[:-1] = test(values, text).to_numpy(zero_copy_only=False)
-            truth[-1] = MISSING
-            keys[:, self._first_derived + place] = truth[positions]
 
 
 def bounding(texts: str | pa.StringArray, past: bool) -> pa.StringArray:

@@ -89,17 +89,24 @@ def enter_string(data, start, end, string_id, table, spans, heap):  # type: igno
 
 
 @kernel(
-    frozen(int32), frozen(uint8), frozen(uint8), int64, int64,
+    frozen(int32), frozen(uint8), frozen(uint8), int64, int64, int64,
     array(int32), array(int64, 2), array(uint8), array(int64, 2),
 )  # fmt: skip
-def encode_strings(offsets, data, valid, first, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
-    """Keys of strings: the id of the equal constant, or 0."""
+def encode_strings(offsets, data, valid, first, last, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
+    """Keys of strings, or of their `last` bytes if that is not negative: the id of the equal constant, or
+    0.
+    """
     mask = table.size - 1
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
             keys[e, column] = MISSING
             continue
-        start, end = offsets[first + e], offsets[first + e + 1]
+        start, end = np.int64(offsets[first + e]), np.int64(offsets[first + e + 1])
+        if end - start < last:
+            keys[e, column] = 0
+            continue
+        if last >= 0:
+            start = end - last
         place = hash_bytes(data, start, end) & mask
         key = 0
         while table[place] != 0:

@@ -15,6 +15,8 @@ from covey.matcher.encoding.buffers import string_buffers
 from covey.matcher.encoding.encode_kernels import encode_strings, enter_string
 from covey.matcher.encoding.keys import Keys
 
+WHOLE = -1
+"""Instead of a number of bytes: all of a string."""
 _SMALLEST = 64
 FEWEST_COLLECTED = 1024
 """So many constants are not worth dropping, whether in use or not."""
@@ -65,11 +67,15 @@ class StringIds:
         """The constant of an id; None for 0."""
         return self._names[string_id] if 0 < string_id < len(self._names) else None
 
-    def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
-        """Write the keys of a batch's string column into column `number` of the key matrix."""
+    def encode(
+        self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64], last: int = WHOLE
+    ) -> None:
+        """Write the keys of a batch's string column, or of the `last` bytes of its strings, into column
+        `number` of the key matrix.
+        """
         valid, offsets, data = string_buffers(column)
         encode_strings(
-            offsets, data, valid, column.offset, number, self._table, self._spans, self._heap, keys
+            offsets, data, valid, column.offset, last, number, self._table, self._spans, self._heap, keys
         )
 
     def collect(self, live: npt.NDArray[np.bool_]) -> None:

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from covey.matcher.events.event_type import Kind
 
 
@@ -96,8 +93,8 @@ class OperatorSpec:
     """What the operator requires of the attribute's presence, if nothing else."""
     span: Callable[[str], tuple[str, str | None]] | None = None
     """The strings that pass as a range: the least, and the least above all of them; None if there is none."""
-    column: Callable[[pa.Array, str], pa.Array] | None = None
-    """The derived column of distinct strings and a constant."""
+    is_text: bool = False
+    """Whether it looks for its operand in a string: neither an interval nor a range of strings passes."""
     weaker: tuple[Operator, ...] = ()
     """Operators that are true wherever this one is, with the same operands."""
     mirrored: Operator | None = None
@@ -166,11 +163,11 @@ _PREFIX = OperatorSpec(
 )  # fmt: skip
 _SUFFIX = OperatorSpec(
     Operator.NOT_SUFFIX, Syntax.WORD, lambda value, operands: value.endswith(operands[0]), _TEXT,
-    column=lambda values, text: pc.ends_with(values, text), weaker=(Operator.CONTAINS,),
+    is_text=True, weaker=(Operator.CONTAINS,),
 )  # fmt: skip
 _CONTAINS = OperatorSpec(
     Operator.NOT_CONTAINS, Syntax.WORD, lambda value, operands: operands[0] in value, _TEXT,
-    column=lambda values, text: pc.match_substring(values, text),
+    is_text=True,
 )  # fmt: skip
 
 SPECS: dict[Operator, OperatorSpec] = {
@@ -231,9 +228,7 @@ SPECS: dict[Operator, OperatorSpec] = {
 PASSES: dict[Operator, Passes] = {operator: spec.passes for operator, spec in SPECS.items()}
 
 OPAQUE = frozenset(
-    operator
-    for operator, spec in SPECS.items()
-    if spec.kinds == _TEXT and SPECS[spec.complement if spec.outside else operator].span is None
+    operator for operator, spec in SPECS.items() if spec.is_text or SPECS[spec.complement].is_text
 )
 """Operators on strings that are no range of strings."""
 

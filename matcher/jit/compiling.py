@@ -24,6 +24,7 @@ KERNEL_MODULES = (
     "covey.matcher.jit.sort_kernels",
     "covey.matcher.encoding.encode_kernels",
     "covey.matcher.encoding.member_kernels",
+    "covey.matcher.encoding.text_kernels",
     "covey.matcher.compile.bound_kernels",
     "covey.matcher.engines.rows.id_kernels",
     "covey.matcher.engines.cluster.row_bounds_kernels",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from covey.matcher.encoding.columns import MOST_TEXTS
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.rows.engine import RowEngine
@@ -20,17 +21,26 @@ MOST_THREADS = 256
 
 class ClusterEngine(RowEngine):
     """The production engine; `configuration` is one of `tuning.policy.KINDS`, `threads` share the events of a
-    batch. `CoveyError` for others.
+    batch (`CoveyError` for others), and `texts` is the most different constants of `contains` and
+    `not suffix`, each of which adds 8 bytes to an event's keys (`FilterError` over it).
     """
 
     name: ClassVar[str] = "cluster"
     store: ClusterStore
 
-    def __init__(self, event_type: EventType, *, configuration: str = "adaptive", threads: int = 1) -> None:
+    def __init__(
+        self,
+        event_type: EventType,
+        *,
+        configuration: str = "adaptive",
+        threads: int = 1,
+        texts: int = MOST_TEXTS,
+    ) -> None:
         if not 1 <= threads <= MOST_THREADS:
             raise CoveyError(f"threads {threads}: expected 1 to {MOST_THREADS}")
         self._policy, self._threads = Policy.of(configuration), threads
         super().__init__(event_type)
+        self.columns.most_texts = texts
 
     def _new_store(self) -> ClusterStore:
         return ClusterStore(self.event_type, self._policy, self._threads)

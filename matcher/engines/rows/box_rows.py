@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from covey.matcher.compile.bounds import Operands, box_bounds, end_keys, ranked_operands
-from covey.matcher.compile.plan import BoxPlan
-from covey.matcher.encoding.columns import Columns
+from covey.matcher.compile.plan import BoxPlan, Plan
+from covey.matcher.encoding.columns import Columns, Derived
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.members import ALONE
 from covey.matcher.encoding.ranks import Relabelling
@@ -37,7 +38,7 @@ class BoxRows:
         self._enter_texts(plan, operands)
         lows, highs = box_bounds(plan, operands, len(rows), self._columns)
         for positions, signature in self._signatures(number, plan, len(rows), operands):
-            self._number_sets(plan, operands, lows, highs)
+            self._key_texts(plan, operands, lows, highs)
             if positions is None:
                 self._store.insert(rows, signature, lows, highs)
             else:
@@ -58,6 +59,18 @@ class BoxRows:
         self._store.insert_alike(
             rows, [plan.columns for plan in plans], plans[0].shapes, numbers, of_plan, lows, highs
         )
+
+    def check_texts(self, plan: Plan, operands: Operands) -> None:
+        """`FilterError` where values of text tests would need too many columns."""
+        texts: list[Derived] = []
+        for box in plan.boxes:
+            for attribute, text in zip(box.text_columns, box.texts, strict=True):
+                if text.operand in operands and not text.is_set and not text.is_ending:
+                    value = operands[text.operand]
+                    constants = value.unique().to_pylist() if isinstance(value, pa.Array) else [str(value)]
+                    texts += [(attribute, text.operator, constant) for constant in constants]
+        if texts:
+            self._columns.check_room(texts)
 
     def remove(self, plan: BoxPlan, rows: Numbers) -> None:
         """Remove the rows of one box."""
@@ -87,6 +100,9 @@ class BoxRows:
                 lows[t] = end_keys(plan, t, operands, self._columns, lower=True)
             if test.upper is not None and test.upper.operand in changed:
                 highs[t] = end_keys(plan, t, operands, self._columns, lower=False)
+        for t, text in enumerate(plan.texts, len(plan.tests)):
+            if text.is_ending and text.operand in changed:
+                lows[t] = highs[t] = self._ids_of(operands[text.operand])
         old = self._store.signatures_of(rows).tolist()
         derived = {signature: self._derived(plan, signature) for signature in set(old)}
         self._store.remove(rows)
@@ -103,6 +119,7 @@ class BoxRows:
                 if text.operand in changed:
                     value = operands[text.operand]
                     constant = value[position].as_py() if isinstance(value, pa.Array) else str(value)
+                    constant = len(constant.encode()) if text.is_ending else constant
                 columns.append(self._columns.acquire((attribute, text.operator, constant)))
             fresh = self._store.signature((*plan.columns, *columns), plan.shapes, number)
             by_signature.setdefault(fresh, []).append(position)
@@ -131,7 +148,8 @@ class BoxRows:
             live = np.zeros(columns.strings.limit, dtype=np.bool_)
         elif not due:
             return
-        strings = [c for c, kind in enumerate(kinds) if kind is Kind.STRING] if live is not None else []
+        strings = [*(c for c, kind in enumerate(kinds) if kind is Kind.STRING), *columns.endings]
+        strings = strings if live is not None else []
         used: dict[int, list[Keys]] = {column: [] for column in due}
         for _, tested, lows, highs in self._store.testing({*strings, *due}):
             for t, column in enumerate(tested):
@@ -159,13 +177,20 @@ class BoxRows:
                     if (new != old).any():  # a row has no room for an open end
                         self._store.write_parts(rows, [part], new.reshape(1, -1))
 
-    def _number_sets(self, plan: BoxPlan, operands: Operands, lows: Keys, highs: Keys) -> None:
-        """Write the numbers of sets, which are the same for all rows of a plan."""
-        for t, (attribute, text) in enumerate(zip(plan.text_columns, plan.texts, strict=True)):
-            if text.is_set and text.expected:
-                constants: Any = operands[text.operand]
-                number = self._columns.set_number(attribute, constants)
-                lows[len(plan.tests) + t] = highs[len(plan.tests) + t] = number
+    def _key_texts(self, plan: BoxPlan, operands: Operands, lows: Keys, highs: Keys) -> None:
+        """Write the ids of endings, and the numbers of sets, which are the same for all rows of a plan."""
+        for t, (attribute, text) in enumerate(
+            zip(plan.text_columns, plan.texts, strict=True), len(plan.tests)
+        ):
+            value: Any = operands[text.operand]
+            if text.is_ending:
+                lows[t] = highs[t] = self._ids_of(value)
+            elif text.is_set and text.expected:
+                lows[t] = highs[t] = self._columns.set_number(attribute, value)
+
+    def _ids_of(self, texts: str | pa.StringArray) -> int | Keys:
+        strings = self._columns.strings
+        return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)
 
     def _derived(self, plan: BoxPlan, signature: int) -> tuple[int, ...]:
         """The derived columns of a signature of a plan."""
@@ -178,7 +203,10 @@ class BoxRows:
         if not plan.texts:
             yield None, self._store.signature(plan.columns, plan.shapes, number)
             return
-        values = [operands[text.operand] for text in plan.texts]
+        values: list[Any] = [
+            _lengths(operands[text.operand]) if text.is_ending else operands[text.operand]
+            for text in plan.texts
+        ]
         if count == 1 or not any(isinstance(value, pa.Array) for value in values):
             yield None, self._text_signature(number, plan, values, count)
             return
@@ -199,3 +227,8 @@ class BoxRows:
             for column, text, constant in zip(plan.text_columns, plan.texts, constants, strict=True)
         ]
         return self._store.signature((*plan.columns, *derived), plan.shapes, number)
+
+
+def _lengths(texts: str | pa.StringArray) -> int | pa.Array:
+    """The lengths of strings in bytes."""
+    return len(texts.encode()) if isinstance(texts, str) else pc.binary_length(texts)

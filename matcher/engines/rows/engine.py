@@ -110,6 +110,7 @@ class RowEngine(Engine):
         else:
             number, operand_list = numbered
             operands = self._operands(self.plans[number].plan, operand_list, checked, None)
+            self._boxes.check_texts(self.plans[number].plan, operands)
             of_plan = np.zeros(len(subscription_ids), dtype=np.int64)
             self._add_rows(_Addition([number], of_plan, subscription_ids, interfaces, operands))
         highest = interface if isinstance(interface, int) else int(interfaces.max())
@@ -166,6 +167,7 @@ class RowEngine(Engine):
                     each: list[Any] = [operands[number].value for operands in group.operands]  # type: ignore
                     constants[number] = constant_column(each, of_filter)
         operands = self._operands(use.plan, operand_list, values, None) | constants
+        self._boxes.check_texts(use.plan, operands)
         plans, of_plan = np.unique(group.plans, return_inverse=True)
         ids, interfaces = load.ids, load.interfaces
         if positions is not None:
@@ -328,6 +330,9 @@ class RowEngine(Engine):
             chosen_values = values if positions is None else part_of(values, positions)
             self._check_names(plan, int(subscription_ids[0 if positions is None else positions[0]]), values)
             checked = check_columns(plan.filter, chosen_values, len(chosen), partial=True)
+            if use.in_place(values) is None:
+                changed = plan.operands_of(set(values))
+                self._boxes.check_texts(plan, self._operands(plan, plan.variables, checked, changed))
             changes.append((use, chosen, checked))
         if self.over_cap is not None:  # raises before it changes anything
             self.over_cap.update_many(subscription_ids[over], part_of(values, over))

@@ -80,6 +80,8 @@ def show_key(columns: Columns, column: int, key: int) -> str:
     kind = Kind.BOOL if attribute is None else columns.event_type.kinds[attribute]
     if columns.is_derived(column) and columns.describe(column).endswith(" in sets"):
         return columns.show_set(column, key) or "none of them"
+    if column in columns.endings:
+        return repr(columns.strings.name(key)) if key else "others"
     if kind is Kind.FLOAT64:
         return "NaN" if key == NAN_KEY else repr(float_of_key(key))
     if kind is Kind.BOOL:

@@ -121,18 +121,22 @@ def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is()
     columns = Columns(event_type)
     first = columns.acquire((0, Operator.SUFFIX, "b"), 2)
     second = columns.acquire((0, Operator.CONTAINS, "b"))
-    assert (columns.acquire((0, Operator.SUFFIX, "b")), len(columns)) == (first, 5)
-    batch = EventBatch.from_pylist(event_type, [{"x": x} for x in ("ab", None, "b", "ab")])
+    ending = columns.acquire((0, Operator.SUFFIX, 2))
+    assert (columns.acquire((0, Operator.SUFFIX, "b")), len(columns)) == (first, 6)
+    batch = EventBatch.from_pylist(event_type, [{"x": x} for x in ("ab", None, "b", "aab")])
+    ab = columns.strings.id_of("ab")
     keys = columns.encode(batch)
     assert keys[:, first].tolist() == [1, MISSING, 1, 1]
     assert keys[:, second].tolist() == [1, MISSING, 1, 1]
+    assert keys[:, ending].tolist() == [ab, MISSING, 0, ab]
     columns.release(first, 2)
     assert columns.describe(first) == "x suffix 'b'"
+    assert columns.describe(ending) == "last 2 bytes of x"
     columns.release(first)
     assert columns.acquire((0, Operator.CONTAINS, "a")) == first
     assert columns.encode(batch)[:, first].tolist() == [1, MISSING, 0, 1]
-    columns.release(first)
-    columns.release(second)
+    for column in (first, second, ending):
+        columns.release(column)
     assert len(columns) == 2
 
 

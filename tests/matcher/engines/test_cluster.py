@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covey.matcher import CoveyError, EventBatch, EventType, parse
+from covey.matcher import CoveyError, EventBatch, EventType, FilterError, parse
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.layout.arrays import (
     CAPACITIES,
@@ -23,7 +23,7 @@ QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int
 
 def test_derived_columns_are_freed_with_their_last_subscription() -> None:
     engine = ClusterEngine(QUOTE)
-    begins = parse("firm suffix $p and price > $x or firm contains $p", QUOTE)
+    begins = parse("firm not suffix $p and price > $x or firm contains $p", QUOTE)
     engine.add_many(np.arange(9), begins, {"p": list("abcabcabc"), "x": 1})
     assert engine.columns.derived == 6
     engine.update_many(np.arange(3), {"p": "a"})
@@ -32,6 +32,21 @@ def test_derived_columns_are_freed_with_their_last_subscription() -> None:
     assert engine.columns.derived == 2
     engine.remove_many(np.arange(9))
     assert engine.columns.derived == 0
+
+
+def test_texts_over_their_number_are_refused_before_anything_changes() -> None:
+    engine = ClusterEngine(QUOTE, texts=3)
+    contains = parse("firm contains $p", QUOTE)
+    engine.add_many(np.arange(5), contains, {"p": list("abcab")})
+    with pytest.raises(FilterError, match="over 3 different constants of contains"):
+        engine.add(5, contains, {"p": "d"})
+    with pytest.raises(FilterError):
+        engine.update_many(np.arange(2), {"p": list("de")})
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "abd"}])
+    assert (len(engine), engine.match(batch).ordered()[1].tolist()) == (5, [0, 1, 3, 4])
+    engine.remove_many(np.array([2]))
+    engine.add(5, contains, {"p": "d"})
+    assert engine.match(batch).ordered()[1].tolist() == [0, 1, 3, 4, 5]
 
 
 def test_filters_over_the_cap_free_their_columns() -> None:

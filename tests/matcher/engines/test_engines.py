@@ -485,6 +485,22 @@ def test_strings_of_ranges_without_users_are_freed(engine: Engine) -> None:
     assert not isinstance(engine, RowEngine) or not engine.columns.ranks
 
 
+def test_endings_and_contents(engine: Engine) -> None:
+    ends = parse("firm suffix $s and firm not suffix $t and firm not contains 'x'", QUOTE)
+    engine.add_many(np.arange(4), ends, {"s": ["a", "\u00e9a", "", "bca"], "t": "ca"})
+    engine.add(4, parse("firm contains $s", QUOTE), {"s": "bc"})
+    firms: list[dict[str, object]] = [{"firm": f} for f in ("a", "b\u00e9a", "bca", "xa", "", "bcb")]
+    assert matches(engine, *firms) == [[0, 2], [0, 1, 2], [4], [], [2], [2, 4]]
+    engine.update_many(np.arange(4), {"s": ["ca", "a", "b", "cb"], "t": ["", "b", "q", "a"]})
+    engine.update(4, {"s": ""})
+    assert matches(engine, *firms) == [[1, 4], [1, 4], [1, 4], [4], [4], [2, 3, 4]]
+    engine.update(3, {"s": "b"})
+    assert matches(engine, *firms, {}) == [[1, 4], [1, 4], [1, 4], [4], [4], [2, 3, 4], []]
+    engine.remove_many(np.arange(5))
+    assert matches(engine, *firms) == [[]] * 6
+    assert not isinstance(engine, RowEngine) or not (engine.columns.texts or engine.columns.endings)
+
+
 def listed(values: Iterable[object]) -> str:
     return ", ".join(map(repr, values))
 
