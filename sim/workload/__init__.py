@@ -7,7 +7,7 @@ from covey.sim.workload.fabret import W0, W2, Domain, Fabret
 from covey.sim.workload.ranges import BOX, Ranges
 from covey.sim.workload.symbols import SYMBOLS, SYMBOLS_TAIL, Symbols
 from covey.sim.workload.vehicles import VEHICLES, Vehicles
-from covey.sim.workload.workload import SubscriptionGroup, Workload
+from covey.sim.workload.workload import SubscriptionGroup, Subscriptions, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}
 """The workloads that engines are compared over, by name."""
@@ -20,6 +20,7 @@ __all__ = [
     "Ranges",
     "Shape",
     "SubscriptionGroup",
+    "Subscriptions",
     "Symbols",
     "Vehicles",
     "Workload",

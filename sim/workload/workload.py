@@ -8,7 +8,7 @@ random order, and a group loads with one `add_many`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,43 @@ class SubscriptionGroup:
             self.ids[start:stop],
             {name: column[start:stop] for name, column in self.values.items()},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """Subscriptions of many groups in columns, in the order of their ids, as `Engine.add_all` takes them."""
+
+    ids: Indices
+    filters: list[Filter]
+    numbers: Indices
+    values: dict[str, Column]
+
+    @classmethod
+    def of(cls, groups: Sequence[SubscriptionGroup]) -> Subscriptions:
+        """The subscriptions of groups; a column is 0 where a filter lacks its variable."""
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *[group.ids for group in groups]])
+        numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        order = np.argsort(ids)
+        starts = np.cumsum([0, *map(len, groups)]).tolist()
+        columns: dict[str, list[tuple[int, Column]]] = {}
+        for group, start in zip(groups, starts, strict=False):
+            for name, column in group.values.items():
+                columns.setdefault(name, []).append((start, column))
+        values: dict[str, Column] = {}
+        for name, parts in columns.items():
+            whole = np.zeros(len(ids), dtype=np.result_type(*{part.dtype for _, part in parts}))
+            for start, part in parts:
+                whole[start : start + len(part)] = part
+            values[name] = whole[order]
+        return cls(ids[order], [group.filter for group in groups], numbers[order], values)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def slice(self, start: int, stop: int) -> Subscriptions:
+        """Those from position `start` up to `stop`."""
+        values = {name: column[start:stop] for name, column in self.values.items()}
+        return Subscriptions(self.ids[start:stop], self.filters, self.numbers[start:stop], values)
 
 
 class Workload(ABC):

@@ -2,8 +2,9 @@
 
 Every engine has the same subscriptions and matches the same events. The measurements:
 
-- *load*: `add_many`, group by group, in chunks, including the work that the first match completes; if the
-  workload's subscriptions arrive in batches, batch by batch, with a match after each;
+- *load*: `add_all`, 262,144 subscriptions at a time, in the order of their ids, including the work that the
+  first match completes; if the workload's subscriptions arrive in batches, batch by batch, with a match after
+  each;
 - *ids*, *ordered*, *counts*, *interfaces*, in events/s: `match` over batches and one of its products, ids by
   unpacking; repetitions alternate between engines and products, so that interference affects all of them. A
   slow engine matches fewer events per repetition, the first of the same events. Subscriptions are on
@@ -22,7 +23,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -35,7 +36,7 @@ import numpy.typing as npt
 from covey.matcher import Engine, EventBatch, Matches, create_engine
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.progress import Progress
-from covey.sim.workload import SubscriptionGroup, Workload
+from covey.sim.workload import SubscriptionGroup, Subscriptions, Workload
 
 PRODUCTS: dict[str, Callable[[Matches], object]] = {
     "ids": tuple,
@@ -46,7 +47,7 @@ PRODUCTS: dict[str, Callable[[Matches], object]] = {
 """What is measured of `Matches`, by its name."""
 INTERFACES = 16
 _SCAN = "scan"
-_CHUNK = 65_536
+_CHUNK = 262_144
 _SINGLE_UPDATES = 2_000
 _BULK_UPDATES = 200_000
 
@@ -166,7 +167,7 @@ def compare_engines(
     if workload.event_batch is not None:
         plan = replace(plan, batch=workload.event_batch)
     groups = workload.subscriptions(subscriptions, seed=plan.seed)
-    arrivals = workload.arrivals(groups)
+    arrivals = [Subscriptions.of(each) for each in workload.arrivals(groups)]
     events = workload.events(plan.events, seed=plan.seed)
     contenders: list[_Contender] = []
     results: list[MatchResult] = []
@@ -204,24 +205,21 @@ def compare_engines(
 # --- loading -------------------------------------------------------------------------------------
 
 
-def _chunks(groups: Iterable[SubscriptionGroup]) -> Iterator[SubscriptionGroup]:
-    for group in groups:
-        for start in range(0, len(group), _CHUNK):
-            yield group.slice(start, start + _CHUNK) if len(group) > _CHUNK else group
-
-
 def _load(
     engine: Engine,
-    arrivals: list[list[SubscriptionGroup]],
+    arrivals: list[Subscriptions],
     events: EventBatch,
     result: MatchResult,
     plan: MatchPlan,
 ) -> None:
     start = plan.clock()
-    for groups in arrivals:
-        for chunk in _chunks(groups):
-            interfaces = chunk.ids % INTERFACES
-            engine.add_many(chunk.ids, chunk.filter, dict(chunk.values), interface=interfaces)
+    for subscriptions in arrivals:
+        for first in range(0, len(subscriptions), _CHUNK):
+            chunk = subscriptions.slice(first, first + _CHUNK)
+            engine.add_all(
+                chunk.ids, chunk.filters, chunk.values,
+                numbers=chunk.numbers, interface=chunk.ids % INTERFACES,
+            )  # fmt: skip
             result.loaded += len(chunk)
             if plan.clock() - start > plan.load_limit_s and result.loaded < result.subscriptions:
                 return

@@ -45,8 +45,8 @@ WIDER = (
 """Other schemas of the first type, with which it is widened: attributes in another order, or without some."""
 OVER_WIDER = (
     ("v < $a", "x < $a and v >= $b", "not exists v"),
-    ("w < $b", 's == $n and w >= 1 and x < $a', "x in (1, $a, 5)"),
-    ("f == true", "v between $a and $b or w < 2", 'r prefix $n', 'r contains "p" or f == false'),
+    ("w < $b", "s == $n and w >= 1 and x < $a", "x in (1, $a, 5)"),
+    ("f == true", "v between $a and $b or w < 2", "r prefix $n", 'r contains "p" or f == false'),
 )
 
 CONTENTS = ("x < 3", "x >= 3", "x between 2 and 5")
