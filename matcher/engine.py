@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.errors import CoveyError, SubscriptionError
+from covey.matcher.errors import CoveyError, EventTypeError, SubscriptionError
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -85,6 +85,21 @@ class Engine(ABC):
         self.event_type = event_type
         self.guard = RLock()
         self.version = 0
+
+    @abstractmethod
+    def widen(self, event_type: EventType) -> None:
+        """Add attributes to this engine's schema: those at the end of `event_type`, which begins with it.
+
+        Subscriptions, their ids and values stay as they are, at no cost that grows with them.
+        `EventTypeError` for a schema that does not begin with the present one.
+        """
+
+    def _check_widening(self, event_type: EventType) -> None:
+        present = tuple(self.event_type.attributes.items())
+        if event_type.name != self.event_type.name or (
+            tuple(event_type.attributes.items())[: len(present)] != present
+        ):
+            raise EventTypeError(f"{event_type!r}: expected {self.event_type!r} with more attributes behind")
 
     def add(
         self,

@@ -21,7 +21,8 @@ from itertools import combinations, zip_longest
 from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.cuts import LINES
 from covey.matcher.covering.parts import Absent, Bound, Part, PartOperand, Text
-from covey.matcher.encoding.keys import largest_key, rank_column
+from covey.matcher.encoding.keys import largest_key
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NAN_KEY
 from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate, Variable
@@ -144,12 +145,12 @@ class BoxPlan:
     text_columns: tuple[int, ...]
 
     @classmethod
-    def of(cls, skeleton: BoxSkeleton, columns: Sequence[int], event_type: EventType) -> BoxPlan:
+    def of(cls, skeleton: BoxSkeleton, attributes: Sequence[int], schema: SchemaColumns) -> BoxPlan:
         """A box whose places are these attributes."""
-        placed = tuple([columns[place] for place in skeleton.places])
+        placed = tuple([attributes[place] for place in skeleton.places])
         tested = [
-            rank_column(event_type, column) if test.is_ranked else column
-            for test, column in zip(skeleton.tests, placed, strict=False)
+            schema.ranks[attribute] if test.is_ranked else schema.columns[attribute]
+            for test, attribute in zip(skeleton.tests, placed, strict=False)
         ]
         return cls(skeleton, tuple(tested), placed[len(tested) :])
 
@@ -261,7 +262,9 @@ def _has_fewer(filter: Filter, boxes: int) -> bool:
     return own is not None and len(own) < boxes
 
 
-def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[PartOperand, ...]] | None:
+def make_plan(
+    filter: Filter, key: PlanKey, schema: SchemaColumns
+) -> tuple[Plan, tuple[PartOperand, ...]] | None:
     """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
     columns: Sequence[int]
     structure, columns, variables = key
@@ -273,7 +276,7 @@ def make_plan(filter: Filter, key: PlanKey) -> tuple[Plan, tuple[PartOperand, ..
         shared = _skeleton_plan(structure)
     if shared is None:
         return None
-    boxes = tuple([BoxPlan.of(box, columns, filter.event_type) for box in shared.boxes])
+    boxes = tuple([BoxPlan.of(box, columns, schema) for box in shared.boxes])
     return Plan(filter, boxes, shared.kinds, variables, shared.overlaps), shared.operands
 
 

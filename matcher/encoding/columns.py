@@ -1,5 +1,5 @@
-"""Columns: what a key vector holds, the attributes of an event type first, then the ranks of its strings,
-then derived columns.
+"""Columns: what a key vector holds, the attributes of an event type and the ranks of its strings
+(`schema_columns.py`), and derived columns.
 
 What is no interval is a derived column, MISSING where the attribute is missing. That of a text (`contains`,
 `not suffix`) has the key 1 where it holds and 0 where not; all texts are found together (`texts.py`). That of
@@ -24,6 +24,7 @@ from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, e
 from covey.matcher.encoding.keys import Keys, bound_keys
 from covey.matcher.encoding.members import MemberTable
 from covey.matcher.encoding.ranks import Ranks, Relabelling
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.encoding.strings import StringIds
 from covey.matcher.encoding.texts import Texts
 from covey.matcher.errors import FilterError
@@ -38,6 +39,9 @@ Derived = tuple[int, Operator, str | int]
 """The number of the attribute, the operator, and its constant; how many bytes, for the endings of strings; ""
 for sets.
 """
+
+RESERVED: Derived = (-1, Operator.IN, "")
+"""In place of a derived column, where an attribute has its column."""
 
 Constants = tuple[Scalar, ...]
 
@@ -64,10 +68,10 @@ class Columns:
         self.strings = StringIds()
         self.ranks: dict[int, Ranks] = {}
         """Of the columns of ranks that rows test."""
-        names = len(event_type.names)
-        self._ranked = [a for a, kind in enumerate(event_type.kinds) if kind is Kind.STRING]
-        self._first_derived = names + len(self._ranked)
+        self.schema = SchemaColumns(event_type)
+        self._first_derived = self._top = self.schema.top
         self._derived: list[Derived | None] = []
+        """By number from `_first_derived` on; RESERVED for attributes that have been added."""
         self._users: list[int] = []
         self.most_texts = MOST_TEXTS
         self._free: list[int] = []
@@ -87,10 +91,20 @@ class Columns:
             return self._first_derived + len(self._derived)
         return max(self.ranks) + 1 if self.ranks else len(self.event_type.names)
 
+    def widen(self, event_type: EventType) -> None:
+        """Add columns for new attributes, at the end of a schema that begins with the present one."""
+        first, self.event_type = self._top, event_type
+        self.schema.widen(event_type, first)
+        self._top = max(first, self.schema.top)
+        self._derived += [None] * (first - self._first_derived - len(self._derived))
+        self._derived += [RESERVED] * (self._top - first)
+        self._users += [0] * (len(self._derived) - len(self._users))
+        self._free = [place for place, derived in enumerate(self._derived) if derived is None]
+
     @property
     def derived(self) -> int:
         """How many derived columns are in use."""
-        return sum(derived is not None for derived in self._derived)
+        return sum(derived is not None and derived is not RESERVED for derived in self._derived)
 
     def test(self, columns: Iterable[int], users: int = 1) -> None:
         """Add users of these attributes and ranks, which are encoded while they have any; the attribute of a
@@ -98,7 +112,7 @@ class Columns:
         """
         for number in columns:
             self._tested[number] = self._tested.get(number, 0) + users
-            if number >= len(self.event_type.names):
+            if self.schema.is_of_ranks(number):
                 self.ranks.setdefault(number, Ranks())
 
     def untest(self, columns: Iterable[int], users: int = 1) -> None:
@@ -165,6 +179,7 @@ class Columns:
             self._derived.append(None)
             self._users.append(0)
         self._derived[place] = derived
+        self._top = max(self._top, self._first_derived + place + 1)
         return self._first_derived + place
 
     def acquire_set(self, attribute: int, constants: Constants, *, alone: bool, users: int = 1) -> int:
@@ -182,7 +197,7 @@ class Columns:
             number = table.enter(keys, column, alone=alone)
             use = self._sets[key] = _SetUse(column, number)
             self._set_keys[column, number] = key
-            self.test([attribute])
+            self.test([self.schema.columns[attribute]])
         use.users += users
         self._users[use.column - self._first_derived] += users
         return use.column
@@ -202,7 +217,7 @@ class Columns:
             self.members[attribute].leave(column, number)
             if not self.members[attribute].sets:
                 del self.members[attribute]
-            self.untest([attribute])
+            self.untest([self.schema.columns[attribute]])
         self.release(column, users)
 
     def _keys_of(self, attribute: int, constants: Constants) -> Keys:
@@ -226,7 +241,7 @@ class Columns:
                     live[keys] = True
 
     def is_derived(self, number: int) -> bool:
-        return number >= self._first_derived
+        return number not in self.schema.attributes
 
     def constant(self, number: int) -> str | int:
         """The constant of a derived column, or the bytes of its endings."""
@@ -236,10 +251,7 @@ class Columns:
 
     def attribute(self, number: int) -> int | None:
         """The attribute of a column; None of a derived one."""
-        names = len(self.event_type.names)
-        if number < names:
-            return number
-        return None if self.is_derived(number) else self._ranked[number - names]
+        return self.schema.attributes.get(number)
 
     def describe(self, number: int) -> str:
         """The name of a column, for people."""
@@ -276,7 +288,7 @@ class Columns:
         """The keys of strings that bound tests of a column: their ids, or the ranks of them or of what is
         `past` them, entered before; NOTHING where nothing is.
         """
-        if column < len(self.event_type.names):
+        if not self.schema.is_of_ranks(column):
             strings = self.strings
             return strings.id_of(texts) if isinstance(texts, str) else strings.ids_of(texts)
         constants = bounding(texts, past)
@@ -296,13 +308,13 @@ class Columns:
         records = batch.record_batch
         if len(batch):
             for number in self._tested:
-                ranks = self.ranks.get(number)
+                column, ranks = records.column(self.schema.attributes[number]), self.ranks.get(number)
                 if ranks is None:
-                    self._encode(records.column(number), number, self.event_type.kinds[number], keys)
+                    self._encode(column, number, self.schema.kinds[number], keys)
                 else:
-                    ranks.encode(records.column(self.attribute(number)), number, keys)
+                    ranks.encode(column, number, keys)
             for attribute, table in self.members.items():
-                table.encode(attribute, keys)
+                table.encode(self.schema.columns[attribute], keys)
             for attribute, texts in self.texts.items():
                 texts.encode(records.column(attribute), keys)
             for number, (attribute, length) in self.endings.items():

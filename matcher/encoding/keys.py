@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.covering.cuts import LINES
-from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import FIRST, INFINITY_KEY, INT64_MAX, INT64_MIN, LAST, MISSING, NOTHING
 from covey.matcher.events.times import microseconds
 from covey.matcher.expressions.expression import Scalar
@@ -35,12 +35,6 @@ _TWO_63 = 2.0**63
 def largest_key(kind: Kind) -> int:
     """The upper end of a test that only has a lower bound: NaN lies above it."""
     return INFINITY_KEY if kind is Kind.FLOAT64 else LAST
-
-
-def rank_column(event_type: EventType, attribute: int) -> int:
-    """The column of the ranks of a string attribute: after the attributes, in their order."""
-    kinds = event_type.kinds
-    return len(kinds) + kinds[:attribute].count(Kind.STRING)
 
 
 def float_of_key(key: int) -> float:

@@ -83,6 +83,12 @@ class Arrangement:
             self.arrays = with_columns(self.arrays, max(highest + 1, 2 * len(self.arrays.coding)))
         self._unassigned.update(dict.fromkeys(signatures))
 
+    def widen(self, tops: Keys, first: int) -> None:
+        """Take rows that test columns from `first` on; `tops` are as in `empty_arrays`."""
+        if len(tops) > len(self.arrays.coding):
+            self.arrays = with_columns(self.arrays, len(tops))
+        self.arrays.coding[first : len(tops), a.CODE_TOP] = tops[first:]
+
     def assign(self, signatures: Sequence[int]) -> None:
         """Give signatures their templates."""
         self.configuration.assign(self.arrays.signatures, np.array(signatures, dtype=np.int64))

@@ -103,6 +103,17 @@ class Placement:
     def _all(self) -> list[Arrangement]:
         return [*self.searched, *([] if self._planned is None else [self._planned])]
 
+    def widen(self, tops: Keys) -> None:
+        """Take rows that test more columns. An arrangement that is only planned is planned anew."""
+        if self._planned is not None and self._steps is not None:
+            self._steps.close()
+            self._steps = self._planned = None
+            self._due = self._configured = 0
+        for each in self._all:
+            each.widen(tops, len(self._tops))
+        self._tops = tops
+        self.moves = grown(self.moves, max(len(self.moves), len(self.arrangement.arrays.coding)))
+
     def replace(self, **arrays: Any) -> None:
         """Replace arrays by row."""
         for each in self._all:

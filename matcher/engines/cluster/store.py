@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from covey.matcher.compile.plan import Shape
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import Keys, largest_key
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster.arrangement import Arrangement
@@ -52,8 +53,12 @@ class ClusterStore(RowStore):
         self._bound_bytes = Runs()
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
+        tops = self.schema.tops()
         self.placement = Placement(tops, policy, self.signatures, self._row_numbers, self._workers[0])
+
+    def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
+        super().widen(event_type, schema)
+        self.placement.widen(schema.tops())
 
     @property
     def arrays(self) -> a.StoreArrays:  # type: ignore[override]
@@ -93,14 +98,13 @@ class ClusterStore(RowStore):
         """Write the lines of signatures that differ in columns alone, of equal kinds."""
         columns, shapes = self.signatures.columns[signatures[0]], self.signatures.shapes[signatures[0]]
         widths = {Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
-        kinds = self.event_type.kinds  # of attributes; behind them are ranks and derived bools
+        kinds = self.schema.kinds  # of attributes; the others are ranks and derived bools
         tests: list[int] = []
         size = 0
         for column, shape in zip(columns, shapes, strict=True):
-            derived = Kind.INT64 if shape == Shape.EQUAL else Kind.BOOL
-            kind = kinds[column] if column < len(kinds) else derived
+            kind = kinds.get(column, Kind.INT64 if shape == Shape.EQUAL else Kind.BOOL)
             width = widths.get(kind, 1 << self.signatures.variants[signatures[0]])
-            if len(kinds) <= column < len(kinds) + kinds.count(Kind.STRING):
+            if self.schema.is_of_ranks(column):
                 width = 8
             tests += (column, int(shape), size, width, kind not in widths)
             size += width * (2 if shape == Shape.BOTH else 1)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.reference import counting_kernels as c
 from covey.matcher.engines.reference.list_kernels import COUNT, SIZE, START
 from covey.matcher.engines.reference.lists import lists_bytes, new_lists, with_lists, with_room
@@ -34,7 +35,7 @@ class CountingStore(ReferenceStore):
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
-        self.predicates = PredicateTable(event_type)
+        self.predicates = PredicateTable(self.schema)
         self._lists = with_lists(new_lists(), self.predicates.capacity)
         self._links: npt.NDArray[np.int32] = np.full((64, 2), -1, dtype=np.int32)
         self._runs = Runs()
@@ -148,6 +149,10 @@ class CountingStore(ReferenceStore):
             found,
         )
         return done
+
+    def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
+        super().widen(event_type, schema)
+        self.predicates.widen(schema)
 
     def _resize_rows(self, size: int) -> None:
         super()._resize_rows(size)

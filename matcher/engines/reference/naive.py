@@ -36,6 +36,11 @@ class NaiveEngine(Engine):
         self._highest_interface = 0
 
     @changing
+    def widen(self, event_type: EventType) -> None:
+        self._check_widening(event_type)
+        self.event_type = event_type
+
+    @changing
     def add_many(
         self,
         ids: npt.ArrayLike,

@@ -120,7 +120,7 @@ class NoncanonicalEngine(RowEngine):
     store: NoncanonicalStore
 
     def _new_plans(self) -> TreePlans:
-        return TreePlans()
+        return TreePlans(self.columns.schema)
 
     def _new_store(self) -> NoncanonicalStore:
         return NoncanonicalStore(self.event_type, self.plans)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.keys import Keys, largest_key
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.reference import predicate_kernels as k
 from covey.matcher.engines.rows.arrays import grown
-from covey.matcher.events.event_type import EventType
 from covey.matcher.events.int64 import FIRST, LAST, MISSING
 
 PredicateNumbers = npt.NDArray[np.int32]
@@ -26,20 +26,20 @@ _FEW_YOUNG = 1024
 class PredicateTable:
     """Distinct predicates over the columns of one engine."""
 
-    def __init__(self, event_type: EventType) -> None:
-        self._tops = [largest_key(kind) for kind in event_type.kinds]
+    def __init__(self, schema: SchemaColumns) -> None:
+        tops = schema.tops()
         state = np.zeros(k.STATE, dtype=np.int64)
         state[k.FREE_HEAD], state[k.TOP] = -1, 1
         self.arrays = k.Predicates(
             state=state,
-            tops=np.array(self._tops, dtype=np.int64),
+            tops=tops,
             columns=np.full(_SMALLEST, k.FREE, dtype=np.int32),
             bounds=np.zeros((_SMALLEST, 2), dtype=np.int64),
             users=np.zeros(_SMALLEST, dtype=np.int32),
             hashed=np.full(_SMALLEST, k.FREE, dtype=np.int32),
             young=np.zeros(_SMALLEST, dtype=np.int32),
-            points=np.zeros(len(self._tops), dtype=np.int64),
-            segments=np.zeros((len(self._tops), k.SORTED_CLASSES, 2), dtype=np.int64),
+            points=np.zeros(len(tops), dtype=np.int64),
+            segments=np.zeros((len(tops), k.SORTED_CLASSES, 2), dtype=np.int64),
             ordered=np.zeros(0, dtype=np.int32),
             edges=np.zeros(0, dtype=np.int64),
             highs=np.zeros(0, dtype=np.int64),
@@ -104,6 +104,13 @@ class PredicateTable:
     def __len__(self) -> int:
         a, top = self.arrays, self.top
         return int(np.count_nonzero((a.users[1:top] > 0) & (a.columns[1:top] >= 0)))
+
+    def widen(self, schema: SchemaColumns) -> None:
+        """Take predicates over the columns of a widened schema."""
+        tops = schema.tops()
+        if len(tops) > len(self.arrays.tops):
+            self._widen(len(tops))
+        self.arrays.tops[: len(tops)] = tops
 
     # --- room and order ---------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.reference import rete_kernels as k
 from covey.matcher.engines.reference.list_kernels import COUNT
 from covey.matcher.engines.reference.lists import lists_bytes, new_lists, with_lists, with_room
@@ -33,7 +34,7 @@ class ReteStore(ReferenceStore):
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
-        self.predicates = PredicateTable(event_type)
+        self.predicates = PredicateTable(self.schema)
         state = np.zeros(k.STATE, dtype=np.int64)
         state[k.TOP], state[k.FREE_HEAD] = 1, k.NONE
         self._beta = k.Beta(
@@ -88,6 +89,10 @@ class ReteStore(ReferenceStore):
     def read(self, rows: Numbers, tests: int) -> tuple[Keys, Keys]:
         bounds = self.predicates.arrays.bounds[self._predicates(rows, tests)]
         return np.ascontiguousarray(bounds[:, :, 0]), np.ascontiguousarray(bounds[:, :, 1])
+
+    def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
+        super().widen(event_type, schema)
+        self.predicates.widen(schema)
 
     def _resize_rows(self, size: int) -> None:
         super()._resize_rows(size)

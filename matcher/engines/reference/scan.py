@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.columns import Columns
-from covey.matcher.encoding.keys import Keys, largest_key
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.reference import scan_kernels as k
 from covey.matcher.engines.reference.reference_store import ReferenceStore
 from covey.matcher.engines.reference.scan_cuts import ColumnCuts, cuts_of_columns
@@ -65,7 +66,7 @@ class ScanStore(ReferenceStore):
 
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
-        self._tops = np.array([largest_key(kind) for kind in event_type.kinds], dtype=np.int64)
+        self._tops = self.schema.tops()
         self._bounds: Keys = np.zeros((64, 2), dtype=np.int64)
         self._runs = Runs()
         self._state: npt.NDArray[np.uint8] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
@@ -77,6 +78,10 @@ class ScanStore(ReferenceStore):
         nothing = np.zeros(0, dtype=np.int64)
         empty = _Arrangement(np.zeros((0, k.GROUP_FIELDS), dtype=np.int64), [], [], 0, 0)
         self._scan = self._arranged(empty, _Tests(*[nothing] * 6), nothing, 0)
+
+    def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
+        super().widen(event_type, schema)
+        self._tops = schema.tops()
 
     # --- rows -------------------------------------------------------------------------------------
 

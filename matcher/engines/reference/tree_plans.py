@@ -31,6 +31,7 @@ from covey.matcher.compile.plan import (
     variables_of,
 )
 from covey.matcher.covering.parts import Part, PartOperand, requirements
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.expression import And, Expression, Operand, Predicate, Variable
@@ -77,8 +78,8 @@ class TreeShape:
 class TreePlans(PlanTable):
     """Plans by number, and the shapes of their trees."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, schema: SchemaColumns) -> None:
+        super().__init__(schema)
         self.shapes: dict[int, TreeShape] = {}
         self.version = 0
 
@@ -88,7 +89,7 @@ class TreePlans(PlanTable):
         key: PlanKey = (skeleton, columns, variables_of(operands))
         number = self._numbers.get(key)
         if number is None:
-            plan, shape = _make(filter, key[2])
+            plan, shape = _make(filter, key[2], self._schema)
             number = self._enter(PlanUse(plan, key, operands))
             self.shapes[number] = shape
             self.version += 1
@@ -100,7 +101,9 @@ class TreePlans(PlanTable):
             del self.shapes[number]
 
 
-def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan, TreeShape]:
+def _make(
+    filter: Filter, variables: tuple[Variable | None, ...], schema: SchemaColumns
+) -> tuple[Plan, TreeShape]:
     maker = _Maker(filter.event_type, [None] * len(variables))
     root = maker.node(filter.lift()[0].expression)
     leaves: list[_Leaf] = []
@@ -119,7 +122,7 @@ def _make(filter: Filter, variables: tuple[Variable | None, ...]) -> tuple[Plan,
         filter=filter,
         boxes=()
         if root == _NEVER
-        else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes, filter.event_type),),
+        else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes, schema),),
         kinds=tuple(maker.kinds),
         variables=variables,
         overlaps=False,

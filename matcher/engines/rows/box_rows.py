@@ -142,13 +142,13 @@ class BoxRows:
         """
         columns = self._columns
         due = {column: ranks for column, ranks in columns.ranks.items() if len(ranks) >= ranks.collect_at}
-        kinds = columns.event_type.kinds
+        kinds = columns.schema.kinds
         live: npt.NDArray[np.bool_] | None = None
         if columns.strings.limit >= columns.strings.collect_at:
             live = np.zeros(columns.strings.limit, dtype=np.bool_)
         elif not due:
             return
-        strings = [*(c for c, kind in enumerate(kinds) if kind is Kind.STRING), *columns.endings]
+        strings = [*(c for c, kind in kinds.items() if kind is Kind.STRING), *columns.endings]
         strings = strings if live is not None else []
         used: dict[int, list[Keys]] = {column: [] for column in due}
         for _, tested, lows, highs in self._store.testing({*strings, *due}):

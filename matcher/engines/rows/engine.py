@@ -78,11 +78,22 @@ class RowEngine(Engine):
 
     def _new_plans(self) -> PlanTable:
         """The plans of the engine's subscriptions."""
-        return PlanTable()
+        return PlanTable(self.columns.schema)
 
     @abstractmethod
     def _new_store(self) -> RowStore:
         """The engine's structure, empty."""
+
+    @changing
+    def widen(self, event_type: EventType) -> None:
+        self._check_widening(event_type)
+        if event_type == self.event_type:
+            return
+        self.event_type = event_type
+        self.columns.widen(event_type)
+        self.store.widen(event_type, self.columns.schema)
+        if self.over_cap is not None:
+            self.over_cap.widen(event_type)
 
     # --- adding -----------------------------------------------------------------------------------
 
@@ -384,7 +395,7 @@ class RowEngine(Engine):
             evaluate_column(variable, kind, values[variable.name]) for _, _, variable, kind, *_ in writes[1]
         ]
         for (*_, column, past), value in zip(writes[1], evaluated, strict=True):
-            if column >= len(self.event_type.names):
+            if self.columns.schema.is_of_ranks(column):
                 self._boxes.enter_text(column, past, value)
         bounds = []
         for (_, part, _, kind, strict, column, past), value in zip(writes[1], evaluated, strict=True):

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
 from covey.matcher.covering.parts import PartOperand
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import Variable
 from covey.matcher.expressions.values import Family
@@ -64,7 +65,8 @@ class PlanGroup:
 class PlanTable:
     """Plans by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: SchemaColumns) -> None:
+        self._schema = schema
         self._numbers: dict[PlanKey, int] = {}
         self._uses: list[PlanUse | None] = []
         self._free: list[int] = []
@@ -83,7 +85,7 @@ class PlanTable:
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
-            plan_and_operands = make_plan(filter, key)
+            plan_and_operands = make_plan(filter, key, self._schema)
             if plan_and_operands is None:
                 return None
             number = self._enter(PlanUse(plan_and_operands[0], key, plan_and_operands[1]))

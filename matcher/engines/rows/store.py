@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.rows.arrays import Numbers, Runs
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, set_signature
 from covey.matcher.engines.rows.signatures import Signatures
@@ -42,8 +43,13 @@ class RowStore(ABC):
 
     def __init__(self, event_type: EventType) -> None:
         self.event_type = event_type
+        self.schema = SchemaColumns(event_type)
         self.signatures = Signatures()
         self._row_numbers = Runs()
+
+    def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
+        """Take rows that test the columns of a schema that begins with the present one."""
+        self.event_type, self.schema = event_type, schema
 
     # --- numbers ----------------------------------------------------------------------------------
 

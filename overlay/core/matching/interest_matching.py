@@ -38,7 +38,9 @@ class InterestMatching(Protocol):
     """Matches events of one type against the interests of links, or against those of sessions."""
 
     def widen(self, event_type: EventType) -> None:
-        """Take interests over this schema, which includes those of all present ones, from now on."""
+        """Take interests over this schema, which includes those of all present ones, from now on. In place
+        where it begins with the schema before.
+        """
 
     def put(self, interest: Matched, number: int) -> None:
         """Insert an interest of the interface with this number, or take its new values."""

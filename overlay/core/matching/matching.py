@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import create_engine
+from covey.matcher.errors import EventTypeError
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
 from covey.overlay.core.covering.interest import Interest
@@ -72,9 +73,13 @@ class Matching:
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
         self._event_type = event_type
-        self._engine = None
-        self._installed.clear()
-        self._dirty.update(dict.fromkeys(self._interests))
+        if self._engine is not None:
+            try:
+                self._engine.widen(event_type)
+            except EventTypeError:  # an attribute that was in use has another kind now
+                self._engine = None
+                self._installed.clear()
+                self._dirty.update(dict.fromkeys(self._interests))
 
     def put(self, interest: Matched, number: int) -> None:
         self._interests[interest.uid] = (interest, number)

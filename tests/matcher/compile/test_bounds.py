@@ -15,6 +15,7 @@ from covey.matcher.compile.bounds import Operands, box_bounds
 from covey.matcher.compile.plan import Plan, make_plan, plan_key
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import lower_key, upper_key
+from covey.matcher.encoding.schema_columns import SchemaColumns
 
 T = EventType("T", {"i": "int64", "f": "float64", "b": "bool", "t": "timestamp", "s": "string"})
 TEXTS = (
@@ -32,7 +33,7 @@ def kernels() -> None:
 
 def plan_of(text: str) -> Plan:
     filter = parse(text, T)
-    made = make_plan(filter, plan_key(filter)[0])
+    made = make_plan(filter, plan_key(filter)[0], SchemaColumns(filter.event_type))
     assert made is not None
     return made[0]
 

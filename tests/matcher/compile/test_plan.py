@@ -11,13 +11,14 @@ from random_filters import event_types, filters
 
 from covey.matcher import EventType, Filter, Kind, parse
 from covey.matcher.compile.plan import Plan, Side, make_plan, plan_key, structure_key
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.expressions.expression import Variable
 
 T = EventType("T", {"x": "int64", "y": "int64", "z": "float64", "s": "string", "t": "string"})
 
 
 def plan_of(filter: Filter) -> Plan:
-    made = make_plan(filter, plan_key(filter)[0])
+    made = make_plan(filter, plan_key(filter)[0], SchemaColumns(filter.event_type))
     assert made is not None
     return made[0]
 
@@ -42,8 +43,8 @@ def test_a_skeleton_has_the_plan_of_its_structure(data: st.DataObject) -> None:
         assert not operands
         return
     structure = f.lift()[0]
-    alone = make_plan(structure, (structure, (), ()))
-    shared = make_plan(f, key)
+    alone = make_plan(structure, (structure, (), ()), SchemaColumns(structure.event_type))
+    shared = make_plan(f, key, SchemaColumns(f.event_type))
     assert shared is not None
     assert alone is not None
     assert described(shared[0], list(range(len(operands)))) == described(

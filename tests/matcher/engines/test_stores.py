@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from covey.matcher import EventType, compile_kernels, create_engine, parse
+from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.reference.counting import CountingStore
@@ -193,7 +194,7 @@ def test_rows_change_after_they_were_arranged(name: str) -> None:
 
 
 def test_equal_predicates_share_a_number_while_in_use() -> None:
-    table = PredicateTable(TYPE)
+    table = PredicateTable(SchemaColumns(TYPE))
     columns = np.array([0, 1], dtype=np.int64)
     lows, highs = np.array([[1, 1, 2], [3, 3, 3]]), np.array([[1, 1, 9], [LAST, LAST, LAST]])
     numbers = table.acquire(columns, lows, highs)
