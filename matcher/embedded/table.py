@@ -58,7 +58,7 @@ class SubscriptionTable:
 
     def __init__(self) -> None:
         self._map = IdMap()
-        self._entries, self._runs = Runs(), Runs()
+        self._entries, self._runs = Runs("subscriptions"), Runs("values")
         self._ids: IdArray = np.zeros(_SMALLEST, dtype=np.int64)
         self._filter_numbers: npt.NDArray[np.int32] = np.full(_SMALLEST, _FREE, dtype=np.int32)
         self._starts: Numbers = np.zeros(_SMALLEST, dtype=np.int64)

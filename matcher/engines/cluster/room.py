@@ -23,7 +23,7 @@ from covey.matcher.engines.cluster.placing_kernels import (
     enter_tables,
 )
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
-from covey.matcher.engines.rows.arrays import grown
+from covey.matcher.engines.rows.arrays import check_count, grown
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
 from covey.matcher.events.int64 import LAST
 
@@ -162,6 +162,7 @@ def with_table(
 
 def _pool(units: int, old: npt.NDArray[np.uint8]) -> dict[str, Any]:
     """The pool with so many units, as fields of the arrays."""
+    check_count(units, "units of the pool")
     data = grown(old, 8 * units)
     views = {"shorts": np.uint16, "words": np.int32, "longs": np.int64}
     return {"bytes": data, **{name: data.view(kind) for name, kind in views.items()}}

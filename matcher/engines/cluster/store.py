@@ -50,7 +50,7 @@ class ClusterStore(RowStore):
     def __init__(self, event_type: EventType, policy: Policy, threads: int = 1) -> None:
         super().__init__(event_type)
         self._policy = policy
-        self._bound_bytes = Runs()
+        self._bound_bytes = Runs("bytes of bounds")
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         tops = self.schema.tops()
@@ -192,33 +192,39 @@ class ClusterStore(RowStore):
         self, rows: Numbers, signatures: list[int], of_signature: Numbers, lows: Keys, highs: Keys
     ) -> None:
         """Insert rows of signatures that differ in columns alone."""
+        places = self._places(len(rows), signatures[0])
         self.arrays.rows[rows, ROW_SIGNATURE] = np.array(signatures)[of_signature]
         counts = np.bincount(of_signature, minlength=len(signatures))
         for signature, count in zip(signatures, counts.tolist(), strict=True):
             self.signatures.row_counts[signature] += count
-        self._write_rows(rows, signatures, counts, lows, highs)
+        self._write_rows(rows, places, signatures, counts, lows, highs)
 
     def _insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
+        places = self._places(len(rows), signature)
         self._sign(rows, signature)
         if not len(rows):
             return
-        self._write_rows(rows, [signature], np.array([len(rows)]), lows, highs)
+        self._write_rows(rows, places, [signature], np.array([len(rows)]), lows, highs)
 
     def _write_rows(
-        self, rows: Numbers, signatures: list[int], counts: Numbers, lows: Keys, highs: Keys
+        self, rows: Numbers, places: Numbers, signatures: list[int], counts: Numbers, lows: Keys, highs: Keys
     ) -> None:
-        """Write the bounds of rows, which then wait; so many have each of these signatures."""
+        """Write the bounds of rows to their places; they wait then; so many have each of these signatures."""
         arrays = self.arrays
-        places = self._bound_bytes.allocate(
-            len(rows), max(int(arrays.signatures[signatures[0], a.SIGN_BYTES]), 1)
-        )
-        top = self._bound_bytes.top + a.BOUND_BYTES
-        if top > len(arrays.bounds):
-            size = max(top, len(arrays.bounds) * 5 // 4)
-            self.placement.replace(bounds=grown(arrays.bounds, size))
-            arrays = self.arrays
         b.insert_rows(arrays.rows, arrays.where, arrays.signatures, arrays.bounds, rows, places, lows, highs)
         self.placement.insert(rows, signatures, counts)
+
+    def _places(self, count: int, signature: int) -> Numbers:
+        """Places for the bounds of so many rows; what raises has allocated none."""
+        size = max(int(self.arrays.signatures[signature, a.SIGN_BYTES]), 1)
+        self._fit_bounds(count, size)
+        return self._bound_bytes.allocate(count, size)
+
+    def _fit_bounds(self, count: int, size: int) -> None:
+        """Make room for the bounds of so many rows, of `size` bytes each."""
+        needed, room = self._bound_bytes.top_after(count, size) + a.BOUND_BYTES, len(self.arrays.bounds)
+        if needed > room:
+            self.placement.replace(bounds=grown(self.arrays.bounds, max(needed, room * 5 // 4)))
 
     def remove(self, rows: Numbers) -> None:
         self.placement.remove(rows)
@@ -243,6 +249,7 @@ class ClusterStore(RowStore):
             if b.find_widths(self.arrays.signatures, signature, lows, highs, widths) > variant:
                 columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]
                 plan, positions = int(self.signatures.plans[signature]), np.flatnonzero(widths > variant)
+                self._fit_bounds(len(positions), 16 * len(columns))  # raises before rows are taken out
                 self.remove(chosen[positions])
                 number = self.signature(columns, shapes, plan)
                 self.insert_chosen(chosen, number, lows, highs, positions)

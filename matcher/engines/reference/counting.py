@@ -38,7 +38,7 @@ class CountingStore(ReferenceStore):
         self.predicates = PredicateTable(self.schema)
         self._lists = with_lists(new_lists(), self.predicates.capacity)
         self._links: npt.NDArray[np.int32] = np.full((64, 2), -1, dtype=np.int32)
-        self._runs = Runs()
+        self._runs = Runs("links")
         self._need: npt.NDArray[Any] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
         self._left = self._need.copy()
         self._sorted = self.predicates.arrays.ordered  # the order that `_order` was made for

@@ -68,7 +68,7 @@ class ScanStore(ReferenceStore):
         super().__init__(event_type)
         self._tops = self.schema.tops()
         self._bounds: Keys = np.zeros((64, 2), dtype=np.int64)
-        self._runs = Runs()
+        self._runs = Runs("bounds")
         self._state: npt.NDArray[np.uint8] = np.zeros(len(self.arrays.ids), dtype=np.uint8)
         self._where: npt.NDArray[np.int32] = np.full((len(self.arrays.ids), 2), -1, dtype=np.int32)
         self._counts = {YOUNG: 0, ARRANGED: 0}

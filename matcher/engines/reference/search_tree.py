@@ -40,7 +40,7 @@ class SearchTreeStore(ReferenceStore):
         self._factoring = factoring
         self._options = np.array([factoring or 0, skip_trivial_tests, delayed_branching], dtype=np.int64)
         self._levels = np.arange(self._attributes, dtype=np.int64)
-        self._runs = Runs()
+        self._runs = Runs("bounds")
         self._waiting: npt.NDArray[np.bool_] = np.zeros(len(self.arrays.ids), dtype=np.bool_)
         self._placed = 0
         self._placed_at_arrangement = 0

@@ -7,6 +7,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.errors import CoveyError
+
 Numbers = npt.NDArray[np.int64]
 
 SPARE = 128
@@ -14,32 +16,79 @@ SPARE = 128
 _Kind = TypeVar("_Kind", bound=np.generic)
 
 
-class Runs:
-    """Numbers in runs of equal length, allocated and freed many at a time."""
+MOST = 2**31 - 1
+"""Places of arrays, and numbers of rows, are stored in 32 bits."""
 
-    def __init__(self) -> None:
+
+def check_count(count: int, things: str) -> None:
+    """`CoveyError` where more things are needed than 32 bits number."""
+    if count > MOST:
+        raise CoveyError(f"{count:,} {things}: expected at most {MOST:,} in one engine")
+
+
+class Runs:
+    """Numbers of `things` in runs of equal length, allocated and freed many at a time."""
+
+    def __init__(self, things: str) -> None:
         self.top = 0
-        self._free: dict[int, list[Numbers]] = {}
+        self._things = things
+        self._free: dict[int, _Stack] = {}
+
+    def top_after(self, count: int, length: int) -> int:
+        """One more than the highest number once `count` runs of `length` numbers are allocated; `CoveyError`
+        where that needs more than 32 bits.
+        """
+        free = self._free.get(length)
+        top = self.top + max(count - (free.count if free else 0), 0) * length
+        check_count(top, self._things)
+        return top
 
     def allocate(self, count: int, length: int) -> Numbers:
-        """The first numbers of `count` runs of `length` numbers."""
-        stack, parts = self._free.get(length, []), []
-        while stack and count:
-            last = stack.pop()
-            if len(last) > count:
-                stack.append(last[count:])
-                last = last[:count]
-            parts.append(last)
-            count -= len(last)
-        if count:
-            start, self.top = self.top, self.top + count * length
-            parts.append(np.arange(start, self.top, length, dtype=np.int64))
-        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+        """The first numbers of `count` runs of `length` numbers; `CoveyError` as `top_after`."""
+        top = self.top_after(count, length)
+        free = self._free.get(length)
+        reused = free.pop(count) if free else np.zeros(0, dtype=np.int64)
+        if top == self.top:
+            return reused
+        fresh = np.arange(self.top, top, length, dtype=np.int64)
+        self.top = top
+        return np.concatenate([reused, fresh]) if len(reused) else fresh
 
     def free(self, firsts: Numbers, length: int) -> None:
         """Free runs of `length` numbers."""
         if length:
-            self._free.setdefault(length, []).append(firsts)
+            self._free.setdefault(length, _Stack()).push(firsts)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the lists of free runs."""
+        return sum(stack.nbytes for stack in self._free.values())
+
+
+class _Stack:
+    """Numbers of 31 bits, in one array: removing subscriptions one by one leaves millions."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers = np.zeros(64, dtype=np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._numbers.nbytes
+
+    def push(self, numbers: Numbers) -> None:
+        start, self.count = self.count, self.count + len(numbers)
+        if self.count > len(self._numbers):
+            self._numbers = grown(self._numbers, max(self.count, 2 * start))
+        self._numbers[start : self.count] = numbers
+
+    def pop(self, most: int) -> Numbers:
+        """Up to so many of the last ones, in the order in which they came."""
+        end, self.count = self.count, max(self.count - most, 0)
+        numbers = self._numbers[self.count : end].astype(np.int64)
+        if 4 * self.count + 64 < len(self._numbers):
+            self._numbers = grown(self._numbers, 2 * self.count + 64)
+        return numbers
 
 
 def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kind]:

@@ -22,6 +22,7 @@ from covey.matcher.encoding.members import ALONE
 from covey.matcher.encoding.ranks import Relabelling
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.store import RowStore
+from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import Kind
 
 
@@ -33,16 +34,26 @@ class BoxRows:
         self._store = store
 
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        """Insert the rows of one box of a plan of this number, with the values of its operands."""
+        """Insert the rows of one box of a plan of this number, with the values of its operands. Where there is
+        no room, those inserted before are `inserted`.
+        """
         self._columns.test(plan.columns, len(rows))
-        self._enter_texts(plan, operands)
-        lows, highs = box_bounds(plan, operands, len(rows), self._columns)
-        for positions, signature in self._signatures(number, plan, len(rows), operands):
-            self._key_texts(plan, operands, lows, highs)
-            if positions is None:
-                self._store.insert(rows, signature, lows, highs)
-            else:
-                self._store.insert_chosen(rows, signature, lows, highs, positions)
+        try:
+            self._enter_texts(plan, operands)
+            lows, highs = box_bounds(plan, operands, len(rows), self._columns)
+            for positions, signature in self._signatures(number, plan, len(rows), operands):
+                self._key_texts(plan, operands, lows, highs)
+                if positions is None:
+                    self._store.insert(rows, signature, lows, highs)
+                else:
+                    self._store.insert_chosen(rows, signature, lows, highs, positions)
+        except (CoveyError, MemoryError):
+            self._columns.untest(plan.columns, len(rows) - len(self.inserted(rows)))
+            raise
+
+    def inserted(self, rows: Numbers) -> Numbers:
+        """Those of new rows that are in the store."""
+        return rows[self._store.signatures_of(rows) >= 0]
 
     def insert_alike(
         self, numbers: list[int], plans: list[BoxPlan], of_plan: Numbers, rows: Numbers, operands: Operands
@@ -56,9 +67,15 @@ class BoxRows:
         for column in np.flatnonzero(users).tolist():
             self._columns.test((column,), int(users[column]))
         lows, highs = box_bounds(plans[0], operands, len(rows), self._columns)
-        self._store.insert_alike(
-            rows, [plan.columns for plan in plans], plans[0].shapes, numbers, of_plan, lows, highs
-        )
+        try:
+            self._store.insert_alike(
+                rows, [plan.columns for plan in plans], plans[0].shapes, numbers, of_plan, lows, highs
+            )
+        except (CoveyError, MemoryError):
+            missing = np.bincount(of_plan[self._store.signatures_of(rows) < 0], minlength=len(plans))
+            for plan, count in zip(plans, missing.tolist(), strict=True):
+                self._columns.untest(plan.columns, count)
+            raise
 
     def check_texts(self, plan: Plan, operands: Operands) -> None:
         """`FilterError` where values of text tests would need too many columns."""
@@ -74,6 +91,8 @@ class BoxRows:
 
     def remove(self, plan: BoxPlan, rows: Numbers) -> None:
         """Remove the rows of one box."""
+        if not len(rows):
+            return
         self._columns.untest(plan.columns, len(rows))
         if not plan.texts:
             self._store.remove(rows)

@@ -52,7 +52,7 @@ from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
 from covey.matcher.engines.rows.store import RowStore
-from covey.matcher.errors import SubscriptionError, VariableError
+from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import columns_of, taken_all
@@ -216,19 +216,33 @@ class RowEngine(Engine):
         describe_rows(
             firsts, each, addition.ids, addition.plans[0], addition.interfaces, arrays.rows, arrays.ids
         )
-        self._ids.enter(arrays.ids, firsts)
-        for box, box_plan in enumerate(plan.boxes):
-            rows = firsts + box if box else firsts
-            if len(uses) == 1:
-                self._boxes.insert(addition.plans[0], box_plan, rows, addition.operands)
-            else:
-                boxes = [use.plan.boxes[box] for use in uses]
-                self._boxes.insert_alike(addition.plans, boxes, addition.of_plan, rows, addition.operands)
+        try:
+            for box, box_plan in enumerate(plan.boxes):
+                rows = firsts + box if box else firsts
+                if len(uses) == 1:
+                    self._boxes.insert(addition.plans[0], box_plan, rows, addition.operands)
+                else:
+                    boxes = [use.plan.boxes[box] for use in uses]
+                    self._boxes.insert_alike(addition.plans, boxes, addition.of_plan, rows, addition.operands)
+            self._ids.enter(self.store.arrays.ids, firsts)
+        except (CoveyError, MemoryError):  # no room
+            self._take_back(addition, uses, firsts)
+            raise
         counts = np.bincount(addition.of_plan, minlength=len(uses)).tolist()
         for use, count in zip(uses, counts, strict=True):
             use.subscriptions += count
         self._overlapping += len(firsts) if plan.overlaps else 0
         self._interfaces.count(addition.interfaces, 1)
+
+    def _take_back(self, addition: _Addition, uses: list[PlanUse], firsts: Numbers) -> None:
+        """Remove those of an addition's rows that were inserted before there was no room."""
+        boxes = uses[0].plan.boxes
+        for n, number in enumerate(addition.plans):
+            mine = firsts[addition.of_plan == n]
+            for box, box_plan in enumerate(uses[n].plan.boxes):
+                self._boxes.remove(box_plan, self._boxes.inserted(mine + box))
+            self.plans.release(number, 0)
+        self.store.free_rows(firsts, max(len(boxes), 1))
 
     def _operands(
         self,

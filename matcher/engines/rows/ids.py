@@ -57,16 +57,16 @@ class IdMap:
 
     def enter(self, ids: Numbers, rows: Numbers) -> None:
         """Enter rows whose ids are not in the map."""
-        self._count += len(rows)
-        bits = max(self._bits, len(ids).bit_length())
-        if self._count > _FULL * len(self._places) or bits > self._bits:
-            self._rehash(ids, bits)
+        count, bits = self._count + len(rows), max(self._bits, len(ids).bit_length())
+        if count > _FULL * len(self._places) or bits > self._bits:
+            self._rehash(ids, count, bits)
+        self._count = count
         enter_rows(self._places, self._bits, ids, rows)
 
-    def _rehash(self, ids: Numbers, bits: int) -> None:
+    def _rehash(self, ids: Numbers, count: int, bits: int) -> None:
         size = len(self._places)
-        if not _SPARSE * size <= self._count <= _FULL * size:
-            size = max(_SMALLEST, int(self._count / _FITTED))
+        if not _SPARSE * size <= count <= _FULL * size:
+            size = max(_SMALLEST, int(count / _FITTED))
         places = np.full(size, FREE, dtype=np.int32)
         rehash_rows(self._places, self._bits, places, bits, ids)
         self._places, self._bits = places, bits
@@ -76,4 +76,4 @@ class IdMap:
         self._count -= len(rows)
         remove_rows(self._places, self._bits, ids, rows)
         if self._count < _SPARSE * len(self._places) and len(self._places) > _SMALLEST:
-            self._rehash(ids, self._bits)
+            self._rehash(ids, self._count, self._bits)

@@ -45,7 +45,7 @@ class RowStore(ABC):
         self.event_type = event_type
         self.schema = SchemaColumns(event_type)
         self.signatures = Signatures()
-        self._row_numbers = Runs()
+        self._row_numbers = Runs("rows")
 
     def widen(self, event_type: EventType, schema: SchemaColumns) -> None:
         """Take rows that test the columns of a schema that begins with the present one."""
@@ -63,12 +63,11 @@ class RowStore(ABC):
         return self._row_numbers.top
 
     def new_rows(self, count: int, each: int) -> Numbers:
-        """The first rows of `count` runs of `each` rows."""
-        firsts = self._row_numbers.allocate(count, each)
-        capacity = len(self.arrays.ids)
-        if self.row_top > capacity:
-            self._resize_rows(max(self.row_top, capacity + capacity // 4))
-        return firsts
+        """The first rows of `count` runs of `each` rows; what raises has allocated none."""
+        top, capacity = self._row_numbers.top_after(count, each), len(self.arrays.ids)
+        if top > capacity:
+            self._resize_rows(max(top, capacity + capacity // 4))
+        return self._row_numbers.allocate(count, each)
 
     def free_rows(self, firsts: Numbers, each: int) -> None:
         """Free runs of rows, which have been removed."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
 from covey.matcher.engines.cluster.leaves.search_kernels import SLICE, LeafBuffers, LeafMatches
-from covey.matcher.engines.rows.arrays import grown
+from covey.matcher.engines.rows.arrays import check_count, grown
 
 BITS = 256
 """Bits of a row in all bitmaps together, as long as a column has its fewest bins."""
@@ -52,6 +52,7 @@ def empty_leaves(columns: Sequence[int], coding: npt.NDArray[np.int64]) -> f.Lea
 
 def with_room(leaves: f.Leaves, count: int) -> f.Leaves:
     """The same with room for so many leaves."""
+    check_count(count * f.LEAF, "places in leaves")
     directory = np.zeros((len(leaves.directory), count + 2), dtype=np.int32)
     shared = min(count + 2, leaves.directory.shape[1])
     directory[:, :shared] = leaves.directory[:, :shared]

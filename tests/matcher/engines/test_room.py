@@ -1,0 +1,127 @@
+"""Where there is no room: numbers past 32 bits, memory that runs out, and lists of what is free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.matcher import CoveyError, EventBatch, EventType, create_engine, parse
+from covey.matcher.engines.cluster import room
+from covey.matcher.engines.cluster import store as cluster_store
+from covey.matcher.engines.cluster.leaves import leaves
+from covey.matcher.engines.rows import arrays, ids
+from covey.matcher.engines.rows.arrays import Runs
+
+QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "size": "int64"})
+EVENTS = EventBatch.from_pylist(
+    QUOTE, [{"firm": f"f{n % 5}", "price": n * 1.5, "volume": n, "size": -n} for n in range(20)]
+)
+FILTERS = [
+    parse(text, QUOTE)
+    for text in (
+        "firm == $f and price < $p",
+        "volume == $v or size > $v and price < $p",
+        "firm suffix $f and volume > $v",
+        "size between -$v and $v",
+    )
+]
+
+
+def values(count: int, factor: int = 1) -> dict[str, Any]:
+    numbers = np.arange(count)
+    return {"f": [f"f{n % 7}" for n in range(count)], "p": numbers % 50 * 1.0, "v": numbers * factor}
+
+
+def chosen(filter: Any, count: int, factor: int = 1) -> dict[str, Any]:
+    return {name: column for name, column in values(count, factor).items() if name in filter.variables}
+
+
+def test_numbers_past_31_bits_are_refused() -> None:
+    runs = Runs("rows")
+    first = runs.allocate(1, 2**30)
+    with pytest.raises(CoveyError, match="2,147,483,648 rows: expected at most 2,147,483,647 in one engine"):
+        runs.allocate(1, 2**30)
+    assert (first.tolist(), runs.top) == ([0], 2**30)
+    assert runs.allocate(2, 5).tolist() == [2**30, 2**30 + 5]
+
+
+@pytest.mark.parametrize("limit", [600, 3_000, 9_000, 20_000])
+def test_what_exceeds_31_bits_changes_nothing(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
+    for each in (engine, oracle):
+        each.add_many(np.arange(40), FILTERS[0], chosen(FILTERS[0], 40))
+    monkeypatch.setattr(arrays, "MOST", limit)
+    refused = 0
+    for turn in range(40):
+        filter = FILTERS[turn % len(FILTERS)]
+        added = np.arange(1_000 * turn + 100, 1_000 * turn + 150)
+        try:
+            engine.add_many(added, filter, chosen(filter, 50, factor=10**turn if turn < 18 else 1))
+        except CoveyError as error:
+            assert "in one engine" in str(error)  # noqa: PT017
+            refused += 1
+            continue
+        oracle.add_many(added, filter, chosen(filter, 50, factor=10**turn if turn < 18 else 1))
+    assert refused
+    monkeypatch.undo()
+    assert len(engine) == len(oracle)
+    for one, other in zip(engine.match(EVENTS).ordered(), oracle.match(EVENTS).ordered(), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_a_call_for_which_memory_runs_out_changes_nothing(
+    nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
+    growths = 0
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        nonlocal growths
+        growths += 1
+        if growths == nth:
+            raise MemoryError
+        return arrays.grown(*arguments, **options)
+
+    for module in (room, cluster_store, leaves):
+        monkeypatch.setattr(module, "grown", failing)
+    rehash = ids.IdMap._rehash
+
+    def failing_rehash(self: ids.IdMap, *arguments: Any) -> None:
+        failing(np.zeros(0, dtype=np.int64), 0)
+        rehash(self, *arguments)
+
+    monkeypatch.setattr(ids.IdMap, "_rehash", failing_rehash)
+    for turn in range(12):
+        filter = FILTERS[turn % len(FILTERS)]
+        added = np.arange(1_000 * turn, 1_000 * turn + 300)
+        for _ in range(2):  # what failed succeeds when it is called again
+            try:
+                engine.add_many(added, filter, chosen(filter, 300, factor=1 + 10**turn))
+                oracle.add_many(added, filter, chosen(filter, 300, factor=1 + 10**turn))
+                break
+            except MemoryError:
+                assert len(engine) == len(oracle)
+                assert int(added[0]) not in engine
+        try:
+            answer = engine.match(EVENTS).ordered()
+        except MemoryError:
+            answer = engine.match(EVENTS).ordered()
+        for one, other in zip(answer, oracle.match(EVENTS).ordered(), strict=True):
+            assert np.array_equal(one, other)
+    assert growths >= nth
+
+
+def test_free_runs_take_four_bytes_each_and_are_reused_in_order() -> None:
+    runs = Runs("rows")
+    firsts = runs.allocate(1_000_000, 3)
+    for n in range(0, 300_000, 3):
+        runs.free(np.array([n]), 3)
+    assert runs.nbytes <= 1_100_000
+    assert runs.allocate(4, 3).tolist() == [299_988, 299_991, 299_994, 299_997]
+    runs.free(firsts[200_000:], 3)
+    assert runs.allocate(899_000, 3).size == 899_000
+    assert runs.top == 3_000_000
+    assert runs.nbytes < 30_000
