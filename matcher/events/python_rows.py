@@ -27,7 +27,7 @@ _EXPECTED = {
     Kind.FLOAT64: "a number that a float64 holds exactly",
     Kind.STRING: "a string of valid Unicode",
     Kind.BOOL: "true or false",
-    Kind.TIMESTAMP: "a datetime or an ISO 8601 string, in the years 1 to 9999",
+    Kind.TIMESTAMP: "a datetime in whole microseconds or an ISO 8601 string, in the years 1 to 9999",
 }
 
 
@@ -146,6 +146,8 @@ def _timestamp_us(value: object, event_type: EventType, name: str, position: int
             return count
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         assert isinstance(moment, datetime)
+        if getattr(moment, "nanosecond", 0):  # of a pandas.Timestamp
+            raise ValueError("finer than a microsecond")
         return microseconds(moment)
     except (ValueError, OverflowError):
         raise _value_error(value, event_type, name, Kind.TIMESTAMP, position) from None

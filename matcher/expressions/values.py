@@ -104,6 +104,8 @@ def _time(value: object) -> datetime:
             raise ValueError(f"expected {Family.TIMESTAMP}") from None
     elif isinstance(value, date) and not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
+    if getattr(value, "nanosecond", 0):  # of a pandas.Timestamp
+        raise ValueError("expected a time in whole microseconds")
     if (
         not isinstance(value, datetime) or value != value
     ):  # a NaT of pandas is a datetime that differs from itself

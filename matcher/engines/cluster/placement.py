@@ -38,6 +38,7 @@ from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.engines.rows.signatures import Signatures
+from covey.matcher.errors import CoveyError
 from covey.matcher.events.int64 import LAST
 
 FEW = 64
@@ -81,6 +82,7 @@ class Placement:
         self._steps: Steps[None] | None = None
         self._due = 0  # units of work to do
         self._was_replaced = False
+        self._was_interrupted = False  # a step or an update: rows wait unlisted, or have old codes
         self._waiting: list[Numbers] = []
         self._waiting_count = 0  # at least as many rows wait; all of them are in _waiting, or too many
         self._row_count = 0
@@ -159,10 +161,14 @@ class Placement:
     def update(self, rows: Numbers) -> None:
         """Move rows to where their new bounds belong."""
         self._written += len(rows)
-        if self.former is not None:
-            self.former.remove(rows, a.WAITING)
-            self.arrangement.place(rows)
-        self.arrangement.update(rows)
+        try:
+            if self.former is not None:
+                self.former.remove(rows, a.WAITING)
+                self.arrangement.place(rows)
+            self.arrangement.update(rows)
+        except BaseException:
+            self._was_interrupted = True
+            raise
         self._add_work(_PER_CHANGE * len(rows))
 
     def _place_waiting(self) -> None:
@@ -187,7 +193,7 @@ class Placement:
         """
         has_doubled = self._row_count > 2 * self._configured + FEW
         is_due = has_doubled or self._is_worn()
-        if is_due and 2 * self._waiting_count > self._row_count:
+        if self._was_interrupted or (is_due and 2 * self._waiting_count > self._row_count):
             self._rearrange_at_once(choose=has_doubled)
             is_due = False
         elif self._waiting_count:
@@ -223,6 +229,9 @@ class Placement:
             except StopIteration:
                 self._steps, self._due = None, 0
                 return
+            except (CoveyError, MemoryError):  # no room: the change stands, and the next match begins anew
+                self._steps, self._due, self._was_interrupted = None, 0, True
+                return
             self._due -= done
             self.work += done
 
@@ -230,6 +239,7 @@ class Placement:
         if self._steps is not None:
             self._steps.close()
             self._steps, self._due = None, 0
+        self._was_interrupted = True
         self.former = self._planned = None
         where = self.arrangement.arrays.where[: self._row_numbers.top]
         where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
@@ -237,6 +247,7 @@ class Placement:
         self._waiting_count = 0
         for units in self._rearrange(None, choose=choose):
             self.work += units
+        self._was_interrupted = False
 
     def _rearrange(self, former: Arrangement | None, *, choose: bool) -> Steps[None]:
         """Choose cuts and a configuration, with new schemas if `choose`, and move all rows to an arrangement

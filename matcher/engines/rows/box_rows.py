@@ -34,8 +34,8 @@ class BoxRows:
         self._store = store
 
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
-        """Insert the rows of one box of a plan of this number, with the values of its operands. Where there is
-        no room, those inserted before are `inserted`.
+        """Insert the rows of one box of a plan of this number, with the values of its operands. Where there
+        is no room, some may be `inserted`.
         """
         self._columns.test(plan.columns, len(rows))
         try:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -67,6 +68,16 @@ def test_a_missing_key_is_an_absent_attribute() -> None:
 )
 def test_times_may_be_written_in_several_ways(given_time: object) -> None:
     assert EventBatch.from_pylist(QUOTE, [{"time": given_time}]).to_pylist()[0]["time"] == NOON
+
+
+def test_times_finer_than_a_microsecond_are_refused() -> None:
+    moment = pd.Timestamp("2026-01-31T12:00:00.000001001")
+    for finer in (moment, moment.to_datetime64()):
+        with pytest.raises(EventError, match="attribute time is timestamp, got .*expected .*microseconds"):
+            EventBatch.from_pylist(QUOTE, [{"time": finer}])
+    assert EventBatch.from_pylist(QUOTE, [{"time": moment.floor("us")}]).to_pylist()[0]["time"] == (
+        NOON + timedelta(microseconds=1)
+    )
 
 
 def test_numpy_scalars_are_accepted() -> None:

@@ -8,6 +8,7 @@ from math import inf, nan
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from draws import examples
 from hypothesis import given
@@ -216,7 +217,16 @@ def test_values_that_do_not_fit_are_refused(values: dict[str, Any], message: str
 
 
 @pytest.mark.parametrize(
-    "value", ["soon", 5, None, np.datetime64("NaT"), np.datetime64("2026-01-01T00:00:00.000000001"), True]
+    "value",
+    [
+        "soon",
+        5,
+        None,
+        np.datetime64("NaT"),
+        np.datetime64("2026-01-01T00:00:00.000000001"),
+        pd.Timestamp("2026-01-01T00:00:00.000000001"),
+        True,
+    ],
 )
 def test_invalid_times_are_refused(value: object) -> None:
     with pytest.raises(VariableError, match="expected a time"):
