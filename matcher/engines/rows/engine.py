@@ -144,6 +144,7 @@ class RowEngine(Engine):
         self._boxes.collect_texts()
         over: list[int] = []
         additions: list[_Addition] = []
+        added: list[IdArray] = []
         groups = list(self.plans.groups(load.filters))
         try:
             for group in groups:
@@ -156,11 +157,15 @@ class RowEngine(Engine):
                 self._engine_over_cap().add_all(
                     part.ids, part.filters, part.values, numbers=part.numbers, interface=part.interfaces
                 )
+                added.append(part.ids)
+            for addition in additions:
+                self._add_rows(addition)
+                added.append(addition.ids)
         except BaseException:
+            if added:
+                self.remove_many(np.concatenate(added))
             self.plans.forget_unused(number for group in groups for number in group.plans)
             raise
-        for addition in additions:
-            self._add_rows(addition)
         self._interfaces.highest = max(self._interfaces.highest, int(load.interfaces.max()))
 
     def _addition(self, load: Load, group: PlanGroup) -> _Addition:
@@ -237,11 +242,11 @@ class RowEngine(Engine):
     def _take_back(self, addition: _Addition, uses: list[PlanUse], firsts: Numbers) -> None:
         """Remove those of an addition's rows that were inserted before there was no room."""
         boxes = uses[0].plan.boxes
-        for n, number in enumerate(addition.plans):
+        for n in range(len(uses)):
             mine = firsts[addition.of_plan == n]
             for box, box_plan in enumerate(uses[n].plan.boxes):
                 self._boxes.remove(box_plan, self._boxes.inserted(mine + box))
-            self.plans.release(number, 0)
+        self.plans.forget_unused(addition.plans)
         self.store.free_rows(firsts, max(len(boxes), 1))
 
     def _operands(

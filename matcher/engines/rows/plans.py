@@ -114,8 +114,9 @@ class PlanTable:
 
     def forget_unused(self, numbers: Iterable[int]) -> None:
         """Remove those of these plans that no subscription uses."""
-        for number in set(numbers):
-            if number != NONE and self[number].subscriptions == 0:
+        for number in set(numbers) - {NONE}:
+            use = self._uses[number]
+            if use is not None and use.subscriptions == 0:
                 self.release(number, 0)
 
     def _enter(self, use: PlanUse) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.matcher import CoveyError, EventBatch, EventType, create_engine, parse
+from covey.matcher import CoveyError, Engine, EventBatch, EventType, create_engine, parse
 from covey.matcher.engines.cluster import room
 from covey.matcher.engines.cluster import store as cluster_store
 from covey.matcher.engines.cluster.leaves import leaves
@@ -38,6 +38,16 @@ def chosen(filter: Any, count: int, factor: int = 1) -> dict[str, Any]:
     return {name: column for name, column in values(count, factor).items() if name in filter.variables}
 
 
+def add(engine: Engine, turn: int, count: int, factor: int) -> None:
+    """Add subscriptions of one filter, or now and then of all."""
+    filter, added = FILTERS[turn % len(FILTERS)], np.arange(1_000 * turn + 100, 1_000 * turn + 100 + count)
+    if turn % 5 == 4:
+        numbers = np.arange(count) % len(FILTERS)
+        engine.add_all(added, FILTERS, values(count, factor), numbers=numbers)
+    else:
+        engine.add_many(added, filter, chosen(filter, count, factor))
+
+
 def test_numbers_past_31_bits_are_refused() -> None:
     runs = Runs("rows")
     first = runs.allocate(1, 2**30)
@@ -55,15 +65,14 @@ def test_what_exceeds_31_bits_changes_nothing(limit: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(arrays, "MOST", limit)
     refused = 0
     for turn in range(40):
-        filter = FILTERS[turn % len(FILTERS)]
-        added = np.arange(1_000 * turn + 100, 1_000 * turn + 150)
+        factor = 10**turn if turn < 17 else 1
         try:
-            engine.add_many(added, filter, chosen(filter, 50, factor=10**turn if turn < 18 else 1))
+            add(engine, turn, 50, factor)
         except CoveyError as error:
             assert "in one engine" in str(error)  # noqa: PT017
             refused += 1
             continue
-        oracle.add_many(added, filter, chosen(filter, 50, factor=10**turn if turn < 18 else 1))
+        add(oracle, turn, 50, factor)
     assert refused
     monkeypatch.undo()
     assert len(engine) == len(oracle)
@@ -95,16 +104,14 @@ def test_a_call_for_which_memory_runs_out_changes_nothing(
 
     monkeypatch.setattr(ids.IdMap, "_rehash", failing_rehash)
     for turn in range(12):
-        filter = FILTERS[turn % len(FILTERS)]
-        added = np.arange(1_000 * turn, 1_000 * turn + 300)
         for _ in range(2):  # what failed succeeds when it is called again
             try:
-                engine.add_many(added, filter, chosen(filter, 300, factor=1 + 10**turn))
-                oracle.add_many(added, filter, chosen(filter, 300, factor=1 + 10**turn))
+                add(engine, turn, 300, 1 + 10**turn)
+                add(oracle, turn, 300, 1 + 10**turn)
                 break
             except MemoryError:
                 assert len(engine) == len(oracle)
-                assert int(added[0]) not in engine
+                assert 1_000 * turn + 100 not in engine
         try:
             answer = engine.match(EVENTS).ordered()
         except MemoryError:

@@ -73,7 +73,7 @@ def test_times_may_be_written_in_several_ways(given_time: object) -> None:
 def test_times_finer_than_a_microsecond_are_refused() -> None:
     moment = pd.Timestamp("2026-01-31T12:00:00.000001001")
     for finer in (moment, moment.to_datetime64()):
-        with pytest.raises(EventError, match="attribute time is timestamp, got .*expected .*microseconds"):
+        with pytest.raises(EventError, match=r"attribute time is timestamp, got .*expected .*microseconds"):
             EventBatch.from_pylist(QUOTE, [{"time": finer}])
     assert EventBatch.from_pylist(QUOTE, [{"time": moment.floor("us")}]).to_pylist()[0]["time"] == (
         NOON + timedelta(microseconds=1)
