@@ -20,7 +20,7 @@ from covey.matcher.compile.operands import Values, check_columns
 from covey.matcher.embedded.texts import Texts
 from covey.matcher.embedded.words import TEXT, Types, Words, values_of, word_of, write_column
 from covey.matcher.engine import IdArray
-from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
+from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.events.value_columns import taken
 from covey.matcher.expressions.expression import Scalar
@@ -76,6 +76,11 @@ class SubscriptionTable:
     def __len__(self) -> int:
         return len(self._map)
 
+    @property
+    def _id_halves(self) -> Ids:
+        """The ids as the map takes them."""
+        return self._ids.view(np.int32).reshape(-1, 2)
+
     # --- changes ----------------------------------------------------------------------------------
 
     def add(self, load: Load) -> None:
@@ -97,7 +102,7 @@ class SubscriptionTable:
         self._ids[entries] = load.ids
         self._filter_numbers[entries] = numbers[load.numbers]
         self._interfaces[entries] = load.interfaces
-        self._map.enter(self._ids, entries)
+        self._map.enter(self._id_halves, entries)
         for layout, positions, values in checked:
             self._write(layout, entries[positions], values)
 
@@ -113,7 +118,7 @@ class SubscriptionTable:
         entry = int(entries[0])
         self._ids[entry], self._filter_numbers[entry] = subscription_id, number
         self._interfaces[entry] = interface
-        self._map.enter(self._ids, entries)
+        self._map.enter(self._id_halves, entries)
         self._write(self._use(number).layout, entries, dict(values))
 
     def _write(self, layout: int, entries: Numbers, values: dict[str, Values]) -> None:
@@ -131,8 +136,8 @@ class SubscriptionTable:
 
     def remove(self, ids: IdArray) -> None:
         """Remove subscriptions that are in the table."""
-        entries = self._map.find(self._ids, ids)
-        self._map.remove(self._ids, entries)
+        entries = self._map.find(self._id_halves, ids)
+        self._map.remove(self._id_halves, entries)
         for layout, mine in self._by_layout(entries):
             starts, size = self._starts[mine], len(self.layouts[layout])
             for at, (_, family) in enumerate(self.layouts[layout]):
@@ -147,7 +152,7 @@ class SubscriptionTable:
 
     def update(self, subscription_id: int, values: Mapping[str, object]) -> None:
         """Give variables of one subscription new values."""
-        entry = self._map.find_one(self._ids, subscription_id)
+        entry = self._map.find_one(self._id_halves, subscription_id)
         use = self._use(int(self._filter_numbers[entry]))
         start, layout = int(self._starts[entry]), self.layouts[use.layout]
         for name, value in use.filter.check_values(values, partial=True).items():
@@ -159,7 +164,7 @@ class SubscriptionTable:
 
     def update_many(self, ids: IdArray, values: Mapping[str, Any]) -> None:
         """Give variables of many subscriptions new values; columns as engines take them."""
-        entries = self._map.find(self._ids, ids)
+        entries = self._map.find(self._id_halves, ids)
         layouts = self._layouts_of(entries)
         for layout in np.unique(layouts).tolist():
             positions = np.flatnonzero(layouts == layout)
@@ -181,11 +186,11 @@ class SubscriptionTable:
 
     def find(self, ids: IdArray) -> Numbers:
         """The entry of every id, -1 for the unknown."""
-        return self._map.find(self._ids, ids)
+        return self._map.find(self._id_halves, ids)
 
     def find_one(self, subscription_id: int) -> int:
         """The entry of an id, -1 if it is unknown."""
-        return self._map.find_one(self._ids, subscription_id)
+        return self._map.find_one(self._id_halves, subscription_id)
 
     def entries(self, size: int) -> Iterator[Numbers]:
         """All entries, up to `size` at a time."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import boolean, int32, int64, types, uint8, uint16, uint64
 
-from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_at, row_at
+from covey.matcher.engines.cluster.buckets.block_kernels import capacity_of, id_at, id_in, row_at
 from covey.matcher.engines.cluster.buckets.search_kernels import search_block, search_plainly
 from covey.matcher.engines.cluster.buckets.zone_kernels import is_whole, searched_block, span_zones
 from covey.matcher.engines.cluster.layout import arrays as a
@@ -161,7 +161,7 @@ def match_events(  # type: ignore[no-untyped-def]
                     else:
                         if product == IDS:
                             for i in range(count):
-                                out[end + i] = store.longs[first + i]
+                                out[end + i] = id_in(store, first, rows, i)
                             end += count
                         left[e] -= count
                 else:
@@ -181,7 +181,7 @@ def match_events(  # type: ignore[no-untyped-def]
                     else:
                         if product == IDS:
                             for i in range(matched):
-                                out[end + i] = store.longs[first + hits[i]]
+                                out[end + i] = id_in(store, first, rows, np.int64(hits[i]))
                             end += matched
                         left[e] -= matched
                 step += 1

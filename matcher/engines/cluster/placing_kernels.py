@@ -231,7 +231,7 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
         store.shorts[at] = 0
         store.shorts[at + capacity] = a.NEVER
     store.words[row_at(store, block, capacity) + place] = row if narrow else ~row
-    store.longs[id_at(store, block) + place] = store.ids[row]
+    store.words[id_at(store, block) + place] = store.ids[row, 0]
 
 
 @inlined

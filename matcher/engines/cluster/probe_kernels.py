@@ -111,8 +111,8 @@ def find_queued(store, queued, ahead, queue):  # type: ignore[no-untyped-def]
 def fetch_ids(store, block):  # type: ignore[no-untyped-def]
     """Prefetch the ids of a block, of not too many rows."""
     first = id_at(store, block)
-    for line in range(1 + min(store.blocks[block, a.BLOCK_COUNT] >> 3, 15)):
-        prefetch(store.longs, first + 8 * line)
+    for line in range(1 + min(store.blocks[block, a.BLOCK_COUNT] >> 4, 15)):
+        prefetch(store.words, first + 16 * line)
 
 
 @inlined
@@ -136,4 +136,4 @@ def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
         prefetch(store.longs, head)
     else:
         fetch_codes(store, head, store.tables[table, a.TABLE_HEAD] != a.NONE)
-        prefetch(store.longs, id_at(store, head))
+        prefetch(store.words, id_at(store, head))

@@ -41,7 +41,7 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
         cuts=coding.cuts,
         reaches=np.zeros(0, dtype=np.int64),
         rows=np.full((_SMALLEST, ROW_FIELDS), -1, dtype=np.int32),
-        ids=np.zeros(_SMALLEST, dtype=np.int64),
+        ids=np.zeros((_SMALLEST, 1), dtype=np.int32),
         where=np.full((_SMALLEST, 2), a.ABSENT, dtype=np.int32),
         keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
         sorting=np.zeros(a.MOST, dtype=np.int64),

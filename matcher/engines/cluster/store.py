@@ -28,7 +28,7 @@ from covey.matcher.engines.cluster.report import render_store
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.cluster.worker import Worker
-from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown
+from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown, wide
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType, Kind
@@ -77,6 +77,9 @@ class ClusterStore(RowStore):
         self.placement.replace(
             rows=grown(old.rows, size, -1), ids=grown(old.ids, size), where=grown(old.where, size, a.ABSENT)
         )
+
+    def widen_ids(self) -> None:
+        self.placement.replace(ids=wide(self.arrays.ids))
 
     def signature(self, columns: tuple[int, ...], shapes: tuple[int, ...] = (), plan: int = 0) -> int:
         """As `RowStore.signature`; one of its variants, for rows that `insert` gives others if need be."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64, uint64
 
-from covey.matcher.engines.rows.row_kernels import first_of, interface_of
+from covey.matcher.engines.rows.row_kernels import first_of, id_of, interface_of
 from covey.matcher.jit.kernel import array, frozen, kernel
 
 
-@kernel(frozen(int32, 2), frozen(int64), array(int64), int64, boolean, array(int64), array(int64))
+@kernel(frozen(int32, 2), frozen(int32, 2), array(int64), int64, boolean, array(int64), array(int64))
 def resolve_rows(rows, ids, seen, stamp, shared, offsets, found):  # type: ignore[no-untyped-def]
     """Replace row numbers, CSR in `offsets` and `found`, by subscription ids, each once; returns the last
     stamp.
@@ -30,7 +30,7 @@ def resolve_rows(rows, ids, seen, stamp, shared, offsets, found):  # type: ignor
                 if seen[first] == stamp:
                     continue
                 seen[first] = stamp
-            found[end] = ids[row]
+            found[end] = id_of(ids, row)
             end += 1
         start = stop
         offsets[e + 1] = end

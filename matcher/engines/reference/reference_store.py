@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference.answer_kernels import interface_bits, resolve_rows
-from covey.matcher.engines.rows.arrays import Numbers, grown
+from covey.matcher.engines.rows.arrays import Ids, Numbers, grown, wide
 from covey.matcher.engines.rows.row_kernels import ROW_FIELDS, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType
@@ -26,7 +26,7 @@ class Rows:
     """The fields of rows (`rows/row_kernels.py`), and their subscriptions' ids."""
 
     rows: npt.NDArray[np.int32]
-    ids: Numbers
+    ids: Ids
 
 
 class ReferenceStore(RowStore):
@@ -37,7 +37,7 @@ class ReferenceStore(RowStore):
     def __init__(self, event_type: EventType) -> None:
         super().__init__(event_type)
         fields = np.full((_SMALLEST, ROW_FIELDS), -1, dtype=np.int32)
-        self.arrays = Rows(fields, np.zeros(_SMALLEST, dtype=np.int64))
+        self.arrays = Rows(fields, np.zeros((_SMALLEST, 1), dtype=np.int32))
         self._seen = np.zeros(0, dtype=np.int64)
         self._stamp = 0
         self._matching_rows: Numbers = np.empty(1024, dtype=np.int64)
@@ -45,6 +45,9 @@ class ReferenceStore(RowStore):
     def _resize_rows(self, size: int) -> None:
         rows, ids = self.arrays.rows, self.arrays.ids
         self.arrays = Rows(grown(rows, size, -1), grown(ids, size))
+
+    def widen_ids(self) -> None:
+        self.arrays = Rows(self.arrays.rows, wide(self.arrays.ids))
 
     def row_bytes(self) -> int:
         return super().row_bytes() + self._seen.nbytes

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from covey.matcher.errors import CoveyError
 
 Numbers = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+"""Ids by row, in one or two columns (`row_kernels`)."""
 
 SPARE = 128
 """Trimming an array leaves one part in this many as room."""
@@ -98,3 +100,8 @@ def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kin
     if fill:
         new[len(old) :] = fill
     return new
+
+
+def wide(ids: Ids) -> Ids:
+    """The same ids in two columns."""
+    return np.concatenate([ids, ids >> 31], axis=1)

@@ -218,10 +218,11 @@ class RowEngine(Engine):
         each = max(len(plan.boxes), 1)
         firsts = self.store.new_rows(len(addition.ids), each)
         arrays = self.store.arrays
-        describe_rows(
-            firsts, each, addition.ids, addition.plans[0], addition.interfaces, arrays.rows, arrays.ids
-        )
+        fields = firsts, each, addition.ids, addition.plans[0], addition.interfaces
         try:
+            if not describe_rows(*fields, arrays.rows, arrays.ids):
+                self.store.widen_ids()
+                describe_rows(*fields, self.store.arrays.rows, self.store.arrays.ids)
             for box, box_plan in enumerate(plan.boxes):
                 rows = firsts + box if box else firsts
                 if len(uses) == 1:

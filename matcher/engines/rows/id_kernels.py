@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64
 
+from covey.matcher.engines.rows.row_kernels import id_of
 from covey.matcher.jit.hashing import spread
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel, prefetch
 
@@ -54,7 +55,7 @@ def row_of(places, bits, ids, subscription_id):  # type: ignore[no-untyped-def]
     place, mine = home(places, subscription_id), tag(subscription_id, bits)
     while places[place] != FREE:
         row = np.int64(places[place]) ^ mine
-        if row >> bits == 0 and ids[row] == subscription_id:
+        if row >> bits == 0 and id_of(ids, row) == subscription_id:
             return row
         place = following(places, place)
     return np.int64(NONE)
@@ -68,13 +69,13 @@ def enter(places, bits, subscription_id, row):  # type: ignore[no-untyped-def]
     places[place] = tag(subscription_id, bits) | row
 
 
-@kernel(frozen(int32), int64, frozen(int64), int64)
+@kernel(frozen(int32), int64, frozen(int32, 2), int64)
 def find_row(places, bits, ids, subscription_id):  # type: ignore[no-untyped-def]
     """The row of one id, NONE if it is unknown."""
     return row_of(places, bits, ids, subscription_id)
 
 
-@kernel(frozen(int32), int64, frozen(int64), frozen(int64), array(int64))
+@kernel(frozen(int32), int64, frozen(int32, 2), frozen(int64), array(int64))
 def find_rows(places, bits, ids, looked_up, out):  # type: ignore[no-untyped-def]
     """The row of every id, NONE for unknown ones; returns how many are known."""
     known, mask = 0, (np.int64(1) << bits) - 1
@@ -82,14 +83,14 @@ def find_rows(places, bits, ids, looked_up, out):  # type: ignore[no-untyped-def
         if i + PREFETCH_DISTANCE < looked_up.size:
             prefetch(places, home(places, looked_up[i + PREFETCH_DISTANCE]))
             soon = np.int64(places[home(places, looked_up[i + PREFETCH_DISTANCE // 2])])
-            prefetch(ids, min(soon & mask, ids.size - 1))
+            prefetch(ids, ids.shape[1] * min(soon & mask, ids.shape[0] - 1))
         out[i] = row_of(places, bits, ids, looked_up[i])
         if out[i] >= 0:
             known += 1
     return known
 
 
-@kernel(frozen(int32), int64, frozen(int64), frozen(int64))
+@kernel(frozen(int32), int64, frozen(int32, 2), frozen(int64))
 def first_known(places, bits, ids, looked_up):  # type: ignore[no-untyped-def]
     """The position of the first id that is known, or NONE; UNORDERED where the ids do not ascend."""
     for i in range(looked_up.size):
@@ -102,25 +103,25 @@ def first_known(places, bits, ids, looked_up):  # type: ignore[no-untyped-def]
     return np.int64(NONE)
 
 
-@kernel(array(int32), int64, frozen(int64), frozen(int64))
+@kernel(array(int32), int64, frozen(int32, 2), frozen(int64))
 def enter_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
     """Enter rows whose ids are set, and not in the map."""
     for i in range(rows.size):
         if i + PREFETCH_DISTANCE < rows.size:
-            prefetch(places, home(places, ids[rows[i + PREFETCH_DISTANCE]]))
-        enter(places, bits, ids[rows[i]], rows[i])
+            prefetch(places, home(places, id_of(ids, rows[i + PREFETCH_DISTANCE])))
+        enter(places, bits, id_of(ids, rows[i]), rows[i])
     return 0
 
 
-@kernel(array(int32), int64, frozen(int64), frozen(int64))
+@kernel(array(int32), int64, frozen(int32, 2), frozen(int64))
 def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
     """Remove rows, and close the gaps."""
     mask = (np.int64(1) << bits) - 1
     for i in range(rows.size):
         if i + PREFETCH_DISTANCE < rows.size:
-            prefetch(ids, rows[i + PREFETCH_DISTANCE])
-            prefetch(places, home(places, ids[rows[i + PREFETCH_DISTANCE // 2]]))
-        place, entry = home(places, ids[rows[i]]), tag(ids[rows[i]], bits) | rows[i]
+            prefetch(ids, ids.shape[1] * rows[i + PREFETCH_DISTANCE])
+            prefetch(places, home(places, id_of(ids, rows[i + PREFETCH_DISTANCE // 2])))
+        place, entry = home(places, id_of(ids, rows[i])), tag(id_of(ids, rows[i]), bits) | rows[i]
         while places[place] != entry:
             place = following(places, place)
         gap = place
@@ -129,7 +130,7 @@ def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
             if places[place] == FREE:
                 break
             # the entry may move into the gap unless its home lies between the gap and where it is
-            first = home(places, ids[places[place] & mask])
+            first = home(places, id_of(ids, places[place] & mask))
             if distance(places, first, place) >= distance(places, gap, place):
                 places[gap] = places[place]
                 gap = place
@@ -137,14 +138,14 @@ def remove_rows(places, bits, ids, rows):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel(frozen(int32), int64, array(int32), int64, frozen(int64))
+@kernel(frozen(int32), int64, array(int32), int64, frozen(int32, 2))
 def rehash_rows(old, old_bits, places, bits, ids):  # type: ignore[no-untyped-def]
     """Enter all rows of an old table into a new, empty one."""
     mask = (np.int64(1) << old_bits) - 1
     for i in range(old.size):
         if i + PREFETCH_DISTANCE < old.size:
-            prefetch(ids, min(np.int64(old[i + PREFETCH_DISTANCE]) & mask, ids.size - 1))
+            prefetch(ids, ids.shape[1] * min(old[i + PREFETCH_DISTANCE] & mask, ids.shape[0] - 1))
         if old[i] != FREE:
             row = np.int64(old[i]) & mask
-            enter(places, bits, ids[row], row)
+            enter(places, bits, id_of(ids, row), row)
     return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.matcher.engines.rows.arrays import Numbers
+from covey.matcher.engines.rows.arrays import Ids, Numbers
 from covey.matcher.engines.rows.id_kernels import (
     FREE,
     enter_rows,
@@ -39,23 +39,23 @@ class IdMap:
     def nbytes(self) -> int:
         return self._places.nbytes
 
-    def find(self, ids: Numbers, looked_up: Numbers) -> Numbers:
+    def find(self, ids: Ids, looked_up: Numbers) -> Numbers:
         """The row of every id looked up, -1 for the unknown."""
         rows = np.empty(len(looked_up), dtype=np.int64)
         find_rows(self._places, self._bits, ids, looked_up, rows)
         return rows
 
-    def first_known(self, ids: Numbers, looked_up: Numbers) -> int:
+    def first_known(self, ids: Ids, looked_up: Numbers) -> int:
         """The position of the first id that is in the map, NONE if none is, UNORDERED if the ids do not
         ascend.
         """
         return int(first_known(self._places, self._bits, ids, looked_up))
 
-    def find_one(self, ids: Numbers, subscription_id: int) -> int:
+    def find_one(self, ids: Ids, subscription_id: int) -> int:
         """The row of an id, -1 if it is unknown."""
         return int(find_row(self._places, self._bits, ids, subscription_id))
 
-    def enter(self, ids: Numbers, rows: Numbers) -> None:
+    def enter(self, ids: Ids, rows: Numbers) -> None:
         """Enter rows whose ids are not in the map."""
         count, bits = self._count + len(rows), max(self._bits, len(ids).bit_length())
         if count > _FULL * len(self._places) or bits > self._bits:
@@ -63,7 +63,7 @@ class IdMap:
         self._count = count
         enter_rows(self._places, self._bits, ids, rows)
 
-    def _rehash(self, ids: Numbers, count: int, bits: int) -> None:
+    def _rehash(self, ids: Ids, count: int, bits: int) -> None:
         size = len(self._places)
         if not _SPARSE * size <= count <= _FULL * size:
             size = max(_SMALLEST, int(count / _FITTED))
@@ -71,7 +71,7 @@ class IdMap:
         rehash_rows(self._places, self._bits, places, bits, ids)
         self._places, self._bits = places, bits
 
-    def remove(self, ids: Numbers, rows: Numbers) -> None:
+    def remove(self, ids: Ids, rows: Numbers) -> None:
         """Remove rows."""
         self._count -= len(rows)
         remove_rows(self._places, self._bits, ids, rows)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.schema_columns import SchemaColumns
-from covey.matcher.engines.rows.arrays import Numbers, Runs
+from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, set_signature
 from covey.matcher.engines.rows.signatures import Signatures
 from covey.matcher.events.event_type import EventType
@@ -33,7 +33,7 @@ class RowArrays(Protocol):
     def rows(self) -> npt.NDArray[np.int32]: ...
 
     @property
-    def ids(self) -> Numbers: ...
+    def ids(self) -> Ids: ...
 
 
 class RowStore(ABC):
@@ -61,6 +61,10 @@ class RowStore(ABC):
     def row_top(self) -> int:
         """One more than the highest row number ever allocated."""
         return self._row_numbers.top
+
+    @abstractmethod
+    def widen_ids(self) -> None:
+        """Make room for ids of 64 bits."""
 
     def new_rows(self, count: int, each: int) -> Numbers:
         """The first rows of `count` runs of `each` rows; what raises has allocated none."""

@@ -309,3 +309,23 @@ def test_blocks_shrink_with_their_rows() -> None:
         assert engine.match(batch).ordered()[1].tolist() == list(range(1, left))
     assert sizes == sorted(sizes, reverse=True)
     assert len(engine.store.arrays.longs) <= 4 * LARGEST_BLOCK
+
+
+def test_an_id_of_64_bits_among_others() -> None:
+    """Slots have the low halves of ids; rows of zones that pass whole, of buckets, and of leaves match."""
+    engine = ClusterEngine(QUOTE)
+    texts = ["firm == 'a' and price < $x", "volume == $n", "price < $x and volume < $n"]
+    for group, text in enumerate(texts):
+        values = {name: np.arange(5000) for name in ("x", "n") if f"${name}" in text}
+        engine.add_many(np.arange(5000) + 5000 * group, parse(text, QUOTE), values)
+    batch = EventBatch.from_pylist(QUOTE, [{"firm": "a", "price": 10.0, "volume": 20}])
+    narrow = engine.match(batch).ordered()[1].tolist()
+    assert narrow == [*range(11, 5000), 5020, *range(10_021, 15_000)]
+    wide = [2**31, 2**32 + 11, -(2**31) - 1, 2**62]
+    engine.add_many(wide, parse(texts[0], QUOTE), {"x": 11})
+    engine.add_many([5 + 2**40], parse(texts[2], QUOTE), {"x": 12, "n": 30})
+    assert engine.match(batch).ordered()[1].tolist() == sorted([*narrow, *wide, 5 + 2**40])
+    engine.remove_many([*wide, 12])
+    engine.update_many([11, 5 + 2**40], {"x": 9.0})
+    assert engine.match(batch).ordered()[1].tolist() == [i for i in narrow if i not in (11, 12)]
+    assert [i in engine for i in (11, 12, 2**32 + 11, 5 + 2**40)] == [True, False, False, True]

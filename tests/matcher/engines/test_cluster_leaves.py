@@ -85,7 +85,7 @@ def check_leaves(engine: ClusterEngine) -> int:
                 guarded |= column == guard and (low > high or (least <= low and high <= most))
             assert guarded
             record = leaves.records[f.LEAF_RECORD * (f.LEAF * leaf + place) :]
-            assert record[0] == s.ids[row]
+            assert record[0] == s.ids[row, 0]
             assert record[1] >> 32 in (row, ~row)
         assert (bits == expected).all()
     return len(entered)

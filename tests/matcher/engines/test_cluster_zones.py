@@ -43,12 +43,12 @@ def check_zones(engine: ClusterEngine) -> int:
             capacity = int(s.capacities[size])
             assert (of_bucket, noted) == (bucket, least)
             assert 1 <= count <= capacity
-            rows = s.words[2 * (start + capacity) :][:count]
+            rows = s.words[2 * start + capacity :][:count]
             rows = np.where(rows < 0, ~rows, rows)
             assert (s.where[rows, a.BLOCK] >> 1 == block).all()
             assert s.where[rows, a.PLACE].tolist() == list(range(count))
-            assert (s.longs[start : start + count] == s.ids[rows]).all()
-            codes = s.shorts[4 * start + (7 if order == Shape.HIGH else 6) * capacity :][:count]
+            assert (s.words[2 * start : 2 * start + count] == s.ids[rows, 0]).all()
+            codes = s.shorts[4 * start + (5 if order == Shape.HIGH else 4) * capacity :][:count]
             assert least <= codes.min()
             assert codes.max() <= next_least
     return total

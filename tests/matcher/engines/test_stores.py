@@ -99,7 +99,7 @@ class Model:
         shape = (size, count)
         lows = np.array([[t[i][0] for t in tests.values()] for i in range(size)], np.int64).reshape(shape)
         highs = np.array([[t[i][1] for t in tests.values()] for i in range(size)], np.int64).reshape(shape)
-        self.store.arrays.ids[rows] = rows + 1000
+        self.store.arrays.ids[rows, 0] = rows + 1000
         self.store.arrays.rows[rows, ROW_INTERFACE] = rows % 70
         signature = self.store.signature(columns)
         self.store.insert(rows, signature, lows, highs)

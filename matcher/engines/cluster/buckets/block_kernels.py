@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher.engines.cluster.layout import arrays as a
+from covey.matcher.engines.rows.row_kernels import id_of
 from covey.matcher.jit.kernel import inlined
 
 
@@ -40,32 +41,41 @@ def tests_of(store, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def id_at(store, block):  # type: ignore[no-untyped-def]
-    """Where the ids of a block start in store.longs."""
-    return np.int64(store.blocks[block, a.BLOCK_START])
+    """Where the ids of a block start in store.words."""
+    return 2 * np.int64(store.blocks[block, a.BLOCK_START])
+
+
+@inlined
+def id_in(store, ids, rows, place):  # type: ignore[no-untyped-def]
+    """The id in a place of a block whose ids and rows start there in store.words."""
+    if store.ids.shape[1] == 1:
+        return np.int64(store.words[ids + place])
+    row = store.words[rows + place]
+    return id_of(store.ids, row if row >= 0 else ~row)
 
 
 @inlined
 def row_at(store, block, capacity):  # type: ignore[no-untyped-def]
     """Where the rows of a block start in store.words."""
-    return 2 * np.int64(store.blocks[block, a.BLOCK_START]) + 2 * capacity
+    return 2 * np.int64(store.blocks[block, a.BLOCK_START]) + capacity
 
 
 @inlined
 def low_at(store, block, capacity, t):  # type: ignore[no-untyped-def]
     """Where the low codes of test t start in store.shorts; the high ones follow `capacity` further."""
-    return 4 * np.int64(store.blocks[block, a.BLOCK_START]) + (6 + 2 * t) * capacity
+    return 4 * np.int64(store.blocks[block, a.BLOCK_START]) + (4 + 2 * t) * capacity
 
 
 @inlined
 def column_at(store, block, capacity, tests, t):  # type: ignore[no-untyped-def]
     """Where the columns of test t start in store.bytes, in a block of so many tests."""
-    return 8 * np.int64(store.blocks[block, a.BLOCK_START]) + (12 + 4 * tests + t) * capacity
+    return 8 * np.int64(store.blocks[block, a.BLOCK_START]) + (8 + 4 * tests + t) * capacity
 
 
 @inlined
 def units_of(store, size):  # type: ignore[no-untyped-def]
     """Units of 8 bytes that a block of a size takes."""
-    return (store.capacities[size] * (12 + 5 * (size // a.SIZES)) + 7) >> 3
+    return (store.capacities[size] * (8 + 5 * (size // a.SIZES)) + 7) >> 3
 
 
 @inlined
@@ -131,7 +141,7 @@ def copy_slot(store, block, place, target, to):  # type: ignore[no-untyped-def]
     """Copy a row and its codes from a place of a block to a place of another one (or of the same)."""
     here, there = capacity_of(store, block), capacity_of(store, target)
     tests = tests_of(store, block)
-    store.longs[id_at(store, target) + to] = store.longs[id_at(store, block) + place]
+    store.words[id_at(store, target) + to] = store.words[id_at(store, block) + place]
     moved = store.words[row_at(store, block, here) + place]
     store.words[row_at(store, target, there) + to] = moved
     for t in range(tests):
@@ -153,15 +163,15 @@ def resize_block(store, block, size):  # type: ignore[no-untyped-def]
     tests = tests_of(store, block)
     fresh = allocate_units(store, size, units_of(store, size))
     for p in range(count):
-        store.longs[fresh + p] = store.longs[start + p]
-        store.words[2 * (fresh + there) + p] = store.words[2 * (start + here) + p]
+        store.words[2 * fresh + p] = store.words[2 * start + p]
+        store.words[2 * fresh + there + p] = store.words[2 * start + here + p]
     for t in range(2 * tests):
         for p in range(count):
-            store.shorts[4 * fresh + (6 + t) * there + p] = store.shorts[4 * start + (6 + t) * here + p]
+            store.shorts[4 * fresh + (4 + t) * there + p] = store.shorts[4 * start + (4 + t) * here + p]
     for t in range(tests):
         for p in range(count):
-            store.bytes[8 * fresh + (12 + 4 * tests + t) * there + p] = store.bytes[
-                8 * start + (12 + 4 * tests + t) * here + p
+            store.bytes[8 * fresh + (8 + 4 * tests + t) * there + p] = store.bytes[
+                8 * start + (8 + 4 * tests + t) * here + p
             ]
     free_units(store, old, start)
     store.blocks[block, a.BLOCK_START] = fresh

@@ -19,6 +19,7 @@ from covey.matcher.engines.cluster.buckets.block_kernels import (
     grow_block,
     low_at,
     new_block,
+    resize_block,
     shrink_block,
 )
 from covey.matcher.engines.cluster.layout import arrays as a
@@ -27,6 +28,8 @@ from covey.matcher.jit.sort_kernels import sort_range
 
 _FEW = 4
 """Blocks of fewer rows do not shrink."""
+_ROOM = 8
+"""Free slots of the two halves of a split zone, at the least."""
 _SPARSE = 32
 """Rows of a zone at which, and at each half of it, it may be merged with a neighbouring zone."""
 # fields of `span_zones`
@@ -139,6 +142,15 @@ def zone_of(store, bucket, block):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def size_for(store, rows):  # type: ignore[no-untyped-def]
+    """The size of a zone for so many rows, and some more."""
+    size = np.int64(0)
+    while size < a.FULL_ZONE and store.capacities[size] < rows + _ROOM:
+        size += 1
+    return size
+
+
+@inlined
 def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-def]
     """Split a full zone at about the middle of its codes; the upper rows move to a new zone after it."""
     block = zone_block(store, store.buckets[bucket, a.BUCKET_HEAD], zone)
@@ -150,15 +162,17 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
     while middle < count and sorting[middle] == sorting[0]:
         middle += 1
     alike = middle == count
-    split_code = sorting[0] if alike else sorting[middle]
-    size = np.int64(store.blocks[block, a.BLOCK_SIZE]) // a.SIZES * a.SIZES + a.HALF_ZONE
-    fresh = new_block(store, bucket, size)
+    if alike:
+        middle = count >> 1
+    split_code = sorting[middle]
+    while not alike and sorting[middle - 1] == split_code:
+        middle -= 1
+    base = np.int64(store.blocks[block, a.BLOCK_SIZE]) // a.SIZES * a.SIZES
+    fresh = new_block(store, bucket, base + size_for(store, count - middle))
     remaining = np.int64(0)
     for p in range(count):
-        if p >= count >> 1 if alike else code_in_order(store, block, p, order) >= split_code:
+        if p >= middle if alike else code_in_order(store, block, p, order) >= split_code:
             moved = np.int64(store.blocks[fresh, a.BLOCK_COUNT])
-            if moved == capacity_of(store, fresh):
-                grow_block(store, fresh)
             copy_slot(store, block, p, fresh, moved)
             store.blocks[fresh, a.BLOCK_COUNT] = moved + 1
         else:
@@ -166,6 +180,8 @@ def split_zone(store, bucket, zone, order, sorting):  # type: ignore[no-untyped-
                 copy_slot(store, block, p, block, remaining)
             remaining += 1
     store.blocks[block, a.BLOCK_COUNT] = remaining
+    if size_for(store, remaining) < a.FULL_ZONE:
+        resize_block(store, block, base + size_for(store, remaining))
     insert_zone(store, bucket, zone + 1, fresh, split_code)
 
 

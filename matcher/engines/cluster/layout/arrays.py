@@ -9,8 +9,9 @@ columnwise, as narrow codes; exact bounds are stored by row, and read only where
         block    -> block -> block                  slots for rows, `count` of them used
       bucket   [ block 0 | block 88 | block 312 ]   a large one whose rows are ordered: its directory
 
-    pool     a block, `capacity` slots of 12 bytes and 5 per test, stored columnwise in few cache lines
-      ids       [ id   id   id   id   | ]           of the subscriptions, so that answers are copied from here
+    pool     a block, `capacity` slots of 8 bytes and 5 per test, stored columnwise in few cache lines
+      ids       [ id   id   id   id   | ]           their low halves: answers are copied from here while no id
+                                                    has more than 32 bits
       rows      [ row  row  row  ~row | ]           ~row: codes never suffice, always read the bounds
       lows      [ 12   7    12   0    | ]  x tests  up to four tests per row, each on a column of its own:
       highs     [ 14   7    90   8    | ]  x tests  it passes where low <= code of the event's key <= high
@@ -48,20 +49,20 @@ ACCESS = 4
 """The most parts that one access predicate has."""
 NARROW = 4
 """Tests of a row that have codes."""
-CAPACITIES = (1, 2, 3, 4, *(size << fold for fold in range(7) for size in (6, 8)), 768, 1024)
-"""Sizes of blocks, in slots; a full block moves to the next one. 64 sizes, up to a sixteenth apart where the
-number of rows is known, took 3 to 5 % fewer bytes on W0, W2 and VEHICLES.
+CAPACITIES = (1, 2, 3, 4, *(size << fold for fold in range(8) for size in (5, 6, 7, 8)))
+"""Sizes of blocks, in slots; a full block moves to the next one. Two per octave took 4 bytes per row more on
+W0, where all buckets have 816 rows at a million.
 """
 SIZES = len(CAPACITIES)
 MOST = CAPACITIES[-1]
-FULL_ZONE, HALF_ZONE = CAPACITIES.index(128), CAPACITIES.index(96)
-"""The largest size of a block whose rows are ordered, and the size of the second half of a split one."""
+FULL_ZONE = CAPACITIES.index(128)
+"""The largest size of a block whose rows are ordered."""
 DIRECTORIES = SIZES * (NARROW + 1)
 """Free lists from here on are of directories, by the logarithm of their entries; those before are of blocks,
 SIZES per number of tests.
 """
 FREE_LISTS = DIRECTORIES + 32
-LARGEST_BLOCK = MOST * (12 + 5 * NARROW) // 8
+LARGEST_BLOCK = MOST * (8 + 5 * NARROW) // 8
 """Units of the largest block. A unit is 8 bytes of the pool."""
 NARROW_COLUMNS = 256
 """Columns from here on have no codes, since the column of a code is stored in a byte."""
@@ -132,7 +133,7 @@ class StoreArrays(NamedTuple):
     cuts: npt.NDArray[np.int64]
     reaches: npt.NDArray[np.int64]  # the widest range of each class, in codes
     rows: npt.NDArray[np.int32]  # [rows, row_kernels.ROW_FIELDS]
-    ids: npt.NDArray[np.int64]  # [rows]
+    ids: npt.NDArray[np.int32]  # [rows, 1 or 2]
     where: npt.NDArray[np.int32]  # [rows, 2]
     keys: npt.NDArray[np.int64]  # [ACCESS + 2]: the access predicate of the row being placed
     sorting: npt.NDArray[np.int64]  # [MOST]: room to sort the codes of a block
@@ -142,7 +143,7 @@ class StoreArrays(NamedTuple):
 STORE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [array(int64), array(int64), array(int64), array(int64, 2), array(int32, 2), array(int32),
      array(int64, 2), array(int32, 2), array(uint8), array(uint16), array(int32), array(int64), array(uint8),
-     array(int64, 2), array(int64), array(int64), array(int32, 2), array(int64), array(int32, 2),
-     array(int64), array(int64), LEAVES],
+     array(int64, 2), array(int64), array(int64), array(int32, 2), array(int32, 2),
+     array(int32, 2), array(int64), array(int64), LEAVES],
     StoreArrays,
 )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from covey.matcher.engines.cluster.buckets.block_kernels import set_place
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout import leaf_arrays as f
-from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
+from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE, id_of
 from covey.matcher.jit.kernel import inlined, trailing_zeros
 from covey.matcher.jit.sort_kernels import sort_range
 
@@ -121,7 +121,7 @@ def write_row(store, row, leaf, place, guard, scratch, hashed, fresh):  # type: 
         side = 32 * (t & 1)
         old = leaves.records[record + 2 + (t >> 1)] & ~(np.int64(0xFFFFFFFF) << side)
         leaves.records[record + 2 + (t >> 1)] = old | np.int64(a.NEVER) << (16 + side)
-    leaves.records[record] = store.ids[row]
+    leaves.records[record] = id_of(store.ids, row)
     leaves.records[record + 1] = (row if narrow else ~row) << 32 | columns
 
 
