@@ -89,7 +89,7 @@ def test_rows_with_a_large_bound_leave_the_others_narrow() -> None:
     engine.remove_many(np.arange(1002))
     assert len(store.signatures) == 0
     engine.add(1, FILTERS[0], {"a": 2**62})
-    assert store.signatures.row_counts[store.signatures_of(np.zeros(1, dtype=np.int64))[0]] == 1
+    assert sum(store.signatures.row_counts) == 1
     assert len(store.signatures) == 1
 
 
