@@ -40,7 +40,7 @@ def publish(
         str | None,
         typer.Option(
             help="Attributes as name:kind,...; kinds are int64, float64, string, bool, timestamp. "
-            "Default: the broker's.",
+            "Those that the broker's type lacks widen it. Default: the broker's.",
             show_default=False,
         ),
     ] = None,

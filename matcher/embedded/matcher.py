@@ -81,6 +81,14 @@ class Matcher:
         """The event types that have an engine."""
         return [engine.event_type for engine in self._engines.values()]
 
+    @_exclusive
+    def widen(self, event_type: EventType) -> None:
+        """Add the attributes of a schema to those of its event type, in place: all subscriptions stay, and
+        batches of either schema match. `EventTypeError` where an attribute has another kind.
+        """
+        engine = self._engine_of(event_type)
+        engine.widen(engine.event_type.union(event_type))
+
     # --- adding -----------------------------------------------------------------------------------
 
     @_exclusive

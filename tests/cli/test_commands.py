@@ -326,7 +326,7 @@ def test_updates_are_sent_while_earlier_ones_are_pending(tmp_path: Path) -> None
 
 async def be_refused_at_length(address: str, times: int) -> None:
     async with Client(address) as first, Client(address) as second:
-        await first.advertise(EventType("Quote", {"a": "int64"}))
+        await first.advertise(EventType("Quote", {"b" * 70_000: "string"}))
         for _ in range(times):
             with pytest.raises(RefusedError, match="attribute bbb"):
                 await second.advertise(EventType("Quote", {"b" * 70_000: "int64"}))

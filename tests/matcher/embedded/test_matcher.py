@@ -18,6 +18,7 @@ from covey.matcher import (
     CoveyError,
     EventBatch,
     EventType,
+    EventTypeError,
     Filter,
     FilterError,
     Matcher,
@@ -46,6 +47,22 @@ def matcher() -> Matcher:
     matcher.add(1, BELOW, {"firm": "IBM", "limit": 10}, interface=3)
     matcher.add_many([2, 3], LARGE, {"limit": [100, 200.5]})
     return matcher
+
+
+def test_a_matcher_is_widened_in_place_and_saved_so(tmp_path: Path) -> None:
+    narrow = EventType("Note", {"text": "string"})
+    wide = EventType("Note", {"size": "int64", "text": "string"})
+    matcher = Matcher(narrow)
+    matcher.add(1, parse('text suffix "b"', narrow))
+    with pytest.raises(EventTypeError, match="kind int64, expected string"):
+        matcher.widen(EventType("Note", {"text": "int64"}))
+    matcher.widen(wide)
+    matcher.add(2, parse("size > 3", wide))
+    matcher.save(tmp_path / "saved")
+    for each in (matcher, Matcher.load(tmp_path / "saved")):
+        assert [t.names for t in each.event_types] == [("text", "size")]
+        assert matching(each, wide, size=4, text="ab") == [1, 2]
+        assert matching(each, narrow, text="b") == [1]
 
 
 def test_subscriptions_of_several_event_types(matcher: Matcher) -> None:
