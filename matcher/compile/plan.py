@@ -29,7 +29,7 @@ from covey.matcher.expressions.expression import And, Constant, Expression, Oper
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.filters.filter import Filter
 
-SKELETONS = 1 << 10
+SKELETONS = 1 << 12
 """The most skeletons whose plans are kept to be shared."""
 
 
@@ -185,11 +185,6 @@ class Plan:
     overlaps: bool
     """Whether an event may match several of the boxes."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the bounds of its rows depend on the operands alone, and not on the columns."""
-        return bool(self.boxes) and all(box.skeleton.is_plain for box in self.boxes)
-
     def operands_of(self, names: set[str]) -> frozenset[int]:
         """The operands that any of these variables is part of."""
         return frozenset(o for o, v in enumerate(self.variables) if v is not None and v.name in names)
@@ -203,9 +198,9 @@ places. A tree is written parents first, each node with the number of its parts 
 that of `a < $x or b in ($y, $z)`.
 """
 
-PlanKey = tuple[Skeleton | Filter, tuple[int, ...], tuple[Variable | None, ...]]
-"""The key of a plan: a skeleton, the columns at its places, and the operands that are variables; or a filter
-as it is, and nothing else.
+PlanKey = tuple["SkeletonPlan | Skeleton | Filter", tuple[int, ...], tuple[Variable | None, ...]]
+"""The key of a plan: a skeleton, or its plan, the columns at its places, and the operands that are variables;
+or a filter as it is, and nothing else.
 """
 
 
@@ -224,7 +219,7 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
             operands += part.operands
         else:
             tree += part.__class__, len(part.parts)
-            pending += reversed(part.parts)
+            pending += part.parts[::-1]
     columns = sorted(set(tested))
     place = {column: place for place, column in enumerate(columns)}
     places = tuple([place[column] for column in tested])
@@ -254,7 +249,7 @@ def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
         return (filter, (), ()), ()
-    return (shared.structure, columns, variables_of(operands)), operands
+    return (shared, columns, variables_of(operands)), operands
 
 
 def _has_fewer(filter: Filter, boxes: int) -> bool:
@@ -269,11 +264,11 @@ def make_plan(
     columns: Sequence[int]
     structure, columns, variables = key
     if isinstance(structure, Filter):
-        shared = _columnless_plan(structure, filter.event_type, filter.boxes(), [])
+        shared = _columnless_plan(filter.event_type, filter.boxes(), [])
         columns = range(len(filter.event_type.names))
         variables = () if shared is None else variables_of(shared.operands)
     else:
-        shared = _skeleton_plan(structure)
+        shared = structure if isinstance(structure, SkeletonPlan) else _skeleton_plan(structure)
     if shared is None:
         return None
     boxes = tuple([BoxPlan.of(box, columns, schema) for box in shared.boxes])
@@ -281,14 +276,14 @@ def make_plan(
 
 
 @lru_cache(SKELETONS)
-def _skeleton_plan(skeleton: Skeleton) -> _ColumnlessPlan | None:
+def _skeleton_plan(skeleton: Skeleton) -> SkeletonPlan | None:
     """What the plans of a skeleton's structures share, computed over an event type of its places."""
     tree, places, kinds = skeleton
     names = [f"a{place}" for place in range(len(kinds))]
     event_type = EventType("skeleton", {**dict(zip(names, kinds, strict=True)), "other": Kind.BOOL})
     operands: list[Operand] = []
     expression = _expression(iter(tree), iter([names[place] for place in places]), operands)
-    return _columnless_plan(skeleton, event_type, boxes_of(event_type, expression), operands)
+    return _columnless_plan(event_type, boxes_of(event_type, expression), operands)
 
 
 def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Operand]) -> Expression:
@@ -306,23 +301,27 @@ def _expression(tree: Iterator[Node], names: Iterator[str], operands: list[Opera
     return node(tuple(children))
 
 
-@dataclass(frozen=True, slots=True)
-class _ColumnlessPlan:
-    """The plan of a structure but for its columns."""
+@dataclass(frozen=True, slots=True, eq=False)
+class SkeletonPlan:
+    """The plan of a structure but for its columns; equal to itself alone, so that a key with it is fast."""
 
-    structure: Skeleton | Filter
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
     overlaps: bool
     operands: tuple[PartOperand, ...]
+    is_plain: bool = field(init=False)
+    """Whether the bounds of its rows depend on the operands alone, and not on the columns."""
+
+    def __post_init__(self) -> None:
+        is_plain = bool(self.boxes) and all(box.is_plain for box in self.boxes)
+        object.__setattr__(self, "is_plain", is_plain)
 
 
 def _columnless_plan(
-    structure: Skeleton | Filter,
     event_type: EventType,
     boxes: tuple[Box, ...] | None,
     initial: Sequence[Operand],
-) -> _ColumnlessPlan | None:
+) -> SkeletonPlan | None:
     """The operands are those `known`, by number, and after them those that are met."""
     if boxes is None:
         return None
@@ -331,7 +330,7 @@ def _columnless_plan(
     kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
     numbers = list(operands.numbers)
     overlaps = not all(_are_disjoint(*pair, numbers) for pair in combinations(rows, 2))
-    return _ColumnlessPlan(structure, rows, kinds, overlaps, tuple(numbers))
+    return SkeletonPlan(rows, kinds, overlaps, tuple(numbers))
 
 
 def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartOperand]) -> bool:

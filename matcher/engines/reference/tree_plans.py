@@ -90,7 +90,7 @@ class TreePlans(PlanTable):
         number = self._numbers.get(key)
         if number is None:
             plan, shape = _make(filter, key[2], self._schema)
-            number = self._enter(PlanUse(plan, key, operands))
+            number = self._enter(PlanUse(filter, key, operands, self._schema, plan))
             self.shapes[number] = shape
             self.version += 1
         return number, operands
@@ -120,9 +120,7 @@ def _make(
     shape = np.array([number.get(word, word) for word in words], dtype=np.int32)
     plan = Plan(
         filter=filter,
-        boxes=()
-        if root == _NEVER
-        else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes, schema),),
+        boxes=() if root == _NEVER else (BoxPlan.of(BoxSkeleton(tests, texts, columns), attributes, schema),),
         kinds=tuple(maker.kinds),
         variables=variables,
         overlaps=False,

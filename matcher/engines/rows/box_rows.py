@@ -56,25 +56,31 @@ class BoxRows:
         return rows[self._store.signatures_of(rows) >= 0]
 
     def insert_alike(
-        self, numbers: list[int], plans: list[BoxPlan], of_plan: Numbers, rows: Numbers, operands: Operands
+        self,
+        plan: BoxPlan,
+        numbers: list[int],
+        attributes: list[tuple[int, ...]],
+        of_plan: Numbers,
+        rows: Numbers,
+        operands: Operands,
     ) -> None:
-        """Insert the rows of one box of plans of these numbers, which differ in columns alone and test no
-        strings; row i is of plans[of_plan[i]].
+        """Insert the rows of one box of plans of these numbers, one of which is `plan`: plan p has
+        attributes[p] at the places of their skeleton. They test no strings; row i is of plan of_plan[i].
         """
-        columns = np.array([plan.columns for plan in plans], dtype=np.int64).reshape(len(plans), -1)
-        counts = np.bincount(of_plan, minlength=len(plans))
-        users = np.bincount(columns.ravel(), np.repeat(counts, columns.shape[1])).astype(np.int64)
+        columns = np.array(self._columns.schema.columns)[np.array(attributes)]
+        tested = columns[:, list(plan.skeleton.places)]
+        counts = np.bincount(of_plan, minlength=len(numbers))
+        users = np.bincount(tested.ravel(), np.repeat(counts, tested.shape[1])).astype(np.int64)
         for column in np.flatnonzero(users).tolist():
             self._columns.test((column,), int(users[column]))
-        lows, highs = box_bounds(plans[0], operands, len(rows), self._columns)
+        lows, highs = box_bounds(plan, operands, len(rows), self._columns)
+        tuples = list(map(tuple, tested.tolist()))
         try:
-            self._store.insert_alike(
-                rows, [plan.columns for plan in plans], plans[0].shapes, numbers, of_plan, lows, highs
-            )
+            self._store.insert_alike(rows, tuples, plan.shapes, numbers, of_plan, lows, highs)
         except (CoveyError, MemoryError):
-            missing = np.bincount(of_plan[self._store.signatures_of(rows) < 0], minlength=len(plans))
-            for plan, count in zip(plans, missing.tolist(), strict=True):
-                self._columns.untest(plan.columns, count)
+            missing = np.bincount(of_plan[self._store.signatures_of(rows) < 0], minlength=len(numbers))
+            for each, count in zip(tuples, missing.tolist(), strict=True):
+                self._columns.untest(each, count)
             raise
 
     def check_texts(self, plan: Plan, operands: Operands) -> None:

@@ -228,8 +228,10 @@ class RowEngine(Engine):
                 if len(uses) == 1:
                     self._boxes.insert(addition.plans[0], box_plan, rows, addition.operands)
                 else:
-                    boxes = [use.plan.boxes[box] for use in uses]
-                    self._boxes.insert_alike(addition.plans, boxes, addition.of_plan, rows, addition.operands)
+                    attributes = [use.key[1] for use in uses]
+                    self._boxes.insert_alike(
+                        box_plan, addition.plans, attributes, addition.of_plan, rows, addition.operands
+                    )
             self._ids.enter(self.store.arrays.ids, firsts)
         except (CoveyError, MemoryError):  # no room
             self._take_back(addition, uses, firsts)

@@ -5,10 +5,10 @@ any.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, make_plan, plan_key
+from covey.matcher.compile.plan import BoxPlan, Plan, PlanKey, SkeletonPlan, make_plan, plan_key
 from covey.matcher.covering.parts import PartOperand
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.events.event_type import Kind
@@ -32,17 +32,31 @@ _SHARED = 1 << 12
 
 @dataclass(slots=True)
 class PlanUse:
-    """A plan and how many subscriptions use it; `operands` are those of the filter that it was made for."""
+    """A plan and how many subscriptions use it; `operands` are those of the filter that it is made for, when
+    it is needed.
+    """
 
-    plan: Plan
+    filter: Filter
     key: PlanKey
     operands: tuple[PartOperand, ...]
+    schema: SchemaColumns
+    made: Plan | None = None
     subscriptions: int = 0
-    writes: dict[tuple[str, ...], Writes | None] = field(default_factory=dict)
+    writes: dict[tuple[str, ...], Writes | None] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        if self.made is None:
+            plan_and_operands = make_plan(self.filter, self.key, self.schema)
+            assert plan_and_operands is not None
+            self.made = plan_and_operands[0]
+        return self.made
 
     def in_place(self, values: Mapping[str, object]) -> Writes | None:
         """What values of these variables write in place; None where a row moves, or a variable is unknown."""
         names = tuple(values)
+        if self.writes is None:
+            self.writes = {}
         if names not in self.writes:
             changed = self.plan.operands_of(set(names))
             known = all(self.plan.filter.family(name) is not None for name in names)
@@ -85,10 +99,14 @@ class PlanTable:
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
-            plan_and_operands = make_plan(filter, key, self._schema)
-            if plan_and_operands is None:
-                return None
-            number = self._enter(PlanUse(plan_and_operands[0], key, plan_and_operands[1]))
+            plan: Plan | None = None
+            mine: tuple[PartOperand, ...] = operands
+            if isinstance(key[0], Filter):
+                plan_and_operands = make_plan(filter, key, self._schema)
+                if plan_and_operands is None:
+                    return None
+                plan, mine = plan_and_operands
+            number = self._enter(PlanUse(filter, key, mine, self._schema, plan))
         return number, operands or self[number].operands
 
     def groups(self, filters: Sequence[Filter]) -> Iterator[PlanGroup]:
@@ -100,10 +118,13 @@ class PlanTable:
                 key: object = None
                 numbered = NONE, ()
             else:
-                plan = self[numbered[0]].plan
-                alike = (*[id(box.skeleton) for box in plan.boxes], plan.variables)
-                has_texts = any(box.texts for box in plan.boxes)
-                key = alike if plan.is_plain else (member if has_texts else numbered[0], has_texts)
+                use = self[numbered[0]]
+                structure, _, variables = use.key
+                if isinstance(structure, SkeletonPlan) and structure.is_plain:
+                    key = structure, variables
+                else:
+                    has_texts = any(box.texts for box in use.plan.boxes)
+                    key = member if has_texts else numbered[0], has_texts
             group = groups.get(key)
             if group is None:
                 group = groups[key] = PlanGroup([], [], [])
