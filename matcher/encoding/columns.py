@@ -106,6 +106,12 @@ class Columns:
         """How many derived columns are in use."""
         return sum(derived is not None and derived is not RESERVED for derived in self._derived)
 
+    def collect_soon(self) -> None:
+        """Have constants that are out of use dropped at the next collection, however few."""
+        self.strings.collect_at = 0
+        for ranks in self.ranks.values():
+            ranks.collect_at = 0
+
     def test(self, columns: Iterable[int], users: int = 1) -> None:
         """Add users of these attributes and ranks, which are encoded while they have any; the attribute of a
         derived column need not have one.

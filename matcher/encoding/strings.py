@@ -85,7 +85,12 @@ class StringIds:
             if text is not None:
                 del self._ids[text]
                 self._names[string_id] = None
-                self._free.append(string_id)
+        while len(self._names) > 1 and self._names[-1] is None:
+            self._names.pop()
+        self._free = [number for number, name in enumerate(self._names) if number and name is None]
+        size = max(_SMALLEST, len(self._names))
+        self._spans = np.zeros((size, 2), dtype=np.int64)
+        self._heap = np.zeros(max(16 * _SMALLEST, sum(len(text.encode()) for text in self._ids)), np.uint8)
         self._table = np.zeros(_size_for(len(self._ids)), dtype=np.int32)
         self._heap_end = 0
         for text, string_id in self._ids.items():

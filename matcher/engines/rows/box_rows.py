@@ -20,6 +20,7 @@ from covey.matcher.encoding.columns import Columns, Derived
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.encoding.members import ALONE
 from covey.matcher.encoding.ranks import Relabelling
+from covey.matcher.encoding.strings import FEWEST_COLLECTED
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError
@@ -32,6 +33,7 @@ class BoxRows:
     def __init__(self, columns: Columns, store: RowStore) -> None:
         self._columns = columns
         self._store = store
+        self._removed = 0  # rows since strings were collected
 
     def insert(self, number: int, plan: BoxPlan, rows: Numbers, operands: Operands) -> None:
         """Insert the rows of one box of a plan of this number, with the values of its operands. Where there
@@ -99,6 +101,7 @@ class BoxRows:
         """Remove the rows of one box."""
         if not len(rows):
             return
+        self._removed += len(rows)
         self._columns.untest(plan.columns, len(rows))
         if not plan.texts:
             self._store.remove(rows)
@@ -161,6 +164,15 @@ class BoxRows:
         if relabelling is not None:
             self._relabel(column, relabelling)
 
+    def collect_removed(self, subscriptions: int) -> None:
+        """Drop strings that no row has as a bound, once so many rows were removed that it costs little for
+        each.
+        """
+        texts = self._columns.strings.limit + sum(map(len, self._columns.ranks.values()))
+        if texts > FEWEST_COLLECTED and 2 * self._removed >= max(texts, subscriptions):
+            self._columns.collect_soon()
+            self.collect_texts()
+
     def collect_texts(self) -> None:
         """Drop strings that no row has as a bound, where there are twice as many as when that was done last;
         linear in the rows that test strings.
@@ -175,6 +187,7 @@ class BoxRows:
             return
         strings = [*(c for c, kind in kinds.items() if kind is Kind.STRING), *columns.endings]
         strings = strings if live is not None else []
+        self._removed = 0
         used: dict[int, list[Keys]] = {column: [] for column in due}
         for _, tested, lows, highs in self._store.testing({*strings, *due}):
             for t, column in enumerate(tested):

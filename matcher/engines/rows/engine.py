@@ -304,6 +304,7 @@ class RowEngine(Engine):
             self.store.free_rows(chosen, each)
             self._overlapping -= len(chosen) if plan.overlaps else 0
             self.plans.release(number, len(chosen))
+        self._boxes.collect_removed(len(self._ids))
 
     def _by_plan(self, firsts: Numbers) -> Iterator[tuple[int, Numbers | None]]:
         """(plan, positions in `firsts`, or None for all of them)"""

@@ -28,6 +28,8 @@ NONE = -1
 
 _SHARED = 1 << 12
 """The most writes that are cached to be shared."""
+_MOST_NAMES = 256
+"""The most tuples of variables for which a plan keeps what they write."""
 
 
 @dataclass(slots=True)
@@ -58,9 +60,12 @@ class PlanUse:
         if self.writes is None:
             self.writes = {}
         if names not in self.writes:
+            if any(self.plan.filter.family(name) is None for name in names):
+                return None
+            if len(self.writes) == _MOST_NAMES:  # in some of the orders that names have
+                self.writes.clear()
             changed = self.plan.operands_of(set(names))
-            known = all(self.plan.filter.family(name) is not None for name in names)
-            in_place = known and not any(moves(box, changed) for box in self.plan.boxes)
+            in_place = not any(moves(box, changed) for box in self.plan.boxes)
             self.writes[names] = _canonical(writes_of(self.plan, names)) if in_place else None
         return self.writes[names]
 

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.matcher import CoveyError, Engine, EventBatch, EventType, create_engine, parse
+from covey.matcher import CoveyError, Engine, EventBatch, EventType, VariableError, create_engine, parse
 from covey.matcher.engines.cluster import room
 from covey.matcher.engines.cluster import store as cluster_store
 from covey.matcher.engines.cluster.leaves import leaves
 from covey.matcher.engines.rows import arrays, ids
 from covey.matcher.engines.rows.arrays import Runs
+from covey.matcher.engines.rows.engine import RowEngine
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64", "size": "int64"})
 EVENTS = EventBatch.from_pylist(
@@ -119,6 +120,39 @@ def test_a_call_for_which_memory_runs_out_changes_nothing(
         for one, other in zip(answer, oracle.match(EVENTS).ordered(), strict=True):
             assert np.array_equal(one, other)
     assert growths >= nth
+
+
+def test_names_of_unknown_variables_are_not_kept() -> None:
+    engine = create_engine("cluster", QUOTE)
+    assert isinstance(engine, RowEngine)
+    engine.add(1, FILTERS[0], {"f": "a", "p": 1})
+    for n in range(1_000):
+        with pytest.raises(VariableError):
+            engine.update(1, {f"x{n}": n})
+    engine.update(1, {"p": 2})
+    assert list(engine.plans[engine.store.plan_of(0)].writes) == [("p",)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_peak_of_strings_leaves_no_memory(together: bool) -> None:
+    engine = create_engine("cluster", QUOTE)
+    count, kept = 40_000, 300
+    texts = [f"firm number {n}" for n in range(count)]
+    engine.add_many(np.arange(0, kept), FILTERS[0], {"f": texts[:kept], "p": 1})
+    before = engine.memory_bytes()["strings"]
+    engine.add_many(np.arange(kept, count), FILTERS[0], {"f": texts[kept:], "p": 1})
+    engine.add_many(np.arange(count, 2 * count), parse("firm < $f", QUOTE), {"f": texts})
+    assert engine.memory_bytes()["strings"] > 20 * before
+    gone = np.concatenate([np.arange(kept, count), np.arange(count + kept, 2 * count)])
+    if together:
+        engine.remove_many(gone)
+    else:
+        for subscription_id in gone.tolist():
+            engine.remove(subscription_id)
+    assert engine.memory_bytes()["strings"] < 8 * before + 100_000
+    event = EventBatch.from_pylist(QUOTE, [{"firm": texts[7], "price": 0.5}])
+    expected = [7, *(count + n for n in range(kept) if texts[7] < texts[n])]
+    assert engine.match(event).ordered()[1].tolist() == expected
 
 
 def test_free_runs_take_four_bytes_each_and_are_reused_in_order() -> None:
