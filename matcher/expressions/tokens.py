@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from sys import intern
 
 from covey.matcher.errors import FilterSyntaxError
 from covey.matcher.events.int64 import INT64_MAX
@@ -87,7 +88,8 @@ class Tokens:
         content = match[kind.name]
         if kind is TokenKind.NUMBER:
             return Token(kind, content, column, self._number(content, column))
-        return Token(kind, self._string(content, column) if kind is TokenKind.STRING else content, column)
+        text = self._string(content, column) if kind is TokenKind.STRING else intern(content)
+        return Token(kind, text, column)
 
     def _unreadable(self, column: int) -> FilterSyntaxError:
         character = self._text[column]

@@ -48,6 +48,7 @@ from covey.matcher.engines.rows.box_rows import BoxRows
 from covey.matcher.engines.rows.id_kernels import UNORDERED
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.engines.rows.interfaces import Interfaces
+from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
@@ -508,6 +509,7 @@ class RowEngine(Engine):
             "rows": self.store.row_bytes(),
             "id map": self._ids.nbytes,
             "strings": self.columns.memory_bytes(),
+            "plans, signatures and names": object_bytes([self.plans, self.store.signatures, self.columns]),
             **({} if self.over_cap is None else {"over the cap": sum(self.over_cap.memory_bytes().values())}),
         }
 
