@@ -12,6 +12,7 @@ import numpy as np
 from numba import boolean, int64
 
 from covey.matcher.events.int64 import MISSING
+from covey.matcher.jit.hashing import mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 SLOT_KEY, SLOT_FIRST = 0, 1
@@ -25,8 +26,7 @@ SLOTS_USED, ENTRY_TOP, ENTRY_FREE = 0, 1, 2
 def slot_of(slots, key):  # type: ignore[no-untyped-def]
     """The slot of a key, or the empty one where it belongs."""
     mask = slots.shape[0] - 1
-    h = key * np.int64(-7046029254386353131)
-    slot = (h ^ (h >> 32)) & mask
+    slot = mix(np.int64(0), key) & mask
     while slots[slot, SLOT_FIRST] != EMPTY and slots[slot, SLOT_KEY] != key:
         slot = (slot + 1) & mask
     return slot

@@ -15,6 +15,7 @@ from numba import int32, int64, uint8
 
 from covey.matcher.encoding.encode_kernels import is_null
 from covey.matcher.events.int64 import MISSING
+from covey.matcher.jit.hashing import mix
 from covey.matcher.jit.kernel import array, frozen, inlined, kernel
 
 NONE = -1
@@ -27,8 +28,7 @@ def edge_of(edges, node, byte):  # type: ignore[no-untyped-def]
     """The place of an edge, or the free one where it belongs."""
     mask = edges.shape[0] - 1
     edge = np.int64(node) << 8 | np.int64(byte)
-    h = edge * np.int64(-7046029254386353131)
-    place = (h ^ (h >> 32)) & mask
+    place = mix(np.int64(0), edge) & mask
     while edges[place, EDGE] != NONE and edges[place, EDGE] != edge:
         place = (place + 1) & mask
     return place

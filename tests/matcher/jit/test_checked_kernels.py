@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numba import int64
 
+from covey.matcher.jit import hashing
 from covey.matcher.jit.hashing import first_hash, mix
 from covey.matcher.jit.kernel import array, kernel
 
@@ -85,3 +87,15 @@ def test_hashes_are_products_modulo_two_to_the_64() -> None:
     assert hashes.tolist() == [
         mixed(mixed(signed(3 * -4417276706812531889), key), 5) for key in keys.tolist()
     ]
+
+
+def test_no_kernel_multiplies_by_itself_for_a_hash() -> None:
+    """Numba's product of signed integers must not overflow."""
+    matcher = Path(hashing.__file__).parents[1]
+    large = re.compile(r"(\* *np\.int64\(-?\d{10,}\)|np\.int64\(-?\d{10,}\) *\*)")
+    wrong = [
+        path.name
+        for path in matcher.rglob("*.py")
+        if path.name != "hashing.py" and large.search(path.read_text())
+    ]
+    assert wrong == []
