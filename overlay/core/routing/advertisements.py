@@ -30,6 +30,8 @@ def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> 
     except EventTypeError as error:
         call.refuse(peer, message.epoch, "ALREADY_EXISTS", str(error), type_name=event_type.name)
         return
+    if event_type == state.event_type:
+        event_type = state.event_type  # one object: a batch's schema is compared with it
     if peer.name in state.declared and peer.name not in state.refused:
         event_type = state.declared[peer.name].union(event_type)
     state.refused.pop(peer.name, None)
