@@ -5,13 +5,13 @@ interest is forwarded to a neighbour only if the neighbour's promise intersects 
 neighbour is the disjunction of those of all other interfaces. Invariant: a promise that was sent only widens
 until the type is withdrawn as a whole, so that events in flight do not meet interest that was withdrawn
 because of it. A neighbour may therefore get more interest than its present promise needs, never less. A
-disjunction of more than `MAX_PARTS` becomes a promise of everything, which is sound.
+disjunction of more than `MAX_PARTS` becomes a promise of everything, which is sound, as does one of a refused
+promise whose schema does not agree with the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,17 +65,19 @@ def covers(wider: Filter | None, narrower: Filter | None) -> bool:
 def union(filters: Iterable[Filter | None]) -> Filter | None:
     """A filter that accepts what any of these does; None for everything."""
     widest: list[Filter] = []
+    event_type: EventType | None = None
     for filter in filters:
-        if filter is None:
+        if filter is None or (event_type is not None and not event_type.agrees(filter.event_type)):
             return None
+        event_type = filter.event_type if event_type is None else event_type.union(filter.event_type)
         if not any(other.covers(filter) for other in widest):
             widest = [other for other in widest if not filter.covers(other)] + [filter]
     if len(widest) == 1:
         return widest[0]
     parts = [part for filter in widest for part in _parts(filter)]
-    if not widest or len(parts) > MAX_PARTS:
+    if event_type is None or len(parts) > MAX_PARTS:
         return None
-    return Filter(reduce(EventType.union, [f.event_type for f in widest]), Or(tuple(parts)))
+    return Filter(event_type, Or(tuple(parts)))
 
 
 def _parts(filter: Filter) -> tuple[Expression, ...]:

@@ -26,6 +26,7 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
     try:
         values = _checked(tables, call, peer, message.filter, message.values)
         state = tables.declare(event_type)
+        state.note_subscribed(event_type)
     except (FilterError, EventTypeError) as error:
         status = "INVALID_ARGUMENT" if isinstance(error, FilterError) else "ALREADY_EXISTS"
         call.refuse(

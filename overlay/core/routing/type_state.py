@@ -95,6 +95,8 @@ class TypeState:
         self.event_type = event_type
         self.pinned: EventType | None = None
         """The schema with which it stays while idle."""
+        self.subscribed: EventType | None = None
+        """The union of the schemas of all subscriptions so far."""
         self.publishers: dict[Interface, int] = {}
         """Interfaces that sent an Advertise, and its epoch."""
         self.declared: dict[Interface, EventType] = {}
@@ -121,11 +123,7 @@ class TypeState:
         return not (self.pinned or self.publishers or self.groups)
 
     def declare(self, schema: EventType, broker_id: str) -> None:
-        """Add the attributes of a schema. `EventTypeError` where it does not agree with those in use.
-
-        Costs O(interests) where an attribute that is no longer in use gets another kind, else nothing that
-        grows with them.
-        """
+        """Add the attributes of a schema. `EventTypeError` where it does not agree with those in use."""
         if self.event_type.includes(schema):
             return
         known = self.event_type
@@ -140,11 +138,16 @@ class TypeState:
         self.sessions.widen(self.event_type)
 
     def _used(self) -> EventType:
-        """The attributes that a publisher or a subscriber has declared."""
-        schemas = [*self.declared.values(), *(i.filter.event_type for i in self.interests())]
-        if self.pinned is not None:
-            schemas.append(self.pinned)
-        return reduce(EventType.union, dict.fromkeys(schemas))
+        """The attributes that a publisher declares or a neighbour was sent, or that a subscription ever had:
+        posets and slots compare filters by these kinds.
+        """
+        sent = [advertised.known for advertised in self.advertised_to.values()]
+        schemas = [*self.declared.values(), *sent, self.pinned, self.subscribed]
+        return reduce(EventType.union, dict.fromkeys(schema for schema in schemas if schema is not None))
+
+    def note_subscribed(self, schema: EventType) -> None:
+        """A subscription over this schema, which was declared."""
+        self.subscribed = schema if self.subscribed is None else self.subscribed.union(schema)
 
     def schema_for(self, neighbour: Interface) -> EventType:
         """The schema to advertise to a neighbour: the union of those of others and the one it has."""

@@ -21,6 +21,7 @@ from covey.overlay.core.messages import (
     Refuse,
     Send,
     Subscribe,
+    Unadvertise,
     Update,
 )
 
@@ -105,17 +106,27 @@ def test_a_narrower_advertisement_that_overtakes_events_refuses_none_of_them(x: 
     assert len(sent(x(A, Publish(batch(ALL, {"price": 1.0}))), Deliver)) == 1
 
 
-def test_the_kind_of_an_attribute_is_free_once_nobody_has_declared_it(x: Driven) -> None:
-    x(C, Subscribe(1, 1, parse("price < 10", NARROW), {}), Subscribe(2, 2, parse("volume > 5", WIDE), {}))
-    x(D, Advertise(1, OTHER))
-    ((_, refusal),) = sent(x(D, Advertise(2, CONFLICT)), Refuse)
+def test_the_kind_of_an_attribute_is_free_once_no_publisher_declares_it(x: Driven) -> None:
+    x(C, Subscribe(1, 1, parse("price < 10", NARROW), {}), Advertise(2, NARROW, parse("price < 5", NARROW)))
+    x(A, Acknowledge(2))
+    x(D, Advertise(1, WIDE, parse("volume > 5", WIDE)))
+    ((_, refusal),) = sent(x(C, Advertise(3, CONFLICT)), Refuse)
     assert isinstance(refusal, Refuse)
     assert refusal.reason.endswith("attribute volume is int64, not string")
-    x(C, Subscribe(3, 2, parse("price < 5", NARROW), {}))
-    assert sent(x(D, Advertise(3, CONFLICT)), Refuse) == []
-    ((_, delivery),) = sent(x(D, Publish(batch(CONFLICT, {"price": 4.0, "volume": "big"}))), Deliver)
+    x(D, Unadvertise(2, "Quote"))
+    assert len(sent(x(C, Advertise(4, CONFLICT)), Refuse)) == 1  # neighbours still have it
+    for neighbour in (A, B):
+        x(neighbour, Refuse(3, "ALREADY_EXISTS", "why", type_name="Quote"))
+    assert sent(x(C, Advertise(5, CONFLICT, parse('volume == "big"', CONFLICT))), Refuse) == []
+    ((_, delivery),) = sent(x(C, Publish(batch(CONFLICT, {"price": 4.0, "volume": "big"}))), Deliver)
     assert isinstance(delivery, Deliver)
-    assert delivery.ids.tolist() == [1, 2]
+    assert delivery.ids.tolist() == [1]
+
+
+def test_the_kind_of_an_attribute_that_a_subscription_has_had_stays(x: Driven) -> None:
+    x(D, Advertise(1, NARROW))
+    x(C, Subscribe(1, 1, parse("volume > 5", WIDE), {}), Subscribe(2, 1, parse("price > 5", NARROW), {}))
+    assert len(sent(x(D, Advertise(2, CONFLICT)), Refuse)) == 1
 
 
 @pytest.mark.parametrize("merging", ["off", "perfect", "budget"])
