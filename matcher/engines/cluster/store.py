@@ -119,8 +119,12 @@ class ClusterStore(RowStore):
         """
         widths = np.empty(len(rows), dtype=np.uint8)
         highest = b.find_widths(self.arrays.signatures, signature, lows, highs, widths)
-        variant, wide = self.signatures.variants[signature], widths == a.EIGHT_BYTES
-        if wide.all() if variant == a.EIGHT_BYTES else highest <= variant:
+        variant = self.signatures.variants[signature]
+        if highest <= variant < a.EIGHT_BYTES:
+            self._insert(rows, signature, lows, highs)
+            return
+        wide = widths == a.EIGHT_BYTES
+        if variant == a.EIGHT_BYTES and wide.all():
             self._insert(rows, signature, lows, highs)
             return
         columns, shapes = self.signatures.columns[signature], self.signatures.shapes[signature]

@@ -41,6 +41,12 @@ class BoxRows:
         """
         self._columns.test(plan.columns, len(rows))
         try:
+            if plan.skeleton.is_plain:
+                lows, highs = box_bounds(plan, operands, len(rows), self._columns)
+                self._store.insert(
+                    rows, self._store.signature(plan.columns, plan.shapes, number), lows, highs
+                )
+                return
             self._enter_texts(plan, operands)
             lows, highs = box_bounds(plan, operands, len(rows), self._columns)
             for positions, signature in self._signatures(number, plan, len(rows), operands):
