@@ -14,8 +14,8 @@ def match(
     workload: Annotated[
         str,
         typer.Option(
-            help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX, fabret; several separated by commas. "
-            "all: the first six."
+            help="W0, W2, SYMBOLS, SYMBOLS-tail, VEHICLES, BOX, fabret, PREFIXES, MEMBERS; several separated "
+            "by commas. all: the first six. The last two are SYMBOLS-tail with tests on strings beside."
         ),
     ] = "all",
     subscriptions: Annotated[str, typer.Option(help="Numbers, separated by commas.")] = "100000",
@@ -29,7 +29,9 @@ def match(
     parameters: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A parameter of Fabret's generator, such as predicates=7 or domain=1..100."
+            "--set",
+            help="A parameter of Fabret's generator, such as predicates=7 or domain=1..100; or, of PREFIXES "
+            "and MEMBERS, operator, tests, constants (of a list) or words.",
         ),
     ] = None,
     events: Annotated[int, typer.Option(min=1, help="Events to match.")] = 10_000,
@@ -59,13 +61,13 @@ def match(
     from covey.sim.experiments.bench.match_report import draw, markdown, table
     from covey.sim.experiments.progress import labelled
     from covey.sim.extras import need
-    from covey.sim.workload import WORKLOADS, Fabret
+    from covey.sim.workload import TEXT_TESTS, WORKLOADS, Fabret
     from covey.sim.workload.options import find_workload
 
     if drawing is not None:
         need("--draw", "matplotlib")
     names = WORKLOADS if workload == "all" else words(workload)
-    known = {**WORKLOADS, "fabret": Fabret()}
+    known = {**WORKLOADS, "fabret": Fabret(), **TEXT_TESTS}
     workloads = [find_workload(name, known, parameters or []) for name in names]
     sizes = counts("subscriptions", subscriptions)
     plan = MatchPlan(

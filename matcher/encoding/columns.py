@@ -259,6 +259,20 @@ class Columns:
         """The attribute of a column; None of a derived one."""
         return self.schema.attributes.get(number)
 
+    def source(self, number: int) -> int:
+        """The attribute that a column is computed from."""
+        attribute = self.attribute(number)
+        if attribute is None:
+            derived = self._derived[number - self._first_derived]
+            assert derived is not None
+            attribute = derived[0]
+        return attribute
+
+    def is_text(self, number: int) -> bool:
+        """Whether a column is that of a text."""
+        derived = self._derived[number - self._first_derived] if self.is_derived(number) else None
+        return derived is not None and derived[1] is not Operator.IN and isinstance(derived[2], str)
+
     def describe(self, number: int) -> str:
         """The name of a column, for people."""
         tested = self.attribute(number)

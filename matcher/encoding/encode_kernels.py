@@ -93,9 +93,10 @@ def enter_string(data, start, end, string_id, table, spans, heap):  # type: igno
     array(int32), array(int64, 2), array(uint8), array(int64, 2),
 )  # fmt: skip
 def encode_strings(offsets, data, valid, first, last, column, table, spans, heap, keys):  # type: ignore[no-untyped-def]
-    """Keys of strings, or of their `last` bytes if that is not negative: the id of the equal constant, or
-    0.
+    """Keys of strings: the id of the equal constant, or 0; or of their `last` bytes, if that is not negative:
+    the id, or MISSING, for which engines look nothing up.
     """
+    other = np.int64(MISSING) if last >= 0 else np.int64(0)
     mask = table.size - 1
     for e in range(keys.shape[0]):
         if is_null(valid, first + e):
@@ -103,12 +104,12 @@ def encode_strings(offsets, data, valid, first, last, column, table, spans, heap
             continue
         start, end = np.int64(offsets[first + e]), np.int64(offsets[first + e + 1])
         if end - start < last:
-            keys[e, column] = 0
+            keys[e, column] = other
             continue
         if last >= 0:
             start = end - last
         place = hash_bytes(data, start, end) & mask
-        key = 0
+        key = other
         while table[place] != 0:
             string_id = table[place]
             if spans[string_id, 1] == end - start:

@@ -80,13 +80,16 @@ def mark_columns(members, slots, entries, taken):  # type: ignore[no-untyped-def
     return 0
 
 
-@kernel(frozen(int64, 2), frozen(int64, 2), int64, frozen(int64), array(int64, 2))
-def encode_members(slots, entries, attribute, columns, keys):  # type: ignore[no-untyped-def]
-    """Write the number of the set that contains an event's value to each of these columns, which are 0."""
+@kernel(frozen(int64, 2), frozen(int64, 2), int64, frozen(int64), int64, array(int64, 2))
+def encode_members(slots, entries, attribute, columns, shared, keys):  # type: ignore[no-untyped-def]
+    """Write the number of the set that contains an event's value to each of these columns; where none does,
+    MISSING to the first `shared` columns, for which no access predicate is then looked up, 0 to the others.
+    """
     for e in range(keys.shape[0]):
-        if keys[e, attribute] == MISSING:
-            for c in range(columns.size):
-                keys[e, columns[c]] = MISSING
+        missing = keys[e, attribute] == MISSING
+        for c in range(columns.size if missing else shared):
+            keys[e, columns[c]] = MISSING
+        if missing:
             continue
         entry = slots[slot_of(slots, keys[e, attribute]), SLOT_FIRST]
         while entry >= 0:

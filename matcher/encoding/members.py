@@ -1,8 +1,9 @@
 """The sets of values of one attribute that filters test by `in` and `not in`, found by one look-up per event.
 
-Sets have columns, in which an event's key is the number of the set that contains its value, or 0. Sets that
-share no value share a column: it costs an event no more than one of them. Invariant: a value is in at most
-one set of a column.
+Sets have columns, in which an event's key is the number of the set that contains its value. Sets that share
+no value share a column: it costs an event no more than one of them. Where no set does, the key is MISSING, for
+which engines look nothing up; in the column of a set alone, which `not in` tests, it is 0. Invariant: a value
+is in at most one set of a column.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ class MemberTable:
 
     def encode(self, attribute: int, keys: Keys) -> None:
         """Write the columns of the sets, by the keys of the attribute."""
-        columns = np.array(list(self.sets), dtype=np.int64)
-        k.encode_members(self._slots, self._entries, attribute, columns, keys)
+        shared = [column for column in self.sets if column not in self._alone]
+        columns = np.array([*shared, *self._alone], dtype=np.int64)
+        k.encode_members(self._slots, self._entries, attribute, columns, len(shared), keys)
 
     def memory_bytes(self) -> int:
         return self._slots.nbytes + self._entries.nbytes + 8 * self._constants()

@@ -6,13 +6,18 @@ from covey.sim.workload.boolean import Boolean, Shape
 from covey.sim.workload.fabret import W0, W2, Domain, Fabret
 from covey.sim.workload.ranges import BOX, Ranges
 from covey.sim.workload.symbols import SYMBOLS, SYMBOLS_TAIL, Symbols
+from covey.sim.workload.text_tests import MEMBERS, PREFIXES, TextTests
 from covey.sim.workload.vehicles import VEHICLES, Vehicles
 from covey.sim.workload.workload import SubscriptionGroup, Subscriptions, Workload
 
 WORKLOADS: dict[str, Workload] = {w.name: w for w in (W0, W2, SYMBOLS, SYMBOLS_TAIL, VEHICLES, BOX)}
 """The workloads that engines are compared over, by name."""
 
+TEXT_TESTS: dict[str, Workload] = {w.name: w for w in (PREFIXES, MEMBERS)}
+"""Those of tests on strings and lists beside others."""
+
 __all__ = [
+    "TEXT_TESTS",
     "WORKLOADS",
     "Boolean",
     "Domain",
@@ -22,6 +27,7 @@ __all__ = [
     "SubscriptionGroup",
     "Subscriptions",
     "Symbols",
+    "TextTests",
     "Vehicles",
     "Workload",
 ]

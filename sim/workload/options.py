@@ -1,7 +1,9 @@
-"""Workloads by name, and parameters of Fabret's generator from text.
+"""Workloads by name, and parameters of those that are generated, from text.
 
 attributes=20   predicates=7   fixed="== == <"   operators="== < >"   domain=1..100   domain.a3=1..2
 skew=1.0   event_skew=0.5   event_domain=1..35   event_domain.a0=1..2   event_attributes=10   ...
+
+Of PREFIXES and MEMBERS: operator="not in"   tests=10000   constants=65   words=200000
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 from covey.matcher.errors import CoveyError
 from covey.sim.workload.fabret import Domain, Fabret
+from covey.sim.workload.text_tests import TextTests
 from covey.sim.workload.workload import Workload
 
 _NUMBERS = (
@@ -25,6 +28,7 @@ _NUMBERS = (
     "first_attribute",
     "focus",
 )
+_OF_TEXTS = ("operator", "tests", "constants", "words")
 _OTHERS = (
     "fixed",
     "operators",
@@ -49,14 +53,18 @@ def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[s
     changes = list(settings)
     if not changes:
         return workload
-    if not isinstance(workload, Fabret):
-        raise CoveyError(f"workload {name}: it has no parameters; W0, W2 and fabret have")
+    if not isinstance(workload, Fabret | TextTests):
+        raise CoveyError(f"workload {name}: it has no parameters; W0, W2, fabret, PREFIXES and MEMBERS have")
     for setting in changes:
         parameter, separator, text = setting.partition("=")
         if not separator:
             raise CoveyError(f"parameter {setting!r}: expected parameter=value")
         try:
-            workload = replace(workload, **_change(workload, parameter.strip(), text.strip()))
+            name, value = parameter.strip(), text.strip()
+            if isinstance(workload, Fabret):
+                workload = replace(workload, **_change(workload, name, value))
+            else:
+                workload = replace(workload, **_text_change(name, value))
         except ValueError as error:
             raise CoveyError(f"parameter {parameter}: value {text!r}, {error}") from None
     return workload
@@ -84,6 +92,12 @@ def _change(workload: Fabret, parameter: str, text: str) -> dict[str, Any]:
         domains: dict[int, Domain] = dict(getattr(workload, f"{field}s"))
         return {f"{field}s": domains | {int(attribute): _domain(text, domains.get(int(attribute)))}}
     raise CoveyError(f"parameter {parameter!r}: expected one of {', '.join((*_NUMBERS, *_OTHERS))}")
+
+
+def _text_change(parameter: str, text: str) -> dict[str, Any]:
+    if parameter not in _OF_TEXTS:
+        raise CoveyError(f"parameter {parameter!r}: expected one of {', '.join(_OF_TEXTS)}")
+    return {parameter: text if parameter == "operator" else _whole(text)}
 
 
 def _domain(text: str, old: Domain | None) -> Domain:

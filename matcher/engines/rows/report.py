@@ -40,12 +40,14 @@ def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, even
 
 def _value(columns: Columns, column: int, key: int, values: Mapping[str, object]) -> str:
     """An event's value by its key; a string by itself."""
-    if key == MISSING:
+    attribute = columns.source(column)
+    value = values[columns.event_type.names[attribute]]
+    if value is None:
         return "missing"
-    attribute = columns.attribute(column)
-    if attribute is not None and columns.event_type.kinds[attribute] is Kind.STRING:
-        return repr(values[columns.event_type.names[attribute]])
-    return show_key(columns, column, key)
+    is_string = columns.event_type.kinds[attribute] is Kind.STRING
+    if columns.is_text(column) or not (is_string or columns.is_derived(column)):
+        return show_key(columns, column, key)
+    return repr(value)
 
 
 def _interval(columns: Columns, column: int, low: int, high: int) -> str:
@@ -78,10 +80,10 @@ def show_key(columns: Columns, column: int, key: int) -> str:
     """A key as the value it stands for."""
     attribute = columns.attribute(column)
     kind = Kind.BOOL if attribute is None else columns.event_type.kinds[attribute]
-    if columns.is_derived(column) and columns.describe(column).endswith(" in sets"):
-        return columns.show_set(column, key) or "none of them"
     if column in columns.endings:
-        return repr(columns.strings.name(key)) if key else "others"
+        return repr(columns.strings.name(key))
+    if attribute is None and not columns.is_text(column):
+        return columns.show_set(column, key) or "none of them"
     if kind is Kind.FLOAT64:
         return "NaN" if key == NAN_KEY else repr(float_of_key(key))
     if kind is Kind.BOOL:

@@ -325,17 +325,20 @@ def _compare_counts(contenders: list[_Contender], events: EventBatch, plan: Matc
 
 @dataclass(frozen=True, slots=True)
 class _Moves:
-    """New values for many subscriptions, in random order."""
+    """New values for many subscriptions, in random order: those with the variables of the first group."""
 
     ids: npt.NDArray[np.int64]
     values: dict[str, npt.NDArray[Any]]
 
     @classmethod
     def of(cls, workload: Workload, groups: list[SubscriptionGroup], seed: int) -> _Moves:
-        ids, columns = [np.zeros(0, dtype=np.int64)], []
+        ids: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+        columns: list[dict[str, npt.NDArray[Any]]] = []
         for group in groups:
-            ids.append(group.ids)
-            columns.append(workload.moves(group, seed=seed))
+            new = workload.moves(group, seed=seed)
+            if not columns or new.keys() == columns[0].keys():
+                ids.append(group.ids)
+                columns.append(new)
         every = np.concatenate(ids)
         order = np.random.default_rng(seed).permutation(len(every))[:_BULK_UPDATES]
         names = columns[0] if columns else {}

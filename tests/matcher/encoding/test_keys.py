@@ -128,7 +128,7 @@ def test_derived_columns_are_shared_counted_and_missing_where_the_attribute_is()
     keys = columns.encode(batch)
     assert keys[:, first].tolist() == [1, MISSING, 1, 1]
     assert keys[:, second].tolist() == [1, MISSING, 1, 1]
-    assert keys[:, ending].tolist() == [ab, MISSING, 0, ab]
+    assert keys[:, ending].tolist() == [ab, MISSING, MISSING, ab]
     columns.release(first, 2)
     assert columns.describe(first) == "x suffix 'b'"
     assert columns.describe(ending) == "last 2 bytes of x"

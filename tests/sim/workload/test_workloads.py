@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.matcher import CoveyError, create_engine
-from covey.sim.workload import WORKLOADS, Domain, Fabret, SubscriptionGroup, Workload
+from covey.sim.workload import TEXT_TESTS, WORKLOADS, Domain, Fabret, SubscriptionGroup, Workload
 from covey.sim.workload.fabret import W0, W2
 from covey.sim.workload.options import find_workload
 
@@ -204,6 +204,10 @@ class TestByName:
         [
             ("W9", "", "workload 'W9': expected one of W0, W2, SYMBOLS"),
             ("SYMBOLS", "predicates=3", "workload SYMBOLS: it has no parameters"),
+            ("MEMBERS", "predicates=3", "parameter 'predicates': expected one of operator, tests"),
+            ("MEMBERS", "operator=~", "operator '~': expected one of prefix, suffix"),
+            ("MEMBERS", "constants=0", "constants 0: expected 1 to the number of words"),
+            ("MEMBERS", "tests=x", "parameter tests: value 'x', expected an integer"),
             ("W0", "predicates", "parameter 'predicates': expected parameter=value"),
             ("W0", "predicates=x", "parameter predicates: value 'x', expected an integer"),
             ("W0", "domain=1..y", r"parameter domain: value '1\.\.y', expected an integer"),
@@ -217,4 +221,4 @@ class TestByName:
     )
     def test_mistakes_are_named(self, name: str, setting: str, complaint: str) -> None:
         with pytest.raises(CoveyError, match=complaint):
-            find_workload(name, WORKLOADS, [setting] if setting else [])
+            find_workload(name, {**WORKLOADS, **TEXT_TESTS}, [setting] if setting else [])
