@@ -198,9 +198,9 @@ places. A tree is written parents first, each node with the number of its parts 
 that of `a < $x or b in ($y, $z)`.
 """
 
-PlanKey = tuple["SkeletonPlan | Skeleton | Filter", tuple[int, ...], tuple[Variable | None, ...]]
-"""The key of a plan: a skeleton, or its plan, the columns at its places, and the operands that are variables;
-or a filter as it is, and nothing else.
+PlanKey = tuple["SkeletonPlan | Skeleton | Filter", tuple[int, ...], tuple[Variable | None, ...], bool]
+"""The key of a plan: a skeleton, or its plan, the columns at its places, the operands that are variables, and
+whether constants tell all boxes apart; or a filter as it is, and nothing else.
 """
 
 
@@ -248,8 +248,17 @@ def _plan_key(filter: Filter) -> tuple[PlanKey, tuple[Operand, ...]]:
     skeleton, columns, operands = structure_key(filter)
     shared = _skeleton_plan(skeleton)
     if shared is None or (len(shared.boxes) > 1 and _has_fewer(filter, len(shared.boxes))):
-        return (filter, (), ()), ()
-    return (shared, columns, variables_of(operands)), operands
+        return (filter, (), (), False), ()
+    told_apart = shared.overlaps and any(
+        _are_different([operands[number] for number in numbers]) for numbers in shared.equalities
+    )
+    return (shared, columns, variables_of(operands), told_apart), operands
+
+
+def _are_different(operands: list[PartOperand]) -> bool:
+    """Whether these are constants and no two of them equal."""
+    constants = {operand.value for operand in operands if isinstance(operand, Constant)}
+    return len(constants) == len(operands)
 
 
 def _has_fewer(filter: Filter, boxes: int) -> bool:
@@ -262,7 +271,7 @@ def make_plan(
 ) -> tuple[Plan, tuple[PartOperand, ...]] | None:
     """The plan of a filter by its key, and its operands; None when it has no normal form under the cap."""
     columns: Sequence[int]
-    structure, columns, variables = key
+    structure, columns, variables, told_apart = key
     if isinstance(structure, Filter):
         shared = _columnless_plan(filter.event_type, filter.boxes(), [])
         columns = range(len(filter.event_type.names))
@@ -272,7 +281,8 @@ def make_plan(
     if shared is None:
         return None
     boxes = tuple([BoxPlan.of(box, columns, schema) for box in shared.boxes])
-    return Plan(filter, boxes, shared.kinds, variables, shared.overlaps), shared.operands
+    overlaps = shared.overlaps and not told_apart
+    return Plan(filter, boxes, shared.kinds, variables, overlaps), shared.operands
 
 
 @lru_cache(SKELETONS)
@@ -308,6 +318,9 @@ class SkeletonPlan:
     boxes: tuple[BoxSkeleton, ...]
     kinds: tuple[Kind | None, ...]
     overlaps: bool
+    """Whether an event may match several boxes, for all that is known without the values of operands."""
+    equalities: tuple[tuple[int, ...], ...]
+    """The operands that one attribute must equal, one of each box, where every box has such a test of it."""
     operands: tuple[PartOperand, ...]
     is_plain: bool = field(init=False)
     """Whether the bounds of its rows depend on the operands alone, and not on the columns."""
@@ -330,7 +343,16 @@ def _columnless_plan(
     kinds = tuple([operands.kinds.get(number) for number in range(len(operands.numbers))])
     numbers = list(operands.numbers)
     overlaps = not all(_are_disjoint(*pair, numbers) for pair in combinations(rows, 2))
-    return SkeletonPlan(rows, kinds, overlaps, tuple(numbers))
+    equal = [_equalities(row) for row in rows]
+    places = set.intersection(*map(set, equal)) if overlaps else ()
+    equalities = tuple([tuple([each[place] for each in equal]) for place in places])
+    return SkeletonPlan(rows, kinds, overlaps, equalities, tuple(numbers))
+
+
+def _equalities(box: BoxSkeleton) -> dict[int, int]:
+    """The operand that the attribute at each place must equal."""
+    pairs = zip(box.tests, box.places, strict=False)
+    return {p: t.lower.operand for t, p in pairs if t.shape is Shape.EQUAL and t.lower is not None}
 
 
 def _are_disjoint(one: BoxSkeleton, other: BoxSkeleton, operands: Sequence[PartOperand]) -> bool:
@@ -346,7 +368,8 @@ def _ends_before(test: TestPlan, other: TestPlan, operands: Sequence[PartOperand
     """Whether all values that pass a test are below all that pass the other."""
     upper, lower = test.upper, other.lower
     if upper is None or lower is None:
-        return (test.high if upper is None else LAST) < (FIRST if lower is not None else other.low)
+        most = test.high if upper is None else largest_key(test.kind)
+        return most < (other.low if lower is None else FIRST)
     if upper.operand == lower.operand:
         return lower.past > upper.past or (lower.past == upper.past and (upper.strict or lower.strict))
     high, low = operands[upper.operand], operands[lower.operand]

@@ -1,9 +1,9 @@
 """The sets of values of one attribute that filters test by `in` and `not in`, found by one look-up per event.
 
 Sets have columns, in which an event's key is the number of the set that contains its value. Sets that share
-no value share a column: it costs an event no more than one of them. Where no set does, the key is MISSING, for
-which engines look nothing up; in the column of a set alone, which `not in` tests, it is 0. Invariant: a value
-is in at most one set of a column.
+no value share a column: it costs an event no more than one of them. Where no set does, the key is MISSING,
+for which engines look nothing up; in the column of a set alone, which `not in` tests, it is 0. Invariant: a
+value is in at most one set of a column.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class TreePlans(PlanTable):
     def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
         """The number of a filter's plan and its operands."""
         skeleton, columns, operands = structure_key(filter)
-        key: PlanKey = (skeleton, columns, variables_of(operands))
+        key: PlanKey = (skeleton, columns, variables_of(operands), False)
         number = self._numbers.get(key)
         if number is None:
             plan, shape = _make(filter, key[2], self._schema)

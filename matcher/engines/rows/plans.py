@@ -124,9 +124,9 @@ class PlanTable:
                 numbered = NONE, ()
             else:
                 use = self[numbered[0]]
-                structure, _, variables = use.key
+                structure, _, variables, told_apart = use.key
                 if isinstance(structure, SkeletonPlan) and structure.is_plain:
-                    key = structure, variables
+                    key = structure, variables, told_apart
                 else:
                     has_texts = any(box.texts for box in use.plan.boxes)
                     key = member if has_texts else numbered[0], has_texts

@@ -43,7 +43,7 @@ def test_a_skeleton_has_the_plan_of_its_structure(data: st.DataObject) -> None:
         assert not operands
         return
     structure = f.lift()[0]
-    alone = make_plan(structure, (structure, (), ()), SchemaColumns(structure.event_type))
+    alone = make_plan(structure, (structure, (), (), False), SchemaColumns(structure.event_type))
     shared = make_plan(f, key, SchemaColumns(f.event_type))
     assert shared is not None
     assert alone is not None
@@ -68,7 +68,7 @@ def described(plan: Plan, numbers: list[int]) -> tuple[Any, ...]:
         for box in plan.boxes
     ]
     kinds = {numbers[o]: kind for o, kind in enumerate(plan.kinds) if kind is not None}
-    return boxes, kinds, plan.overlaps
+    return boxes, kinds
 
 
 def test_structures_that_differ_in_attributes_alone_share_all_but_columns() -> None:
@@ -88,3 +88,17 @@ def test_a_filter_whose_constants_make_fewer_boxes_has_its_own_plan() -> None:
     assert len(plan_of(parse("x not in ($a, $b, $c)", T)).boxes) == 8
     assert plan_key(parse("x != 1", T))[0] == plan_key(parse("x != 2", T))[0]
     assert plan_key(parse("x not in (10, 20)", T))[0] != plan_key(parse("x not in (10, 30)", T))[0]
+
+
+def test_boxes_that_exclude_each_other_are_known() -> None:
+    apart = (
+        "x != 1", "s != $a", "s not prefix 'a'", "x in (1, 2, 3)", "s in ('a', 'b')", "z != 1",
+        "z in (1, 2) and x > $a", "x == 1 and not exists(s) or x == 2", "exists(x) or not exists(x)",
+        "x not in (1, 2)",
+    )  # fmt: skip
+    overlapping = (
+        "x < $a or x > $b", "x in ($a, $b)", "x in (1, $b)", "x == 1 or y == 1", "x <= $a or x >= $a",
+        "x == 1 or x == 1 and y == 2", "s prefix $a or s prefix $b", "x < 3 or x > 2",
+    )  # fmt: skip
+    assert [text for text in apart if plan_of(parse(text, T)).overlaps] == []
+    assert [text for text in overlapping if not plan_of(parse(text, T)).overlaps] == []

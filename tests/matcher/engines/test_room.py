@@ -82,9 +82,7 @@ def test_what_exceeds_31_bits_changes_nothing(limit: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_a_call_for_which_memory_runs_out_changes_nothing(
-    nth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_for_which_memory_runs_out_changes_nothing(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
     growths = 0
 
