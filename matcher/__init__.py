@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from covey.matcher.covering.boxes import Box
-from covey.matcher.covering.parts import Absent, Bound, Test, Text
-from covey.matcher.covering.region import Region
 from covey.matcher.engine import Engine, create_engine
 from covey.matcher.errors import (
     CoveyError,
@@ -27,9 +24,6 @@ from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 from covey.matcher.matches import Matches
 
 __all__ = [
-    "Absent",
-    "Bound",
-    "Box",
     "CoveyError",
     "Engine",
     "EventBatch",
@@ -43,13 +37,10 @@ __all__ = [
     "Kind",
     "Matcher",
     "Matches",
-    "Region",
     "SnapshotError",
     "StaleMatchesError",
     "Subscription",
     "SubscriptionError",
-    "Test",
-    "Text",
     "Var",
     "VariableError",
     "compile_kernels",
