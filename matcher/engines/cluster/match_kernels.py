@@ -95,7 +95,7 @@ def fetch_zones(store, table, bucket, step, span, product):  # type: ignore[no-u
     if block != a.NONE:
         whole = is_whole(store, bucket, step + AHEAD, span)
         if not whole or store.tables[table, a.TABLE_TESTS] > 1:
-            fetch_codes(store, block, True)
+            fetch_codes(store, block, np.int64(whole), True)
         if whole and product == IDS:
             fetch_ids(store, block)
 
@@ -166,7 +166,8 @@ def match_events(  # type: ignore[no-untyped-def]
                         left[e] -= count
                 else:
                     if ahead > 0:
-                        matched = search_block(store, block, table, whole, keys, codes, e, buffers)
+                        listed = shared or product != COUNTS
+                        matched = search_block(store, block, table, whole, listed, keys, codes, e, buffers)
                     else:
                         matched = search_plainly(store, block, keys, codes, e, hits)
                     if shared and product != INTERFACES:

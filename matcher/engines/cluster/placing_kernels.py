@@ -203,9 +203,17 @@ def find_bucket(store, table):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-def]
+def note_column(store, table, test, column):  # type: ignore[no-untyped-def]
+    """Note that a row of a table has that test on this column."""
+    field = a.TABLE_COLUMNS + test
+    if store.tables[table, field] != column + 1:
+        store.tables[table, field] = a.NONE if store.tables[table, field] != 0 else column + 1
+
+
+@inlined
+def write_codes(store, row, table, block, place, scratch):  # type: ignore[no-untyped-def]
     """Write the codes of a row's tests to its slot: the first test orders the bucket, hashed ranges come
-    last; hashed equalities have no codes.
+    last; hashed equalities have no codes. A test that a row lacks passes on every column.
     """
     line = store.signatures[store.rows[row, ROW_SIGNATURE]]
     capacity, tests = capacity_of(store, block), tests_of(store, block)
@@ -221,6 +229,7 @@ def write_codes(store, row, block, place, scratch):  # type: ignore[no-untyped-d
                 narrow = False
                 continue
             at = low_at(store, block, capacity, written) + place
+            note_column(store, table, written, column)
             store.bytes[column_at(store, block, capacity, tests, written) + place] = column
             store.shorts[at] = scratch[HASHED + 2 * test]
             store.shorts[at + capacity] = scratch[HASHED + 2 * test + 1]
@@ -262,7 +271,7 @@ def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
     store.blocks[block, a.BLOCK_COUNT] += 1
     set_place(store, row, block, place)
     store.tables[table, a.TABLE_ROWS] += 1
-    write_codes(store, row, block, place, scratch)
+    write_codes(store, row, table, block, place, scratch)
 
 
 @inlined
@@ -428,7 +437,7 @@ def update_row(store, row, scratch):  # type: ignore[no-untyped-def]
         zone = last_zone(store, directory, zones, order_code(store, table, scratch))
         stays = zone_block(store, directory, zone) == block
     if stays:
-        write_codes(store, row, block, place, scratch)
+        write_codes(store, row, table, block, place, scratch)
     else:
         remove_placed(store, row)
         put(store, row, table, find_bucket(store, table), scratch)

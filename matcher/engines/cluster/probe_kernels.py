@@ -116,11 +116,13 @@ def fetch_ids(store, block):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def fetch_codes(store, block, alike):  # type: ignore[no-untyped-def]
-    """Prefetch the codes of a block, and the columns of first tests unless they are `alike`."""
+def fetch_codes(store, block, start, alike):  # type: ignore[no-untyped-def]
+    """Prefetch the codes of a block from test `start` on, and the columns of first tests unless they are
+    `alike`.
+    """
     capacity, tests = capacity_of(store, block), tests_of(store, block)
-    first = low_at(store, block, capacity, 0)
-    for line in range(min((2 * capacity * tests >> 5) + 1, LINES)):
+    first = low_at(store, block, capacity, start)
+    for line in range(min((2 * capacity * (tests - start) >> 5) + 1, LINES)):
         prefetch(store.shorts, first + 32 * line)
     if not alike:
         first = column_at(store, block, capacity, tests, 0)
@@ -135,5 +137,5 @@ def fetch_bucket(store, table, bucket):  # type: ignore[no-untyped-def]
     if store.buckets[bucket, a.BUCKET_ZONES] > 0:
         prefetch(store.longs, head)
     else:
-        fetch_codes(store, head, store.tables[table, a.TABLE_HEAD] != a.NONE)
+        fetch_codes(store, head, np.int64(0), store.tables[table, a.TABLE_COLUMNS] > 0)
         prefetch(store.words, id_at(store, head))

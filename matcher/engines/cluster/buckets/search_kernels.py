@@ -1,7 +1,7 @@
 """Helpers of kernels that compare an event with the rows of one block.
 
-Codes are compared row by row where each row tests columns of its own, and in vectors where all test the same
-column first; exact bounds are compared where codes leave rows undecided.
+Tests that all rows of a table have on one column are compared in vectors, the others row by row, each among
+the rows that are left; exact bounds are compared where codes leave rows undecided.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.word_kernels import passes_bounds
 from covey.matcher.jit.kernel import inlined
 
-STEP = 256
-FEW = 48
+ONE = np.uint8(1)
+STEP = 64
+FEW = 16
 """Rows of a block up to which vectors do not pay."""
 
 
@@ -31,15 +32,18 @@ def is_undecided(code, low, high):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def flag_alike(lows, highs, code, count, flags):  # type: ignore[no-untyped-def]
-    """flags[p] = lows[p] <= code <= highs[p], for `count` rows and a few more.
+def flag_alike(lows, highs, code, count, fresh, odd, flags):  # type: ignore[no-untyped-def]
+    """Flag those of `count` rows, and of a few more, whose ends include a code: 1, or 3 where an end is the
+    code itself and `odd` is 1. Rows that were flagged 0 stay so, unless `fresh` is 1.
 
     Steps of a fixed length, over slices, are what compilers make vector instructions of.
     """
     for start in range(0, count, STEP):
         low, high, flag = lows[start : start + STEP], highs[start : start + STEP], flags[start : start + STEP]
         for i in range(STEP):
-            flag[i] = np.uint8(low[i] <= code) & np.uint8(code <= high[i])
+            passes = (flag[i] | fresh) & np.uint8(low[i] <= code) & np.uint8(code <= high[i]) & ONE
+            edge = (np.uint8(low[i] == code) | np.uint8(high[i] == code)) & odd
+            flag[i] = passes | ((((flag[i] >> ONE) & (fresh ^ ONE)) | edge) & passes) << ONE
 
 
 @inlined
@@ -75,21 +79,34 @@ def search_plainly(store, block, keys, codes, e, hits):  # type: ignore[no-untyp
 
 
 @inlined
-def pass_first(store, block, table, event, buffers):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows pass their first test; returns how many."""
-    flags, words, hits = buffers.flags, buffers.words, buffers.hits
+def column_of(store, table, test):  # type: ignore[no-untyped-def]
+    """The column that all rows of a table have that test on; negative where they differ."""
+    return store.tables[table, a.TABLE_COLUMNS + test] - 1
+
+
+@inlined
+def flag_tests(store, block, table, start, stop, event, flags):  # type: ignore[no-untyped-def]
+    """Flag the rows of a block that pass the tests from `start` to `stop`, each on one column: 1, or 3 where
+    a code leaves that undecided.
+    """
     count, capacity = np.int64(store.blocks[block, a.BLOCK_COUNT]), capacity_of(store, block)
-    first = low_at(store, block, capacity, 0)
-    lows, highs = (
-        store.shorts[first : first + a.MOST],
-        store.shorts[first + capacity : first + capacity + a.MOST],
-    )
-    head = store.tables[table, a.TABLE_HEAD]
-    if head != a.NONE and count >= FEW:
-        flag_alike(lows, highs, event[head], count, flags)
-    else:
-        first = column_at(store, block, capacity, tests_of(store, block), 0)
-        flag_each(store.bytes[first : first + a.MOST], lows, highs, event, count, flags)
+    for test in range(start, stop):
+        first = low_at(store, block, capacity, test)
+        code = event[min(column_of(store, table, test), event.size - 1)]  # rows that had the test may be gone
+        flag_alike(
+            store.shorts[first : first + a.MOST],
+            store.shorts[first + capacity : first + capacity + a.MOST],
+            code,
+            count,
+            np.uint8(test == start),
+            np.uint8(code & 1),
+            flags,
+        )
+
+
+@inlined
+def list_flagged(count, flags, words, hits):  # type: ignore[no-untyped-def]
+    """The places below `count` that are flagged, to `hits`; returns how many."""
     for p in range(count, (count + 7) & ~7):
         flags[p] = 0
     passed = np.int64(0)
@@ -97,19 +114,19 @@ def pass_first(store, block, table, event, buffers):  # type: ignore[no-untyped-
         if words[w] != 0:
             for p in range(8 * w, 8 * w + 8):
                 hits[passed] = p
-                passed += np.int64(flags[p])
+                passed += np.int64(flags[p] & 1)
     return passed
 
 
 @inlined
-def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-untyped-def]
-    """Of so many places of a block those whose rows pass their second test, matched without branches; returns
-    twice how many, and one more where a code leaves some undecided.
+def pass_test(store, block, tests, test, event, passed, hits):  # type: ignore[no-untyped-def]
+    """Of so many places of a block those whose rows pass a test, matched without branches; returns twice how
+    many, and one more where a code leaves some undecided.
     """
     capacity = capacity_of(store, block)
-    first = low_at(store, block, capacity, 1)
+    first = low_at(store, block, capacity, test)
     lows, highs = store.shorts[first : first + a.MOST], store.shorts[first + capacity :]
-    first = column_at(store, block, capacity, tests, 1)
+    first = column_at(store, block, capacity, tests, test)
     columns = store.bytes[first : first + a.MOST]
     left, odd = np.int64(0), np.int64(0)
     for i in range(passed):
@@ -123,49 +140,21 @@ def pass_second(store, block, tests, event, passed, hits):  # type: ignore[no-un
 
 
 @inlined
-def search_block(store, block, table, whole, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
-    """The places of a block whose rows match an event; returns how many. `whole`: all pass their first test,
-    without a undecided.
+def pass_exactly(store, block, flagged, start, tests, keys, codes, e, passed, buffers):  # type: ignore[no-untyped-def]
+    """Of so many places of a block, whose rows pass by their codes, those that pass; returns how many. Flags
+    say which are undecided by the tests before `start`, if the block is `flagged`.
     """
-    event, hits = codes[e], buffers.hits
-    tests, head = store.tables[table, a.TABLE_TESTS], store.tables[table, a.TABLE_HEAD]
-    sure = whole or tests == 0 or (head != a.NONE and event[head] & 1 == 0)  # about the first test
-    if whole or tests == 0:
-        passed = np.int64(store.blocks[block, a.BLOCK_COUNT])
-        for p in range(passed):
-            hits[p] = p
-    else:
-        passed = pass_first(store, block, table, event, buffers)
-    if tests <= 1 and sure:
-        return passed
-    if tests > 1:
-        passed = pass_second(store, block, tests, event, passed, hits)
-        odd, passed = passed & 1 != 0, passed >> 1
-        if tests == 2 and sure and not odd:
-            return passed
-    capacity, matched = capacity_of(store, block), np.int64(0)
-    rows, columns = row_at(store, block, capacity), column_at(store, block, capacity, tests, 0)
-    lows = low_at(store, block, capacity, 0)
-    highs = lows + capacity
+    capacity, matched, hits = capacity_of(store, block), np.int64(0), buffers.hits
+    rows = row_at(store, block, capacity)
     for i in range(passed):
         place = np.int64(hits[i])
-        undecided = tests == a.NARROW and store.words[rows + place] < 0
-        if not sure:
-            code = np.int64(event[store.bytes[columns + place]])
-            undecided |= is_undecided(
-                code, np.int64(store.shorts[lows + place]), np.int64(store.shorts[highs + place])
-            )
-        t = 1
-        while t < tests:
-            at = low_at(store, block, capacity, t) + place
-            code = np.int64(event[store.bytes[column_at(store, block, capacity, tests, t) + place]])
-            low, high = np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity])
-            if code < low or code > high:
-                break
-            undecided |= is_undecided(code, low, high)
-            t += 1
-        if t < tests:
-            continue
+        undecided = (flagged and buffers.flags[place] > 1) or (
+            tests == a.NARROW and store.words[rows + place] < 0
+        )
+        for test in range(start, tests):
+            at = low_at(store, block, capacity, test) + place
+            code = np.int64(codes[e, store.bytes[column_at(store, block, capacity, tests, test) + place]])
+            undecided |= is_undecided(code, np.int64(store.shorts[at]), np.int64(store.shorts[at + capacity]))
         if undecided:
             row = store.words[rows + place]
             if not passes_bounds(store, row if row >= 0 else ~row, keys, e):
@@ -173,3 +162,47 @@ def search_block(store, block, table, whole, keys, codes, e, buffers):  # type: 
         hits[matched] = place
         matched += 1
     return matched
+
+
+@inlined
+def search_block(store, block, table, whole, listed, keys, codes, e, buffers):  # type: ignore[no-untyped-def]
+    """How many rows of a block match an event; their places to buffers.hits if `listed`. `whole`: all pass
+    their first test, without a undecided.
+    """
+    event, hits, flags = codes[e], buffers.hits, buffers.flags
+    count, tests = np.int64(store.blocks[block, a.BLOCK_COUNT]), store.tables[table, a.TABLE_TESTS]
+    start, alike = np.int64(whole), np.int64(0)
+    while alike < tests and column_of(store, table, alike) >= 0:
+        alike += 1
+    passed, odd = count, np.int64(0)
+    flagged = alike > start and count >= FEW
+    if flagged:
+        flag_tests(store, block, table, start, alike, event, flags)
+        start, edges = alike, np.int64(0)
+        for p in range(count):
+            edges |= np.int64(flags[p])
+        odd = edges >> 1
+        if not listed and start == tests and odd == 0 and tests < a.NARROW:
+            passed = np.int64(0)
+            for p in range(count):
+                passed += np.int64(flags[p])
+            return passed
+        passed = list_flagged(count, flags, buffers.words, hits) if edges != 0 else np.int64(0)
+    elif start < min(tests, 1):
+        capacity = capacity_of(store, block)
+        first = column_at(store, block, capacity, tests, 0)
+        columns = store.bytes[first : first + a.MOST]
+        first = low_at(store, block, capacity, 0)
+        lows, highs = store.shorts[first : first + a.MOST], store.shorts[first + capacity :]
+        flag_each(columns, lows, highs, event, count, flags)
+        passed, odd = list_flagged(count, flags, buffers.words, hits), np.int64(1)
+    else:
+        for p in range(count):
+            hits[p] = p
+    test = start if flagged else max(start, min(tests, 1))
+    while test < tests:
+        passed = pass_test(store, block, tests, test, event, passed, hits)
+        odd, passed, test = odd | passed & 1, passed >> 1, test + 1
+    if odd == 0 and tests < a.NARROW:
+        return passed
+    return pass_exactly(store, block, flagged, start, tests, keys, codes, e, passed, buffers)

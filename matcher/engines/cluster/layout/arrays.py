@@ -79,10 +79,12 @@ UNIT_TOP, BLOCK_TOP, BLOCK_FREE, BUCKET_TOP, BUCKET_FREE, PLACES_USED, TABLES, M
 LARGEST_DIRECTORY, GENERATION = 8, 9
 STATE = 10
 # tables: number of the access schema, number of parts, live buckets, rows, tests that have codes, column that
-# all rows test first or NONE, shape of that test if it orders large buckets or NONE; then per
+# all rows test first or NONE, shape of that test if it orders large buckets or NONE; then per test:
+# 1 more than the column that all rows have it on, NONE where they differ, 0 where no row has it; then per
 # part: column, reach of a range or NONE, bits of a cell
 TABLE_SCHEMA, TABLE_WIDTH, TABLE_BUCKETS, TABLE_ROWS, TABLE_TESTS, TABLE_HEAD, TABLE_ORDER = range(7)
-TABLE_PARTS = 7
+TABLE_COLUMNS = 7
+TABLE_PARTS = TABLE_COLUMNS + NARROW
 PART_COLUMN, PART_REACH, PART_SHIFT, PART_FIELDS = 0, 1, 2, 3
 TABLE_FIELDS = TABLE_PARTS + PART_FIELDS * ACCESS
 # signatures: tests, bytes of bounds, equalities hashed, ranges hashed, template, whether rows are in leaves;
