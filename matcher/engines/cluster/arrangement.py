@@ -132,7 +132,7 @@ class Arrangement:
     def reserve_leaves(self, rows: int) -> None:
         """Make room for so many rows in leaves."""
         leaves = self.arrays.leaves
-        count = 2 * rows // (LEAF - SLACK) + len(leaves.columns) + 2
+        count = 4 * rows // (LEAF - SLACK) + len(leaves.columns) + 2
         if rows and count > len(leaves.lines):
             self.arrays = self.arrays._replace(leaves=with_room(leaves, count))
 

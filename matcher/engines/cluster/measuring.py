@@ -28,10 +28,12 @@ from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.engines.rows.signatures import Signatures
 
-_SAMPLED_BOUNDS = 1 << 18
+_SAMPLED_ROWS = 1 << 17
+"""Rows whose bounds are sampled."""
 _SORTED_BOUNDS = 1 << 16
-"""The most bounds of a column that are sampled, and of these sorted."""
-_SAMPLED_ROWS = 4096
+"""The most bounds of a column that are taken of them."""
+_RANGED_ROWS = 1 << 12
+"""Rows whose ranges are measured."""
 _ROWS_PER_STEP = STEP // 4
 
 
@@ -52,22 +54,26 @@ class Population:
 
 
 def sample_bounds(arrangement: Arrangement, rows: Population) -> Steps[list[Keys]]:
-    """Some of the bounds on each column."""
-    samples = np.empty((rows.columns, min(_SAMPLED_BOUNDS, 2 * rows.row_count + 1)), dtype=np.int64)
-    counts = np.zeros(len(samples), dtype=np.int64)
-    every = max(1, rows.row_count // (_SAMPLED_BOUNDS // 2))
-    for start, stop in parts(0, rows.row_top, every * STEP):
-        s.sample_bounds(arrangement.arrays, start, stop, every, samples, counts)
-        yield STEP
-    return [
-        sample[: count : max(1, ceil(count / _SORTED_BOUNDS))]
-        for sample, count in zip(samples, counts.tolist(), strict=True)
-    ]
+    """Some of the bounds on each column; they are counted first, since one array takes all."""
+    step = max(1, rows.row_count // _SAMPLED_ROWS)
+    counts = np.zeros(rows.columns, dtype=np.int64)
+    every, samples = np.ones_like(counts), np.zeros(0, dtype=np.int64)
+    for turn in range(2):
+        if turn == 1:
+            every = np.maximum(-(-counts // _SORTED_BOUNDS), 1)
+            samples = np.zeros(int((counts // every).sum()), dtype=np.int64)
+        starts = np.cumsum(np.append(0, counts // every))
+        counts = np.zeros_like(counts)
+        for start, stop in parts(0, rows.row_top, step * STEP):
+            s.sample_bounds(arrangement.arrays, start, stop, step, every, starts, samples, counts)
+            yield STEP
+    taken = np.minimum(counts // every, np.diff(starts))
+    return [samples[first : first + count] for first, count in zip(starts, taken.tolist(), strict=False)]
 
 
 def sample_ranges(arrangement: Arrangement, rows: Population) -> Steps[RangeSample]:
     """The ranges of some rows."""
-    step = max(1, rows.row_top // _SAMPLED_ROWS)
+    step = max(1, rows.row_top // _RANGED_ROWS)
     signatures, ranges = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 7), dtype=np.int64)]
     for start, stop in parts(0, rows.row_top, step * _ROWS_PER_STEP):
         sampled = np.arange(start, stop, step, dtype=np.int64)

@@ -48,7 +48,7 @@ _RENEWED, _MANY = 4, 1 << 16
 """Cuts are chosen anew after this many changes per row, and so many more: bounds may have drifted."""
 _SCATTERED = 4
 """Rows are placed anew after one in this many, and some more, is removed: its successors lie scattered."""
-_MOST_WAITING = 1 << 12
+_MOST_WAITING = 1 << 10
 """Rows that wait while more are placed; more are placed without a match."""
 _PER_CALL, _PER_EVENT, _PER_CHANGE = 128, 4, 8
 """Units of work (`tuning/steps.py`) that a match adds to its own, for itself and per event; and that a
@@ -255,7 +255,7 @@ class Placement:
         """
         self._configured, self._turnover_before = self._row_count, self._turnover
         self._written = self._removed = self._uncut = 0
-        planned = self._planned = self._empty(empty_beside(self.arrangement.arrays))
+        planned = self._planned = self._empty(empty_beside(self.arrangement.arrays, self._row_count))
         rows = self._population()
         samples = yield from sample_bounds(planned, rows)
         tops = np.full(max(len(samples), len(planned.arrays.coding)), LAST, dtype=np.int64)

@@ -275,13 +275,20 @@ def put(store, row, table, bucket, scratch):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
-    table = store.buckets[bucket, a.BUCKET_TABLE]
+def hash_bucket(store, bucket):  # type: ignore[no-untyped-def]
+    """The hash of the access predicate of a bucket; of a free one, some number."""
+    table = max(store.buckets[bucket, a.BUCKET_TABLE], 0)
     h = first_hash(table)
     for part in range(store.tables[table, a.TABLE_WIDTH]):
         h = mix(h, store.buckets[bucket, a.BUCKET_KEYS + part])
+    return h
+
+
+@inlined
+def drop_bucket(store, bucket):  # type: ignore[no-untyped-def]
+    table = store.buckets[bucket, a.BUCKET_TABLE]
     mask = store.places.size - 1
-    place = h & mask
+    place = hash_bucket(store, bucket) & mask
     while store.places[place] != bucket:
         place = (place + 1) & mask
     if store.places[(place + 1) & mask] == a.NONE:
@@ -490,12 +497,10 @@ def enter_buckets(store):  # type: ignore[no-untyped-def]
     mask = store.places.size - 1
     used = 0
     for b in range(store.state[a.BUCKET_TOP]):
-        table = store.buckets[b, a.BUCKET_TABLE]
-        if table != a.NONE:
-            h = first_hash(table)
-            for part in range(store.tables[table, a.TABLE_WIDTH]):
-                h = mix(h, store.buckets[b, a.BUCKET_KEYS + part])
-            place = h & mask
+        if b + PREFETCH_DISTANCE < store.state[a.BUCKET_TOP]:
+            prefetch(store.places, hash_bucket(store, b + PREFETCH_DISTANCE) & mask)
+        if store.buckets[b, a.BUCKET_TABLE] != a.NONE:
+            place = hash_bucket(store, b) & mask
             while store.places[place] != a.NONE:
                 place = (place + 1) & mask
             store.places[place] = b

@@ -23,7 +23,7 @@ _CHUNK = 1 << 14
 _MOST_CHUNKS = 64
 """Rows are sorted by their order in chunks; each is found by a pass over all rows."""
 _SAMPLE = 4096
-_ROWS_PER_STEP = STEP // 2
+_ROWS_PER_STEP = STEP // 4
 _SCANNED_PER_UNIT = 512
 
 

@@ -1,6 +1,7 @@
 """Room in the arrays of an arrangement: empty arrays, and larger ones.
 
-Arrays have up to twice the room in use. Memory is taken page by page, when it is first written to.
+Arrays are made with room for more rows than there are, so that they need not be copied until rows are placed
+anew: the system provides memory page by page, when it is first written to.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from covey.matcher.engines.rows.row_kernels import ROW_FIELDS
 from covey.matcher.events.int64 import LAST
 
 _SMALLEST = 16
+_UNITS_PER_ROW = 12
+"""Units of the pool per row: four with the most tests, a third of blocks unused, and twice as many rows."""
 
 
 def empty_arrays(tops: Keys) -> a.StoreArrays:
@@ -45,22 +48,20 @@ def empty_arrays(tops: Keys) -> a.StoreArrays:
         where=np.full((_SMALLEST, 2), a.ABSENT, dtype=np.int32),
         keys=np.zeros(a.ACCESS + 2, dtype=np.int64),
         sorting=np.zeros(a.MOST, dtype=np.int64),
-        **_places(0, 0, 0, 0, 0),
+        **_places(0, 0, 0),
     )
 
 
-def empty_beside(arrays: a.StoreArrays) -> a.StoreArrays:
-    """Arrays for the same rows in an arrangement beside this one, as large, which has no row yet."""
-    state = arrays.state
-    units, blocks, buckets = (2 * int(state[top]) for top in (a.UNIT_TOP, a.BLOCK_TOP, a.BUCKET_TOP))
+def empty_beside(arrays: a.StoreArrays, rows: int) -> a.StoreArrays:
+    """Arrays for an arrangement beside this one, without rows; so many will be placed."""
+    generation = 1 - int(arrays.state[a.GENERATION])
     return arrays._replace(
-        signatures=arrays.signatures.copy(),
-        **_places(1 - int(state[a.GENERATION]), units, blocks, buckets, _live_entries(arrays)),
+        signatures=arrays.signatures.copy(), **_places(generation, rows, _live_entries(arrays))
     )
 
 
-def _places(generation: int, units: int, blocks: int, buckets: int, entries: int) -> dict[str, Any]:
-    """The arrays that rows are placed in, empty."""
+def _places(generation: int, rows: int, entries: int) -> dict[str, Any]:
+    """The arrays that rows are placed in, empty, for so many rows, and so many tables and buckets."""
     state = np.zeros(a.STATE, dtype=np.int64)
     state[[a.BLOCK_FREE, a.BUCKET_FREE]] = a.NONE
     state[a.GENERATION] = generation
@@ -69,9 +70,9 @@ def _places(generation: int, units: int, blocks: int, buckets: int, entries: int
         "free": np.full(a.FREE_LISTS, a.NONE, dtype=np.int64),
         "tables": np.zeros((_SMALLEST, a.TABLE_FIELDS), dtype=np.int64),
         "places": _empty_index(entries),
-        "buckets": np.zeros((buckets + _SMALLEST, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
-        "blocks": np.zeros((blocks + _SMALLEST, a.BLOCK_FIELDS), dtype=np.int32),
-        **_pool(units + 3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
+        "buckets": np.zeros((2 * rows + _SMALLEST, a.BUCKET_KEYS + a.ACCESS), dtype=np.int64),
+        "blocks": np.zeros((2 * rows + _SMALLEST, a.BLOCK_FIELDS), dtype=np.int32),
+        **_pool(_UNITS_PER_ROW * rows + 3 * a.LARGEST_BLOCK, np.zeros(0, dtype=np.uint8)),
         "leaves": empty_leaves((), np.zeros((0, a.CODE_FIELDS), dtype=np.int64)),
     }
 

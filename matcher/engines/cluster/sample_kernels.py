@@ -16,9 +16,11 @@ from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.jit.kernel import array, frozen, kernel
 
 
-@kernel(a.STORE, int64, int64, int64, array(int64, 2), array(int64))
-def sample_bounds(store, start, stop, step, samples, counts):  # type: ignore[no-untyped-def]
-    """Add the bounds of every `step`-th row from `start` up to `stop`, by column: samples[c, :counts[c]]."""
+@kernel(a.STORE, int64, int64, int64, frozen(int64), frozen(int64), array(int64), array(int64))
+def sample_bounds(store, start, stop, step, every, starts, samples, counts):  # type: ignore[no-untyped-def]
+    """Add to counts[c] how many bounds on column c every `step`-th row has, from `start` up to `stop`; put
+    one in every[c] of them to samples[starts[c]:starts[c + 1]], if there are samples.
+    """
     for row in range(start, stop, step):
         if store.where[row, a.PLACE] == a.ABSENT:
             continue
@@ -26,12 +28,14 @@ def sample_bounds(store, start, stop, step, samples, counts):  # type: ignore[no
         for test in range(store.signatures[signature, a.SIGN_SIZE]):
             line = a.SIGN_TESTS + a.TEST_FIELDS * test
             column = store.signatures[signature, line + a.TEST_COLUMN]
-            if column >= samples.shape[0]:
+            if column >= counts.size:
                 continue
             for end in range(2 if store.signatures[signature, line + a.TEST_SHAPE] == a.BOTH else 1):
-                if counts[column] < samples.shape[1]:
-                    samples[column, counts[column]] = nth_bound(store, signature, place, test, end)
-                    counts[column] += 1
+                if samples.size > 0 and counts[column] % every[column] == 0:
+                    at = starts[column] + counts[column] // every[column]
+                    if at < starts[column + 1]:
+                        samples[at] = nth_bound(store, signature, place, test, end)
+                counts[column] += 1
     return 0
 
 

@@ -28,7 +28,7 @@ from covey.matcher.engines.cluster.report import render_store
 from covey.matcher.engines.cluster.tuning.configuration import Configuration
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.cluster.worker import Worker
-from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown, wide
+from covey.matcher.engines.rows.arrays import SPARE, Numbers, Runs, grown, resized, wide
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
 from covey.matcher.engines.rows.store import ALL, RowStore
 from covey.matcher.events.event_type import EventType, Kind
@@ -231,7 +231,7 @@ class ClusterStore(RowStore):
         """Make room for the bounds of so many rows, of `size` bytes each."""
         needed, room = self._bound_bytes.top_after(count, size) + a.BOUND_BYTES, len(self.arrays.bounds)
         if needed > room:
-            self.placement.replace(bounds=grown(self.arrays.bounds, max(needed, room * 5 // 4)))
+            self.placement.replace(bounds=resized(self.arrays.bounds, max(needed, room * 9 // 8)))
 
     def remove(self, rows: Numbers) -> None:
         self.placement.remove(rows)
@@ -284,7 +284,7 @@ class ClusterStore(RowStore):
             self._resize_rows(size)
         top = self._bound_bytes.top + a.BOUND_BYTES
         if top + top // SPARE + 64 < len(self.arrays.bounds):
-            self.placement.replace(bounds=grown(self.arrays.bounds, top + top // SPARE))
+            self.placement.replace(bounds=resized(self.arrays.bounds, top + top // SPARE))
 
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
         parts = self._split(keys)

@@ -105,3 +105,11 @@ def grown(old: npt.NDArray[_Kind], size: int, fill: int = 0) -> npt.NDArray[_Kin
 def wide(ids: Ids) -> Ids:
     """The same ids in two columns."""
     return np.concatenate([ids, ids >> 31], axis=1)
+
+
+def resized(array: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
+    """The same array with `size` lines; no view of it may be in use. The pages of a large one are mapped to
+    other addresses rather than copied, where the system can do that.
+    """
+    array.resize((size, *array.shape[1:]), refcheck=False)
+    return array

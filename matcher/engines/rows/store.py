@@ -173,7 +173,7 @@ class RowStore(ABC):
     def testing(self, columns: set[int]) -> Iterator[tuple[Numbers, tuple[int, ...], Keys, Keys]]:
         """(rows of one signature that tests some of these columns, the columns it tests, their bounds)"""
         chosen = [n for n in self.signatures.in_use() if not columns.isdisjoint(self.signatures.columns[n])]
-        of_rows = self.arrays.rows[: self.row_top, ROW_SIGNATURE]
+        of_rows = self.arrays.rows[: self.row_top, ROW_SIGNATURE].copy()
         rows = np.flatnonzero(np.isin(of_rows, chosen))
         rows = rows[np.argsort(of_rows[rows], kind="stable")]
         for members in np.split(rows, np.flatnonzero(np.diff(of_rows[rows])) + 1):
