@@ -35,6 +35,8 @@ _SORTED_BOUNDS = 1 << 16
 _RANGED_ROWS = 1 << 12
 """Rows whose ranges are measured."""
 _ROWS_PER_STEP = STEP // 4
+_READ_PER_UNIT = 4
+"""Rows or buckets that are read in the time that placing a row takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def sample_bounds(arrangement: Arrangement, rows: Population) -> Steps[list[Keys
         counts = np.zeros_like(counts)
         for start, stop in parts(0, rows.row_top, step * STEP):
             s.sample_bounds(arrangement.arrays, start, stop, step, every, starts, samples, counts)
-            yield STEP
+            yield STEP // _READ_PER_UNIT
     taken = np.minimum(counts // every, np.diff(starts))
     return [samples[first : first + count] for first, count in zip(starts, taken.tolist(), strict=False)]
 
@@ -82,7 +84,7 @@ def sample_ranges(arrangement: Arrangement, rows: Population) -> Steps[RangeSamp
         s.sample_ranges(arrangement.arrays, sampled, arrangement.scratch, measured)
         signatures.append(arrangement.arrays.rows[sampled, ROW_SIGNATURE].astype(np.int64))
         ranges.append(measured)
-        yield STEP
+        yield _ROWS_PER_STEP
     return RangeSample(np.concatenate(signatures), np.concatenate(ranges))
 
 
@@ -119,7 +121,8 @@ def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[
         yield STEP
     for start, stop in parts(0, min(len(probed), int(arrays.state[a.BUCKET_TOP]))):
         least = LARGEST_MARGIN * len(keys)
-        yield STEP + s.count_checks(arrangement.arrays, probed, start, stop, least, checks)
+        looked_at = s.count_checks(arrangement.arrays, probed, start, stop, least, checks)
+        yield (stop - start + looked_at) // _READ_PER_UNIT
     return checks / max(len(keys), 1)
 
 

@@ -24,7 +24,7 @@ _MOST_CHUNKS = 64
 """Rows are sorted by their order in chunks; each is found by a pass over all rows."""
 _SAMPLE = 4096
 _ROWS_PER_STEP = STEP // 4
-_SCANNED_PER_UNIT = 512
+_SCANNED_PER_UNIT, _SORTED_PER_UNIT = 512, 8
 
 
 def move_rows(former: Arrangement | None, target: Arrangement, row_top: int, most_tests: int) -> Steps[None]:
@@ -38,7 +38,7 @@ def move_rows(former: Arrangement | None, target: Arrangement, row_top: int, mos
         yield stop - start
     target.reserve_leaves(int(np.count_nonzero(orders >= k.IN_LEAVES)))
     for rows in _chunks(orders, at_once=former is None):
-        yield len(orders) // _SCANNED_PER_UNIT + len(rows)
+        yield len(orders) // _SCANNED_PER_UNIT + len(rows) // _SORTED_PER_UNIT
         sizes = _run_lengths(orders[rows])
         for start, stop in parts(0, len(rows), _ROWS_PER_STEP):
             some, room = rows[start:stop], sizes[start:stop]

@@ -168,10 +168,11 @@ def test_engines_answer_as_the_oracle_does(part: int) -> None:
 
 @pytest.mark.random
 def test_rows_in_leaves_are_answered_as_the_oracle_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So few rows as these would neither stand in leaves nor have codes yet."""
+    """So few rows as these would neither stand in leaves nor have codes yet, nor be rearranged in steps."""
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning.leaf_cost", lambda *_: -1.0)
     monkeypatch.setattr("covey.matcher.engines.cluster.tuning.planning._FEWEST_IN_LEAVES", 1)
-    monkeypatch.setattr("covey.matcher.engines.cluster.placement.FEW", 1)
+    for name, number in {"FEW": 1, "AT_ONCE": 0, "_PER_CHANGE": 64}.items():
+        monkeypatch.setattr(f"covey.matcher.engines.cluster.placement.{name}", number)
     cases, in_leaves = DRAWS["cluster leaves against the oracle"].count, 0
 
     @seed(SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,19 +87,26 @@ def test_a_call_for_which_memory_runs_out_changes_nothing(nth: int, monkeypatch:
     engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
     growths = 0
 
-    def failing(*arguments: Any, **options: Any) -> Any:
+    def count_growth() -> None:
         nonlocal growths
         growths += 1
         if growths == nth:
             raise MemoryError
-        return arrays.grown(*arguments, **options)
 
-    for module in (room, cluster_store, leaves):
-        monkeypatch.setattr(module, "grown", failing)
+    def failing(grow: Callable[..., Any]) -> Callable[..., Any]:
+        def fail_or_grow(*arguments: Any) -> Any:
+            count_growth()
+            return grow(*arguments)
+
+        return fail_or_grow
+
+    for module in (room, leaves):
+        monkeypatch.setattr(module, "grown", failing(arrays.grown))
+    monkeypatch.setattr(cluster_store, "resized", failing(arrays.resized))
     rehash = ids.IdMap._rehash
 
     def failing_rehash(self: ids.IdMap, *arguments: Any) -> None:
-        failing(np.zeros(0, dtype=np.int64), 0)
+        count_growth()
         rehash(self, *arguments)
 
     monkeypatch.setattr(ids.IdMap, "_rehash", failing_rehash)
