@@ -100,7 +100,7 @@ def test_a_call_for_which_memory_runs_out_changes_nothing(nth: int, monkeypatch:
 
         return fail_or_grow
 
-    for module in (room, leaves):
+    for module in (room, cluster_store, leaves):
         monkeypatch.setattr(module, "grown", failing(arrays.grown))
     monkeypatch.setattr(cluster_store, "resized", failing(arrays.resized))
     rehash = ids.IdMap._rehash
