@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from math import nan
 
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, members_of, requirements
@@ -214,19 +215,21 @@ class _BoxBuilder:
         return self._settle_texts(attribute)
 
     def _settle_texts(self, attribute: str) -> bool:
-        """Decide the texts of an attribute whose string a constant gives."""
+        """Decide the texts of an attribute whose value a constant gives, or that is NaN."""
         test, texts = self.tests.get(attribute), self.texts.get(attribute)
         if test is None or texts is None:
             return True
-        if not test.lower and not test.upper:
+        equal = [bound.operand for bound in test.lower if bound in test.upper and not bound.strict]
+        known = [operand.value for operand in equal if isinstance(operand, Constant)]
+        if test.nan:
+            known = [nan]
+        elif not test.lower and not test.upper:
             del self.tests[attribute]  # a text requires presence itself
             return True
-        equal = [bound.operand for bound in test.lower if bound in test.upper and not bound.strict]
-        known = next((operand for operand in equal if isinstance(operand, Constant)), None)
-        if known is None:
+        if not known:
             return True
         for text in list(texts):
-            decision = text.decides(known.value)
+            decision = text.decides(known[0])
             if decision is False:
                 return False
             if decision:

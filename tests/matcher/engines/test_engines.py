@@ -534,6 +534,15 @@ def test_long_lists_are_sets(engine: Engine) -> None:
         assert not engine.columns.members
 
 
+def test_nan_is_outside_of_sets(engine: Engine) -> None:
+    listing = listed([i / 2 for i in range(99)])
+    engine.add(1, parse(f"price in ({listing}) and price != $x", QUOTE), {"x": 4})
+    engine.add(2, parse(f"price != $x and price not in ({listing})", QUOTE), {"x": 99})
+    assert prices(engine, 3.5, 4.0, 98.0, 99.0, nan, None) == [[1], [], [2], [], [2], []]
+    engine.update_many([1, 2], {"x": [3.5, 98]})
+    assert prices(engine, 3.5, 4.0, 98.0, 99.0, nan, None) == [[], [1], [], [2], [2], []]
+
+
 def test_sets_that_share_values(engine: Engine) -> None:
     sets = [set(range(i, 900, i % 7 + 1)) for i in range(40)]
     for i, members in enumerate(sets):
