@@ -126,11 +126,13 @@ def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[
     return checks / max(len(keys), 1)
 
 
-def range_classes(widest: int) -> Keys:
+def range_classes(narrow: int, widest: int) -> Keys:
     """The reach of every class of ranges: half an octave apart, `widest` one of them at an even place. The
-    last two, one even and one odd, reach across all codes, so that every range has a class.
+    last two, one even and one odd, reach across all codes, so that every range has a class; the reach of
+    those below `narrow` is negative, so that no range has them.
     """
     middle = 1 << k.CLASS_BITS - 1
     reaches = np.array([ceil(widest * 2.0 ** ((i - middle) / 2)) for i in range(2 * middle)], dtype=np.int64)
     reaches[-2:] = np.maximum(reaches[-2:], a.NEVER)
+    reaches[: int(np.searchsorted(reaches, narrow)) & ~1] = -1
     return reaches

@@ -67,7 +67,7 @@ class Placement:
         self._signatures = signatures
         self._row_numbers = row_numbers
         self._worker = worker
-        arrays = empty_arrays(tops)._replace(reaches=range_classes(1))
+        arrays = empty_arrays(tops)._replace(reaches=range_classes(0, 1))
         self.arrangement = self._empty(arrays)
         """Where rows are placed."""
         self.former: Arrangement | None = None
@@ -263,7 +263,7 @@ class Placement:
         coding = yield from Coding.of(samples, rows.row_count, tops)
         planned.recode(coding, frozenset(c for c, sample in enumerate(samples) if len(sample)))
         ranges = yield from sample_ranges(planned, rows)
-        planned.arrays = planned.arrays._replace(reaches=range_classes(ranges.widest()))
+        planned.arrays = planned.arrays._replace(reaches=range_classes(*ranges.span()))
         statistics = yield from measure(planned, rows, samples, ranges, self.events, self._moves_per_event())
         schemas = list(self.arrangement.configuration.schemas)
         if choose and self._policy.chooses_schemas:

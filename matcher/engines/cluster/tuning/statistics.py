@@ -22,6 +22,8 @@ from covey.matcher.events.int64 import MISSING
 EVENTS = 512
 _PER_BATCH = 32
 _SORTED_PER_UNIT = 8
+_FEW_NARROWER = 1 / 64
+"""Part of the ranges that share the class of wider ones: a table of their own would cost more probes."""
 
 
 @dataclass(slots=True)
@@ -72,10 +74,13 @@ class RangeSample:
     signatures: npt.NDArray[np.int64]
     ranges: npt.NDArray[np.int64]  # [rows, 7]
 
-    def widest(self) -> int:
-        """The width in codes that nearly all of these ranges stay within, at least 1."""
+    def span(self) -> tuple[int, int]:
+        """Widths in codes that few of these ranges stay below, and that nearly all stay within."""
         widths = self.ranges[:, [1, 4]][self.ranges[:, [0, 3]] >= 0]
-        return int(np.quantile(widths, 0.999) * 1.02) + 1 if len(widths) else 1
+        if not len(widths):
+            return 0, 1
+        narrow, wide = np.quantile(widths, [_FEW_NARROWER, 0.999])
+        return int(narrow), int(wide * 1.02) + 1
 
 
 @dataclass(frozen=True, slots=True)
