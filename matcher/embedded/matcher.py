@@ -26,7 +26,7 @@ from covey.matcher.engine import (
     id_array,
     one_id,
 )
-from covey.matcher.errors import FilterError, SubscriptionError, VariableError
+from covey.matcher.errors import CoveyError, FilterError, SnapshotError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, elements, taken_all
@@ -76,6 +76,11 @@ class Matcher:
             self._engines[event_type.name] = engine
         return engine
 
+    def _forget_engines(self, known: int) -> None:
+        """Remove the engines that a failed call brought, all but the first `known`."""
+        for name in list(self._engines)[known:]:
+            del self._engines[name]
+
     @property
     def event_types(self) -> list[EventType]:
         """The event types that have an engine."""
@@ -109,7 +114,12 @@ class Matcher:
         if self._table.find_one(int(one_id(subscription_id)[0])) >= 0:
             raise _in_use(subscription_id)
         checked = filter.check_values(values or {})
-        self._engine_of(filter.event_type).add(subscription_id, filter, checked, interface=interface)
+        known = len(self._engines)
+        try:
+            self._engine_of(filter.event_type).add(subscription_id, filter, checked, interface=interface)
+        except BaseException:
+            self._forget_engines(known)
+            raise
         self._table.add_one(int(subscription_id), filter, checked, int(interface))
         self._changes += 1
 
@@ -146,6 +156,7 @@ class Matcher:
         if not len(load):
             return
         added: list[tuple[Engine, IdArray]] = []
+        engines = len(self._engines)
         try:
             for part in load.by_event_type():
                 engine = self._engine_of(part.filters[0].event_type)
@@ -157,6 +168,7 @@ class Matcher:
         except BaseException:
             for engine, ids in added:
                 engine.remove_many(ids)
+            self._forget_engines(engines)
             raise
         self._changes += 1
 
@@ -323,11 +335,15 @@ class Matcher:
         changes = self._changes
         for entries in self._table.entries(_ITERATED):
             with self.guard:
-                subscriptions = list(self._table.read(entries)) if changes == self._changes else []
+                self._check_unchanged(changes)
+                subscriptions = list(self._table.read(entries))
             for subscription in subscriptions:
                 yield subscription
-                if changes != self._changes:
-                    raise RuntimeError("subscriptions changed during iteration")
+                self._check_unchanged(changes)
+
+    def _check_unchanged(self, changes: int) -> None:
+        if changes != self._changes:
+            raise RuntimeError("subscriptions changed during iteration")
 
     @_exclusive
     def memory_bytes(self) -> dict[str, int]:
@@ -360,9 +376,12 @@ class Matcher:
         event_types, chunks = read_snapshot(path)
         matcher = cls(*event_types, engine=engine, **options)
         for chunk in chunks:
-            matcher.add_all(
-                chunk.ids, chunk.filters, chunk.values, numbers=chunk.numbers, interface=chunk.interfaces
-            )
+            try:
+                matcher.add_all(
+                    chunk.ids, chunk.filters, chunk.values, numbers=chunk.numbers, interface=chunk.interfaces
+                )
+            except CoveyError as error:
+                raise SnapshotError(f"{path}: subscriptions that cannot be added: {error}") from error
         return matcher
 
 

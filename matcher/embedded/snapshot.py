@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -76,17 +78,19 @@ class Chunk:
 def write_snapshot(
     path: str | os.PathLike[str], event_types: Sequence[EventType], table: SubscriptionTable
 ) -> None:
-    """Write all subscriptions of a table to a file, which is replaced as a whole."""
+    """Write all subscriptions of a table to a file, which is replaced as a whole; permissions stay."""
     described = [[event_type.name, dict(event_type.attributes)] for event_type in event_types]
     metadata = {
         _VERSION: str(VERSION),
         _EVENT_TYPES: json.dumps(described, ensure_ascii=False),
         _COUNT: str(len(table)),
     }
-    place = Path(path)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    place = Path(os.path.realpath(path))  # a link stays one
+    beside = place.with_name(f".{place.name}.{os.getpid()}.{get_ident()}.tmp")
     try:
         with open(beside, "wb") as file:
+            with suppress(FileNotFoundError):
+                shutil.copymode(place, beside)
             with pa.ipc.new_file(file, _SCHEMA.with_metadata(metadata)) as writer:
                 for records in _records(event_types, table):
                     writer.write_batch(records)
@@ -147,9 +151,10 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[list[EventType], Iterat
     """The event types of a file, and its subscriptions; `SnapshotError` where it is no whole snapshot of this
     version.
     """
+    file = pa.memory_map(os.fspath(path))
     try:
-        reader = pa.ipc.open_file(pa.memory_map(os.fspath(path)))
-    except pa.ArrowException as error:
+        reader = pa.ipc.open_file(file)
+    except (pa.ArrowException, OSError) as error:
         raise SnapshotError(f"{path}: no snapshot, or a truncated one: {error}") from None
     metadata = reader.schema.metadata or {}
     version = metadata.get(_VERSION, b"").decode(errors="replace")
@@ -163,7 +168,7 @@ def read_snapshot(path: str | os.PathLike[str]) -> tuple[list[EventType], Iterat
         described = json.loads(metadata[_EVENT_TYPES])
         event_types = [EventType(name, attributes) for name, attributes in described]
         count = int(metadata[_COUNT])
-    except (KeyError, TypeError, ValueError, CoveyError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError, CoveyError) as error:
         raise SnapshotError(f"{path}: event types that cannot be read: {error}") from None
     return event_types, _chunks(path, reader, {each.name: each for each in event_types}, count)
 

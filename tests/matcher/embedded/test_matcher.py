@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -166,6 +166,34 @@ def test_a_wrong_call_changes_nothing(engine: str, number: int) -> None:
     with pytest.raises(CoveyError):
         WRONG[number](matcher)
     assert state(matcher) == before
+
+
+def test_a_failed_call_brings_no_event_type() -> None:
+    matcher = Matcher(engine="naive")
+    with pytest.raises(SubscriptionError, match="interface 70000"):
+        matcher.add(1, BELOW, {"firm": "IBM", "limit": 10}, interface=70_000)
+    with pytest.raises(VariableError, match="value 'x'"):
+        matcher.add_all([1, 2], [LARGE, BELOW], {"firm": [None, "IBM"], "limit": [1, "x"]})
+    assert matcher.event_types == []
+    matcher.add(1, parse("size > 1", EventType("Quote", {"size": "int64"})))
+    assert matcher.event_types == [EventType("Quote", {"size": "int64"})]
+
+
+def test_a_change_by_another_thread_ends_an_iteration(
+    matcher: Matcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.matcher.embedded.matcher._ITERATED", 1)
+    entries = matcher._table.entries
+
+    def changing(size: int) -> Iterator[Any]:
+        for count, each in enumerate(entries(size)):
+            if count == 1:
+                matcher.remove(3)
+            yield each
+
+    monkeypatch.setattr(matcher._table, "entries", changing)
+    with pytest.raises(RuntimeError, match="changed during iteration"):
+        list(matcher)
 
 
 def test_calls_of_two_threads_take_turns() -> None:

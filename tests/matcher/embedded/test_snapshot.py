@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -79,6 +80,40 @@ def test_files_that_are_no_snapshots_are_refused(matcher: Matcher, tmp_path: Pat
         Matcher.load(tmp_path / "none", engine="naive")
 
 
+def test_damaged_bytes_are_an_error_of_the_snapshot(matcher: Matcher, tmp_path: Path) -> None:
+    place = tmp_path / "saved"
+    matcher.save(place)
+    whole = place.read_bytes()
+    footer = whole.rindex(b"covey.subscriptions")
+    for position in range(footer - 400, len(whole), 3):
+        place.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        with suppress(SnapshotError):
+            Matcher.load(place, engine="naive")
+
+
+def test_ids_that_are_there_twice_are_an_error_of_the_snapshot(matcher: Matcher, tmp_path: Path) -> None:
+    place = tmp_path / "saved"
+    matcher.save(place)
+    table = pa.ipc.open_file(place.read_bytes()).read_all()
+    ids = pa.array([7] * len(table))
+    with pa.ipc.new_file(str(place), table.schema) as writer:
+        writer.write_table(table.set_column(0, "id", ids).cast(table.schema))
+    with pytest.raises(SnapshotError, match="saved: subscriptions that cannot be added: subscription 7"):
+        Matcher.load(place, engine="naive")
+
+
+def test_a_snapshot_keeps_the_permissions_and_the_link_of_its_place(matcher: Matcher, tmp_path: Path) -> None:
+    place, link = tmp_path / "saved", tmp_path / "link"
+    matcher.save(place)
+    place.chmod(0o600)
+    link.symlink_to(place)
+    matcher.remove(5)
+    matcher.save(link)
+    assert link.is_symlink()
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert len(Matcher.load(place, engine="naive")) == len(matcher)
+
+
 def rewritten(place: Path, metadata: dict[str, str], drop: int = 0) -> None:
     """The snapshot with other metadata, and without its last rows."""
     table = pa.ipc.open_file(place.read_bytes()).read_all()
@@ -96,6 +131,8 @@ def rewritten(place: Path, metadata: dict[str, str], drop: int = 0) -> None:
         ({"covey.snapshot": ""}, 0, "an Arrow file that is no snapshot"),
         ({"covey.event_types": "[1]"}, 0, "event types that cannot be read"),
         ({"covey.event_types": '[["Quote", {"price": "int128"}]]'}, 0, "event types that cannot be read"),
+        ({"covey.event_types": '[["Quote", 5]]'}, 0, "event types that cannot be read"),
+        ({"covey.event_types": "[" * 100_000}, 0, "event types that cannot be read"),
         ({"covey.event_types": '[["Quote", {"price": "int64"}]]'}, 0, "damaged subscriptions in batch 0"),
         ({}, 1, "4 subscriptions, expected 5"),
     ],
