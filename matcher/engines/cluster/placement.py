@@ -82,7 +82,8 @@ class Placement:
         self._steps: Steps[None] | None = None
         self._due = 0  # units of work to do
         self._was_replaced = False
-        self._was_interrupted = False  # a step or an update: rows wait unlisted, or have old codes
+        self.was_interrupted = False
+        """Whether a step or an update was: rows wait unlisted, or have old codes, until `prepare`."""
         self._waiting: list[Numbers] = []
         self._waiting_count = 0  # at least as many rows wait; all of them are in _waiting, or too many
         self._row_count = 0
@@ -167,7 +168,7 @@ class Placement:
                 self.arrangement.place(rows)
             self.arrangement.update(rows)
         except BaseException:
-            self._was_interrupted = True
+            self.was_interrupted = True
             raise
         self._add_work(_PER_CHANGE * len(rows))
 
@@ -193,7 +194,7 @@ class Placement:
         """
         has_doubled = self._row_count > 2 * self._configured + FEW
         is_due = has_doubled or self._is_worn()
-        if self._was_interrupted or (is_due and 2 * self._waiting_count > self._row_count):
+        if self.was_interrupted or (is_due and 2 * self._waiting_count > self._row_count):
             self._rearrange_at_once(choose=has_doubled)
             is_due = False
         elif self._waiting_count:
@@ -205,6 +206,8 @@ class Placement:
             elif maintenance and maintenance.is_due(self.events.count, self._turnover, self._row_count):
                 self._steps = self._maintain(maintenance)
         self._add_work(_PER_CALL + _PER_EVENT * events)
+        if self.was_interrupted:
+            self._rearrange_at_once(choose=has_doubled)
         was_replaced, self._was_replaced = self._was_replaced, False
         return was_replaced
 
@@ -229,8 +232,8 @@ class Placement:
             except StopIteration:
                 self._steps, self._due = None, 0
                 return
-            except (CoveyError, MemoryError):  # no room: the change stands, and the next match begins anew
-                self._steps, self._due, self._was_interrupted = None, 0, True
+            except (CoveyError, MemoryError):  # no room: the change stands, and a match begins anew
+                self._steps, self._due, self.was_interrupted = None, 0, True
                 return
             self._due -= done
             self.work += done
@@ -239,7 +242,7 @@ class Placement:
         if self._steps is not None:
             self._steps.close()
             self._steps, self._due = None, 0
-        self._was_interrupted = True
+        self.was_interrupted = True
         self.former = self._planned = None
         where = self.arrangement.arrays.where[: self._row_numbers.top]
         where[where[:, a.PLACE] >= 0, a.PLACE] = a.WAITING
@@ -247,7 +250,7 @@ class Placement:
         self._waiting_count = 0
         for units in self._rearrange(None, choose=choose):
             self.work += units
-        self._was_interrupted = False
+        self.was_interrupted = False
 
     def _rearrange(self, former: Arrangement | None, *, choose: bool) -> Steps[None]:
         """Choose cuts and a configuration, with new schemas if `choose`, and move all rows to an arrangement

@@ -319,7 +319,9 @@ class ClusterStore(RowStore):
         self._map(set_part, parts, np.array_split(bits, len(parts)))
 
     def _split(self, keys: Keys) -> list[Keys]:
-        """The events of each worker."""
+        """The events of each worker; rows are placed first if a lack of memory interrupted that."""
+        if self.placement.was_interrupted:
+            self._prepare(0)
         if len(keys) < _FEWEST_SHARED * len(self._workers):
             return [keys]
         return np.array_split(keys, len(self._workers))

@@ -6,7 +6,7 @@ value takes the row out and inserts it under another signature.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,10 +91,10 @@ class BoxRows:
                 self._columns.untest(each, count)
             raise
 
-    def check_texts(self, plan: Plan, operands: Operands) -> None:
-        """`FilterError` where values of text tests would need too many columns."""
+    def check_texts(self, values: Iterable[tuple[Plan, Operands]]) -> None:
+        """`FilterError` where the values of text tests of these plans would need too many columns."""
         texts: list[Derived] = []
-        for box in plan.boxes:
+        for box, operands in ((box, operands) for plan, operands in values for box in plan.boxes):
             for attribute, text in zip(box.text_columns, box.texts, strict=True):
                 if text.operand in operands and not text.is_set and not text.is_ending:
                     value = operands[text.operand]

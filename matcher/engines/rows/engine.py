@@ -148,8 +148,13 @@ class RowEngine(Engine):
             self._engine_over_cap().add_many(ids, filter, values, interface=interfaces)
         else:
             number, operand_list = numbered
-            operands = self._operands(self.plans[number].plan, operand_list, checked, None)
-            self._boxes.check_texts(self.plans[number].plan, operands)
+            try:
+                plan = self.plans[number].plan
+                operands = self._operands(plan, operand_list, checked, None)
+                self._boxes.check_texts([(plan, operands)])
+            except BaseException:
+                self.plans.forget_unused([number])
+                raise
             self._add_rows(_Addition([number], np.zeros(len(ids), dtype=np.int64), ids, interfaces, operands))
         self._interfaces.highest = max(self._interfaces.highest, int(interfaces.max()))
 
@@ -178,6 +183,7 @@ class RowEngine(Engine):
                     over = group.members
                 else:
                     additions.append(self._addition(load, group))
+            self._boxes.check_texts((self.plans[one.plans[0]].plan, one.operands) for one in additions)
             if over:
                 part = load.part(over)
                 self._engine_over_cap().add_all(
@@ -209,7 +215,6 @@ class RowEngine(Engine):
                     each: list[Any] = [operands[number].value for operands in group.operands]  # type: ignore
                     constants[number] = constant_column(each, of_filter)
         operands = self._operands(use.plan, operand_list, values, None) | constants
-        self._boxes.check_texts(use.plan, operands)
         plans, of_plan = np.unique(group.plans, return_inverse=True)
         ids, interfaces = load.ids, load.interfaces
         if positions is not None:
@@ -379,6 +384,7 @@ class RowEngine(Engine):
         over = np.flatnonzero(firsts < 0)
         under = np.flatnonzero(firsts >= 0) if len(over) else None
         changes = []
+        moved = []
         for use, positions in (
             self._by_writes(firsts if under is None else firsts[under], values)
             if len(over) < len(subscription_ids)
@@ -393,8 +399,9 @@ class RowEngine(Engine):
             checked = check_columns(plan.filter, chosen_values, len(chosen), partial=True)
             if use.in_place(values) is None:
                 changed = plan.operands_of(set(values))
-                self._boxes.check_texts(plan, self._operands(plan, plan.variables, checked, changed))
+                moved.append((plan, self._operands(plan, plan.variables, checked, changed)))
             changes.append((use, chosen, checked))
+        self._boxes.check_texts(moved)
         if self.over_cap is not None:  # raises before it changes anything
             self.over_cap.update_many(subscription_ids[over], part_of(values, over))
         self._boxes.collect_texts()

@@ -8,9 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.matcher import CoveyError, Engine, EventBatch, EventType, VariableError, create_engine, parse
+from covey.matcher import (
+    CoveyError,
+    Engine,
+    EventBatch,
+    EventType,
+    FilterError,
+    VariableError,
+    create_engine,
+    parse,
+)
 from covey.matcher.engines.cluster import room
 from covey.matcher.engines.cluster import store as cluster_store
+from covey.matcher.engines.cluster.arrangement import Arrangement
+from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.leaves import leaves
 from covey.matcher.engines.rows import arrays, ids
 from covey.matcher.engines.rows.arrays import Runs
@@ -172,3 +183,69 @@ def test_free_runs_take_four_bytes_each_and_are_reused_in_order() -> None:
     assert runs.allocate(899_000, 3).size == 899_000
     assert runs.top == 3_000_000
     assert runs.nbytes < 30_000
+
+
+def test_a_step_for_which_memory_runs_out_loses_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, oracle = create_engine("cluster", QUOTE), create_engine("naive", QUOTE)
+    for each in (engine, oracle):
+        add(each, 0, 900, 1)
+        assert each.match(EVENTS).counts.sum()
+        add(each, 3, 800, 1)
+    place, calls = Arrangement.place, 0
+
+    def failing_place(self: Arrangement, *arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise MemoryError
+        place(self, *arguments)
+
+    monkeypatch.setattr(Arrangement, "place", failing_place)
+    answer = engine.match(EVENTS).ordered()
+    assert calls > 3
+    for one, other in zip(answer, oracle.match(EVENTS).ordered(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_matches_are_right_after_a_later_match_for_which_memory_runs_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = create_engine("cluster", QUOTE)
+    add(engine, 0, 900, 1)
+    expected = engine.match(EVENTS).counts
+    add(engine, 3, 800, 1)
+    engine.remove_many(np.arange(3_100, 3_900))
+    matches = engine.match(EVENTS)
+
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arrangement, "place", fail)
+        assert isinstance(engine, ClusterEngine)
+        engine.store.placement.was_interrupted = True
+        with pytest.raises(MemoryError):
+            engine.match(EVENTS)
+    assert np.array_equal(matches.counts, expected)
+
+
+def test_constants_over_the_limit_leave_no_plan_and_change_nothing() -> None:
+    engine = create_engine("cluster", QUOTE, texts=6)
+    filters = [
+        parse("firm contains $f and volume > $v", QUOTE),
+        parse("firm contains $f and size > $v", QUOTE),
+    ]
+    both = {"f": [f"f{n}" for n in range(8)], "v": -1}
+    numbers = np.repeat([0, 1], 4)
+    with pytest.raises(FilterError, match="over 6 different constants"):
+        engine.add_all(np.arange(8), filters, both, numbers=numbers)
+    with pytest.raises(FilterError, match="over 6 different constants"):
+        engine.add_many(np.arange(8), filters[0], both)
+    assert isinstance(engine, RowEngine)
+    assert (len(engine), engine.columns.derived) == (0, 0)
+    assert not any(engine.plans._uses)
+    engine.add_all(np.arange(8), filters, {"f": [f"f{n % 2}" for n in range(8)], "v": -100}, numbers=numbers)
+    before = engine.match(EVENTS).counts
+    with pytest.raises(FilterError, match="over 6 different constants"):
+        engine.update_many(np.arange(8), {"f": [f"x{n % 4}" if n < 4 else f"y{n % 2}" for n in range(8)]})
+    assert np.array_equal(engine.match(EVENTS).counts, before)
