@@ -60,6 +60,10 @@ class VariableError(FilterError):
     """A variable is unbound, unknown, or given a value of the wrong kind."""
 
 
+class CapacityError(FilterError):
+    """A filter, or its values, for which an engine has no room beside those of other subscriptions."""
+
+
 class SubscriptionError(CoveyError, KeyError):
     """A subscription id is unknown, or already taken."""
 

@@ -27,7 +27,7 @@ from covey.matcher.encoding.ranks import Ranks, Relabelling
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.encoding.strings import StringIds
 from covey.matcher.encoding.texts import Texts
-from covey.matcher.errors import FilterError
+from covey.matcher.errors import CapacityError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import NOTHING
@@ -143,10 +143,10 @@ class Columns:
         return number
 
     def check_room(self, texts: Iterable[Derived]) -> None:
-        """`FilterError` where these texts would be too many, which each have a column."""
+        """`CapacityError` where these texts would be too many, which each have a column."""
         known = sum(map(len, self.texts.values()))
         if known + len({text for text in texts if text not in self._numbers}) > self.most_texts:
-            raise FilterError(
+            raise CapacityError(
                 f"over {self.most_texts:,} different constants of contains and not suffix: "
                 "expected fewer, or an engine with a larger value of texts"
             )

@@ -22,7 +22,7 @@ MOST_THREADS = 256
 class ClusterEngine(RowEngine):
     """The production engine; `configuration` is one of `tuning.policy.KINDS`, `threads` share the events of a
     batch (`CoveyError` for others), and `texts` is the most different constants of `contains` and
-    `not suffix`, each of which adds 8 bytes to an event's keys (`FilterError` over it).
+    `not suffix`, each of which adds 8 bytes to an event's keys (`CapacityError` over it).
     """
 
     name: ClassVar[str] = "cluster"

@@ -92,7 +92,7 @@ class BoxRows:
             raise
 
     def check_texts(self, values: Iterable[tuple[Plan, Operands]]) -> None:
-        """`FilterError` where the values of text tests of these plans would need too many columns."""
+        """`CapacityError` where the values of text tests of these plans would need too many columns."""
         texts: list[Derived] = []
         for box, operands in ((box, operands) for plan, operands in values for box in plan.boxes):
             for attribute, text in zip(box.text_columns, box.texts, strict=True):

@@ -239,6 +239,7 @@ class RowEngine(Engine):
         if self.over_cap is None:
             engine = create_engine("noncanonical", self.event_type)
             assert isinstance(engine, RowEngine)
+            engine.columns.most_texts = self.columns.most_texts
             self.over_cap = engine
         return self.over_cap
 

@@ -23,6 +23,8 @@ from covey.overlay.core.matching.event_points import EventPoints
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
     from covey.overlay.core.covering.poset import Poset
     from covey.overlay.core.matching.interest_matching import Matched
 
@@ -41,6 +43,9 @@ class PosetMatching:
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
         self._event_type = event_type
+
+    def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
+        """There is always room."""
 
     def put(self, interest: Matched, number: int) -> None:
         """Record the number of an interest that is in its group's poset before the next match."""

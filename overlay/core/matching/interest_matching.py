@@ -42,6 +42,11 @@ class InterestMatching(Protocol):
         where it begins with the schema before.
         """
 
+    def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
+        """`CapacityError` where an interest with this filter and values has no room, in place of that with
+        the uid `replaced`, -1 for none.
+        """
+
     def put(self, interest: Matched, number: int) -> None:
         """Insert an interest of the interface with this number, or take its new values."""
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.encoding.columns import MOST_TEXTS
 from covey.matcher.engine import create_engine
 from covey.matcher.errors import EventTypeError
 from covey.matcher.jit.compiling import kernels_usable
@@ -34,6 +35,7 @@ from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.matching.event_masks import EventMasks, Mask
 from covey.overlay.core.matching.event_points import EventPoints, Rows, Walkable
 from covey.overlay.core.matching.interest_matching import Matched
+from covey.overlay.core.matching.text_constants import TextConstants
 
 if TYPE_CHECKING:
     from covey.matcher.covering.covering import Region
@@ -55,9 +57,11 @@ _PAIRS_TOGETHER, _PAIRS_MORE = 1024, 8
 
 
 class Matching:
-    """The engine of one event type for links or for sessions, created at the first flush."""
+    """The engine of one event type for links or for sessions, created at the first flush. `texts` is the
+    most different constants of `contains` and `not suffix`, as an engine's.
+    """
 
-    def __init__(self, engine_name: str, event_type: EventType) -> None:
+    def __init__(self, engine_name: str, event_type: EventType, *, texts: int = MOST_TEXTS) -> None:
         self._walks = engine_name == _WALKING
         self._walked = 0
         """Pairs tested since the last flush."""
@@ -69,6 +73,7 @@ class Matching:
         self._interests: dict[int, tuple[Matched, int]] = {}
         self._installed: dict[int, tuple[Filter, int]] = {}
         self._dirty: dict[int, None] = {}
+        self._texts = TextConstants(texts)
 
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
@@ -77,17 +82,27 @@ class Matching:
             try:
                 self._engine.widen(event_type)
             except EventTypeError:  # an attribute that was in use has another kind now
-                self._engine = None
-                self._installed.clear()
-                self._dirty.update(dict.fromkeys(self._interests))
+                self._drop_engine()
+
+    def _drop_engine(self) -> None:
+        """The next flush begins with an empty engine."""
+        self._engine = None
+        self._installed.clear()
+        self._dirty = dict.fromkeys(self._interests)
+
+    def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
+        """See `InterestMatching.check_room`."""
+        self._texts.check(filter, values, replaced)
 
     def put(self, interest: Matched, number: int) -> None:
         self._interests[interest.uid] = (interest, number)
+        self._texts.put(interest.uid, interest.filter, interest.values)
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
 
     def discard(self, interest: Matched) -> None:
         del self._interests[interest.uid]
+        self._texts.discard(interest.uid)
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
 
@@ -97,10 +112,15 @@ class Matching:
     def flush(self) -> Engine:
         """Apply the pending changes and return the engine. O(changed interests)."""
         if self._engine is None:
-            self._engine = create_engine(self._engine_name, self._event_type)
+            options = {"texts": self._texts.most} if self._walks else {}
+            self._engine = create_engine(self._engine_name, self._event_type, **options)
             self._walkable.clear()
         if self._dirty:
-            self._apply(self._engine)
+            try:
+                self._apply(self._engine)
+            except BaseException:
+                self._drop_engine()
+                raise
             self._dirty.clear()
             self._walked = 0
         return self._engine
@@ -229,7 +249,7 @@ class Matching:
                 continue
             interest, number = current
             key = (interest.filter, number)
-            if installed == key:
+            if installed == key and uid not in self._texts:  # old texts make room for new ones
                 if interest.values:
                     updated.setdefault(interest.filter, []).append(interest)
                 continue

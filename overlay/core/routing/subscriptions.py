@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from covey.matcher.errors import EventTypeError, FilterError, VariableError
+from covey.matcher.errors import CapacityError, EventTypeError, FilterError, VariableError
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.messages import Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import check_values, moves
@@ -14,6 +14,7 @@ from covey.overlay.core.routing.interest_changes import exchange, move
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.replay import replay
 from covey.overlay.core.routing.tables import Tables
+from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
@@ -26,20 +27,20 @@ def on_subscribe(tables: Tables, call: Call, message: Subscribe, peer: Peer) -> 
     try:
         values = _checked(tables, call, peer, message.filter, message.values)
         state = tables.declare(event_type)
+        old = peer.subscriptions.get(subscription_id)
+        _check_room(state, peer, message.filter, values, old)
         state.note_subscribed(event_type)
     except (FilterError, EventTypeError) as error:
-        status = "INVALID_ARGUMENT" if isinstance(error, FilterError) else "ALREADY_EXISTS"
         call.refuse(
             peer,
             message.epoch,
-            status,
+            _status(error),
             f"subscription {subscription_id} of {peer.name}: {error}",
             subscription_id=subscription_id,
             type_name=event_type.name,
         )
         return
     peer.stale_subscriptions.pop(subscription_id, None)
-    old = peer.subscriptions.get(subscription_id)
     if old is not None and old.filter == message.filter:
         move(tables, call, peer, old, values).epoch = message.epoch
         return
@@ -70,11 +71,13 @@ def on_update(tables: Tables, call: Call, message: Update, peer: Peer) -> None:
         return
     try:
         values = _checked(tables, call, peer, interest.filter, message.values, partial=True)
+        state = tables.types[interest.filter.event_type.name]
+        _check_room(state, peer, interest.filter, {**interest.values, **values}, interest)
     except FilterError as error:
         call.refuse(
             peer,
             message.epoch,
-            "INVALID_ARGUMENT",
+            _status(error),
             f"update of subscription {message.subscription_id}: {error}",
             subscription_id=message.subscription_id,
             type_name=interest.filter.event_type.name,
@@ -92,6 +95,20 @@ def on_unsubscribe(tables: Tables, call: Call, message: Unsubscribe, peer: Peer)
     if interest is not None:
         peer.stale_subscriptions.pop(message.subscription_id, None)
         exchange(tables, call, tables.types[interest.filter.event_type.name], peer, [], [interest])
+
+
+def _check_room(
+    state: TypeState, peer: Peer, filter: Filter, values: Mapping[str, Scalar], old: Interest | None
+) -> None:
+    """`CapacityError` where the engine has no room for a filter with these values in place of `old`."""
+    matching = state.links if peer.is_broker else state.sessions
+    matching.check_room(filter, values, -1 if old is None else old.uid)
+
+
+def _status(error: Exception) -> str:
+    if isinstance(error, CapacityError):
+        return "RESOURCE_EXHAUSTED"
+    return "INVALID_ARGUMENT" if isinstance(error, FilterError) else "ALREADY_EXISTS"
 
 
 def _checked(

@@ -192,3 +192,21 @@ def test_matches_are_split_by_session(seed: int) -> None:
         assert {row: ids[low:high].tolist() for row, low, high in shares_of_rows} == mine
         assert (rows is None) == (len(mine) == len(found))
         assert (ends.dtype, ids.dtype) == (np.int64, np.int64)
+
+
+def test_after_an_error_of_the_engine_the_next_match_begins_with_an_empty_one() -> None:
+    matching, interests = pending_matching(300)
+    check_many = EventPoints(quotes(random.Random(0), 300))
+    expected = matching.match(check_many).counts.tolist()
+    matching.put(interests[0], 7)
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr("covey.matcher.engines.rows.engine.RowEngine.add", _no_memory)
+        with pytest.raises(MemoryError):
+            matching.flush()
+    assert not matching.installed()
+    assert matching.match(check_many).counts.tolist() == expected
+    assert matching.installed() == {**dict.fromkeys([i.uid for i in interests], 0), interests[0].uid: 7}
+
+
+def _no_memory(*_: object, **__: object) -> None:
+    raise MemoryError

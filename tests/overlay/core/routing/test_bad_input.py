@@ -7,11 +7,13 @@ import re
 import pytest
 from core_driven import Driven, sent
 
-from covey.matcher import EventType, parse
+from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.errors import SubscriptionError, VariableError
 from covey.overlay.core.client.actions import Refused
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.introspection.views import inspect
+from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.matching import Matching
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -170,3 +172,54 @@ def test_replays_without_a_ring_are_harmless() -> None:
         epoch = bench.broker.tables.peers["client/s"].received + 1
         bench("client/s", Update(epoch, 1, {}, since_ns))
     assert bench.broker.tables.types["Tick"].ring is None
+
+
+class _Small(Matching):
+    """A matching with room for three texts."""
+
+    def __init__(self, event_type: EventType, posets: object, sessions: bool) -> None:
+        super().__init__("cluster", event_type, texts=3)
+
+
+CONTAINS = parse("s contains $text", TICK)
+
+
+@pytest.mark.parametrize("source", ["broker/n", "client/s"])
+def test_subscriptions_over_the_texts_of_an_engine_are_refused(source: str) -> None:
+    x = Driven("client/s", "client/p", "broker/n", engine=_Small)
+    x("client/p", Advertise(1, TICK))
+    for number, text in enumerate("abc", 1):
+        x(source, Subscribe(number, number, CONTAINS, {"text": text}))
+    state = x.broker.tables.types["Tick"]
+    matching = state.links if source == "broker/n" else state.sessions
+    assert isinstance(matching, _Small)
+
+    def matching_ids() -> list[int]:
+        rows = [{"s": "abcd"}] * 20
+        _, uids = matching.match(EventPoints(EventBatch.from_pylist(TICK, rows))).ordered()
+        return sorted(x.broker.tables.registry.subscription[uids[: len(uids) // 20]].tolist())
+
+    assert matching_ids() == [1, 2, 3]
+    reason = "over 3 different constants of contains and not suffix in the subscriptions to Tick"
+    wide = parse("s contains 'a' or s not suffix 'd'", TICK)
+    for message in (
+        Subscribe(4, 4, CONTAINS, {"text": "d"}),
+        Subscribe(5, 4, wide, {}),
+        Subscribe(6, 1, parse("s not contains $a and s contains $b", TICK), {"a": "d", "b": "e"}),
+    ):
+        (refusal,) = [m for _, m in sent(x(source, message), Refuse)]
+        assert isinstance(refusal, Refuse)
+        assert (refusal.status, refusal.subscription_id) == ("RESOURCE_EXHAUSTED", message.subscription_id)
+        assert reason in refusal.reason
+        assert matching_ids() == [1, 2, 3]
+    x(source, Subscribe(7, 4, CONTAINS, {"text": "b"}))  # a constant in use
+    assert matching_ids() == [1, 2, 3, 4]
+    (refusal,) = [m for _, m in sent(x(source, Update(8, 2, {"text": "e"})), Refuse)]
+    assert isinstance(refusal, Refuse)
+    assert (refusal.status, reason in refusal.reason) == ("RESOURCE_EXHAUSTED", True)
+    x(source, Update(9, 1, {"text": "d"}), Update(10, 3, {"text": "e"}))  # each in place of its old one
+    assert matching_ids() == [1, 2, 4]
+    x(source, Unsubscribe(11, 3), Subscribe(12, 5, wide, {}))
+    assert [m.status for _, m in sent(x(source, Subscribe(13, 6, wide, {})), Refuse)] == [
+        "RESOURCE_EXHAUSTED"
+    ]
