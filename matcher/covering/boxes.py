@@ -144,7 +144,8 @@ def _gaps(attribute: str, kind: Kind, operands: tuple[Operand, ...]) -> list[tup
     if not operands:
         return [(Test(attribute),)]
     constants = [operand for operand in operands if isinstance(operand, Constant)]
-    constants.sort(key=lambda constant: LINES[kind].before(constant.value))
+    line = LINES[kind]  # of 0.5 and 1, on integers, both cut before 1
+    constants.sort(key=lambda constant: (line.before(constant.value), line.after(constant.value)))
     ends: list[Operand | None] = [None, *constants, None]
     gaps = [
         Test(

@@ -543,6 +543,13 @@ def test_nan_is_outside_of_sets(engine: Engine) -> None:
     assert prices(engine, 3.5, 4.0, 98.0, 99.0, nan, None) == [[], [1], [], [2], [2], []]
 
 
+def test_lists_of_integers_and_what_lies_between_them(engine: Engine) -> None:
+    engine.add(1, parse("volume not in (1, 7, 0.5, 0)", QUOTE))
+    engine.add(2, parse("price not in (9007199254740994.0, 9007199254740993, 1)", QUOTE))
+    assert volumes(engine, 0, 1, 2, 7) == [[], [], [1], []]
+    assert prices(engine, 1.0, 2.0**53, 2.0**53 + 2, 2.0**53 + 4) == [[], [2], [], [2]]
+
+
 def test_sets_that_share_values(engine: Engine) -> None:
     sets = [set(range(i, 900, i % 7 + 1)) for i in range(40)]
     for i, members in enumerate(sets):
