@@ -52,6 +52,7 @@ from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
+from covey.matcher.engines.rows.row_search import RowSearch
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
@@ -60,7 +61,7 @@ from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar, Variable
 from covey.matcher.filters.filter import Filter
 from covey.matcher.load import Load
-from covey.matcher.matches import Matches, Search
+from covey.matcher.matches import Matches
 
 
 class RowEngine(Engine):
@@ -510,7 +511,7 @@ class RowEngine(Engine):
     def match(self, batch: EventBatch) -> Matches:
         keys = self.columns.encode(batch.with_schema(self.event_type))
         self.store.begin_match(keys)
-        return Matches(_RowSearch(self, keys, None if self.over_cap is None else self.over_cap.match(batch)))
+        return Matches(RowSearch(self, keys, None if self.over_cap is None else self.over_cap.match(batch)))
 
     @property
     def has_overlaps(self) -> bool:
@@ -587,45 +588,7 @@ class _Addition:
     operands: Operands
 
 
-class _RowSearch(Search):
-    """The keys of a batch before an engine's store, and the matches of filters over the cap."""
-
-    engine: RowEngine
-
-    def __init__(self, engine: RowEngine, keys: Keys, over_cap: Matches | None) -> None:
-        super().__init__(engine, len(keys))
-        self._keys, self._over_cap = keys, over_cap
-
-    def counts(self) -> IdArray:
-        counts = self.engine.store.counts(self._keys, shared=self.engine.has_overlaps)
-        return counts if self._over_cap is None else counts + self._over_cap.counts
-
-    def any(self) -> npt.NDArray[np.bool_]:
-        matching = self.engine.store.counts(self._keys, shared=False, most=1) > 0
-        return matching if self._over_cap is None else matching | self._over_cap.any()
-
-    def interfaces(self) -> npt.NDArray[np.uint64]:
-        interfaces = self.engine.interfaces
-        bits = np.zeros((self.events, interfaces.highest // 64 + 1), dtype=np.uint64)
-        self.engine.store.set_interfaces(self._keys, bits, interfaces.in_use)
-        if self._over_cap is not None:
-            more = self._over_cap.interfaces()
-            bits[:, : more.shape[1]] |= more
-        return bits
-
-    def ids(self) -> tuple[IdArray, IdArray]:
-        answers = self.engine.store.ids(self._keys, shared=self.engine.has_overlaps)
-        return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
-
-
 def _positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
     """The positions of each number, by ascending numbers."""
     order = np.argsort(numbers, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-
-
-def _merged(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:
-    """The union of two answers to one batch."""
-    events = [np.repeat(np.arange(len(o) - 1, dtype=np.int64), np.diff(o)) for o, _ in (answers, others)]
-    order = np.argsort(np.concatenate(events), kind="stable")
-    return answers[0] + others[0], np.concatenate([answers[1], others[1]])[order]

@@ -1,0 +1,53 @@
+"""The products of a match: those of an engine's store, with those of its filters over the cap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.encoding.keys import Keys
+from covey.matcher.engine import IdArray
+from covey.matcher.matches import Matches, Search
+
+if TYPE_CHECKING:
+    from covey.matcher.engines.rows.engine import RowEngine
+
+
+class RowSearch(Search):
+    """The keys of a batch before an engine's store, and the matches of filters over the cap."""
+
+    engine: RowEngine
+
+    def __init__(self, engine: RowEngine, keys: Keys, over_cap: Matches | None) -> None:
+        super().__init__(engine, len(keys))
+        self._keys, self._over_cap = keys, over_cap
+
+    def counts(self) -> IdArray:
+        counts = self.engine.store.counts(self._keys, shared=self.engine.has_overlaps)
+        return counts if self._over_cap is None else counts + self._over_cap.counts
+
+    def any(self) -> npt.NDArray[np.bool_]:
+        matching = self.engine.store.counts(self._keys, shared=False, most=1) > 0
+        return matching if self._over_cap is None else matching | self._over_cap.any()
+
+    def interfaces(self) -> npt.NDArray[np.uint64]:
+        interfaces = self.engine.interfaces
+        bits = np.zeros((self.events, interfaces.highest // 64 + 1), dtype=np.uint64)
+        self.engine.store.set_interfaces(self._keys, bits, interfaces.in_use)
+        if self._over_cap is not None:
+            more = self._over_cap.interfaces()
+            bits[:, : more.shape[1]] |= more
+        return bits
+
+    def ids(self) -> tuple[IdArray, IdArray]:
+        answers = self.engine.store.ids(self._keys, shared=self.engine.has_overlaps)
+        return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+
+
+def _merged(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:
+    """The union of two answers to one batch."""
+    events = [np.repeat(np.arange(len(o) - 1, dtype=np.int64), np.diff(o)) for o, _ in (answers, others)]
+    order = np.argsort(np.concatenate(events), kind="stable")
+    return answers[0] + others[0], np.concatenate([answers[1], others[1]])[order]
