@@ -511,17 +511,9 @@ class RowEngine(Engine):
     def match(self, batch: EventBatch) -> Matches:
         keys = self.columns.encode(batch.with_schema(self.event_type))
         self.store.begin_match(keys)
-        return Matches(RowSearch(self, keys, None if self.over_cap is None else self.over_cap.match(batch)))
-
-    @property
-    def has_overlaps(self) -> bool:
-        """Whether an event may match several rows of a subscription."""
-        return self._overlapping > 0
-
-    @property
-    def interfaces(self) -> Interfaces:
-        """The interfaces of the subscriptions that are not over the cap."""
-        return self._interfaces
+        over_cap = None if self.over_cap is None else self.over_cap.match(batch)
+        shared = self._overlapping > 0
+        return Matches(RowSearch(self, self.store, self._interfaces, keys, over_cap, shared=shared))
 
     # --- inspection -------------------------------------------------------------------------------
 

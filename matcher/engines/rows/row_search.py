@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.engine import IdArray
+from covey.matcher.engine import Engine, IdArray
+from covey.matcher.engines.rows.interfaces import Interfaces
+from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.matches import Matches, Search
-
-if TYPE_CHECKING:
-    from covey.matcher.engines.rows.engine import RowEngine
 
 
 class RowSearch(Search):
     """The keys of a batch before an engine's store, and the matches of filters over the cap."""
 
-    engine: RowEngine
-
-    def __init__(self, engine: RowEngine, keys: Keys, over_cap: Matches | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: RowStore,
+        interfaces: Interfaces,
+        keys: Keys,
+        over_cap: Matches | None,
+        *,
+        shared: bool,
+    ) -> None:
+        """`shared`: an event may match several rows of a subscription."""
         super().__init__(engine, len(keys))
+        self._store, self._interfaces, self._shared = store, interfaces, shared
         self._keys, self._over_cap = keys, over_cap
 
     def counts(self) -> IdArray:
-        counts = self.engine.store.counts(self._keys, shared=self.engine.has_overlaps)
+        counts = self._store.counts(self._keys, shared=self._shared)
         return counts if self._over_cap is None else counts + self._over_cap.counts
 
     def any(self) -> npt.NDArray[np.bool_]:
-        matching = self.engine.store.counts(self._keys, shared=False, most=1) > 0
+        matching = self._store.counts(self._keys, shared=False, most=1) > 0
         return matching if self._over_cap is None else matching | self._over_cap.any()
 
     def interfaces(self) -> npt.NDArray[np.uint64]:
-        interfaces = self.engine.interfaces
-        bits = np.zeros((self.events, interfaces.highest // 64 + 1), dtype=np.uint64)
-        self.engine.store.set_interfaces(self._keys, bits, interfaces.in_use)
+        bits = np.zeros((self.events, self._interfaces.highest // 64 + 1), dtype=np.uint64)
+        self._store.set_interfaces(self._keys, bits, self._interfaces.in_use)
         if self._over_cap is not None:
             more = self._over_cap.interfaces()
             bits[:, : more.shape[1]] |= more
         return bits
 
     def ids(self) -> tuple[IdArray, IdArray]:
-        answers = self.engine.store.ids(self._keys, shared=self.engine.has_overlaps)
+        answers = self._store.ids(self._keys, shared=self._shared)
         return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
 
 
