@@ -230,7 +230,8 @@ class RowEngine(Engine):
             check_distinct(subscription_ids)
             repeated = subscription_ids[self._ids.find(ids, subscription_ids) >= 0].tolist()[:1]
         if self.over_cap is not None and not repeated:
-            repeated = [i for i in subscription_ids.tolist() if i in self.over_cap]
+            over = self.over_cap
+            repeated = subscription_ids[over._ids.find(over.store.arrays.ids, subscription_ids) >= 0].tolist()
         if repeated:
             raise SubscriptionError(
                 f"subscription {repeated[0]}: already added, expected an id that is not in use"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from math import inf, nan
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -611,6 +612,21 @@ def test_filters_over_the_cap_are_matched_like_any_other(engine: Engine) -> None
     assert "4" in engine.explain(rows[0], 4)
     engine.remove_many(np.array([1, 3, 4]))
     assert (len(engine), matches(engine, *rows)) == (0, [[]] * 5)
+
+
+def test_a_filter_over_the_cap_does_not_slow_loading() -> None:
+    engine, ids = create_engine("cluster", QUOTE), np.arange(100_000)
+    below = parse("price < $x", QUOTE)
+    times = []
+    for number in range(3):  # the first one compiles
+        start = thread_time()
+        engine.add_many(ids + number * len(ids), below, {"x": ids})
+        times.append(thread_time() - start)
+        if number == 1:
+            engine.add(-1, parse(WIDE, QUOTE), {"x": 1, "s": "a"})
+    assert times[2] < max(3 * times[1], 0.06), times
+    with pytest.raises(SubscriptionError, match="subscription -1: already added"):
+        engine.add_many(np.array([-2, -1]), below, {"x": 1})
 
 
 def test_long_lists_of_constants_stay_under_the_cap(engine: Engine) -> None:
