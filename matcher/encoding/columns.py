@@ -278,7 +278,8 @@ class Columns:
         tested = self.attribute(number)
         if tested is not None:
             return self.event_type.names[tested]
-        derived = self._derived[number - self._first_derived]
+        place = number - self._first_derived
+        derived = self._derived[place] if place < len(self._derived) else None
         if derived is None:
             return "(free)"
         attribute, operator, text = derived

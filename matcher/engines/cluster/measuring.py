@@ -25,6 +25,7 @@ from covey.matcher.engines.cluster.tuning.statistics import (
 )
 from covey.matcher.engines.cluster.tuning.steps import STEP, Steps, in_steps, parts
 from covey.matcher.engines.cluster.worker import Worker
+from covey.matcher.engines.rows.arrays import grown
 from covey.matcher.engines.rows.row_kernels import ROW_SIGNATURE
 from covey.matcher.engines.rows.signatures import Signatures
 
@@ -117,6 +118,8 @@ def count_checks(arrangement: Arrangement, keys: Keys, worker: Worker) -> Steps[
         arrays, some = arrangement.arrays, np.ascontiguousarray(keys[start:stop])
         worker.fit(arrangement.probes, arrays.leaves)
         buffers = worker.buffers
+        if len(arrays.buckets) > len(probed):
+            probed = grown(probed, len(arrays.buckets))
         s.count_probes(arrays, some, arrangement.codes(some), buffers.probe, buffers.queue, probed)
         yield STEP
     for start, stop in parts(0, min(len(probed), int(arrays.state[a.BUCKET_TOP]))):

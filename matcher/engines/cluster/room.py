@@ -144,11 +144,11 @@ def with_table(
             reach = int(arrays.reaches[part & (1 << CLASS_BITS) - 1])
             shift = reach.bit_length() - 1 - (2 if template.ranges == 1 else 0)
             parts.append((column, reach, max(0, shift)))
-    if 2 * arrays.state[a.PLACES_USED] >= len(arrays.places):
-        arrays = with_more(arrays)
     number = int(arrays.state[a.TABLES])
     if number >= len(arrays.tables):
         arrays = arrays._replace(tables=grown(arrays.tables, 2 * number))
+    if 2 * arrays.state[a.PLACES_USED] >= len(arrays.places):
+        arrays = with_more(arrays)  # last: it changes the state
     line = arrays.tables[number]
     line[:] = 0
     line[a.TABLE_SCHEMA], line[a.TABLE_WIDTH], line[a.TABLE_TESTS] = schema, len(parts), template.tests

@@ -335,6 +335,8 @@ class ScanStore(ReferenceStore):
     def _match(self, keys: Keys, start: int, offsets: Numbers, found: Numbers) -> int:
         words = np.zeros(k.BLOCK // 8, dtype=np.uint64)
         codes = np.zeros(len(self._scan.coding), dtype=np.int64)
+        if keys.shape[1] < len(codes):  # columns of rows that are gone
+            keys = np.pad(keys, ((0, 0), (0, len(codes) - keys.shape[1])))
         done: int = k.scan_events(
             self._scan,
             self.arrays.rows,

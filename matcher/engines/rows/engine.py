@@ -284,6 +284,7 @@ class RowEngine(Engine):
             mine = firsts[addition.of_plan == n]
             for box, box_plan in enumerate(uses[n].plan.boxes):
                 self._boxes.remove(box_plan, self._boxes.inserted(mine + box))
+        self.store.signatures.forget_unused()
         self.plans.forget_unused(addition.plans)
         self.store.free_rows(firsts, max(len(boxes), 1))
 

@@ -64,6 +64,12 @@ class Signatures:
                 del self._numbers[key]
             self._free.append(number)
 
+    def forget_unused(self) -> None:
+        """Remove those that never got rows."""
+        known = [number for variants in self._numbers.values() for number in variants.values()]
+        for number in known:
+            self.release(number, 0)
+
     def in_use(self) -> list[int]:
         """The numbers of signatures with rows."""
         return [number for number, rows in enumerate(self.row_counts) if rows]

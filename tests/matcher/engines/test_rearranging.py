@@ -202,3 +202,31 @@ def test_a_load_ends_steps_that_it_overtakes(monkeypatch: pytest.MonkeyPatch) ->
         each.add_many(np.arange(50_000, 150_000), filter, values(drawn, filter, 100_000))
     compare(engine, oracle, points(rng, 20))
     assert placement.former is None
+
+
+def test_buckets_that_are_new_during_a_review_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[bool] = []
+
+    def count(arrays: a.StoreArrays, *arguments: Any) -> None:
+        counted.append(len(arguments[-1]) >= arrays.state[a.BUCKET_TOP])
+
+    monkeypatch.setattr("covey.matcher.engines.cluster.sample_kernels.count_probes", count)
+    engine, filter = create_engine("cluster", POINT), parse(FILTERS[0], POINT)
+
+    def add(first: int, size: int) -> None:
+        ids = np.arange(first, first + size)
+        engine.add_many(ids, filter, {"k": ids, "x": 0.0})
+
+    def match(size: int) -> None:
+        assert engine.match(EventBatch.from_pylist(POINT, [{"k": 1, "x": 1.0}] * size)).counts.all()
+
+    add(0, 10_000)
+    for _ in range(40):
+        match(60)
+    for first in range(10_000, 19_000, 1_000):
+        add(first, 1_000)
+        match(1)
+    match(40)
+    add(30_000, 9_000)
+    assert len(counted) > 1, "in several steps"
+    assert all(counted)

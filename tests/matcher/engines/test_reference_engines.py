@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventType, create_engine, parse
+from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import Engine, engine_names
+from covey.matcher.engines.reference import scan_kernels
 
 RIVALS = [name for name in engine_names() if name not in ("naive", "cluster")]
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
@@ -173,3 +175,24 @@ class TestSearchTreeOptions:
 def test_unknown_engine() -> None:
     with pytest.raises(CoveyError, match="engine 'siena': expected one of cluster, counting"):
         create_engine("siena", QUOTE)
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_columns_whose_rows_are_gone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(scan: scan_kernels.Scan, rows: object, keys: Keys, *arguments: object) -> int:
+        assert keys.shape[1] >= len(scan.coding)
+        return int(scan_events(scan, rows, keys, *arguments))
+
+    scan_events = scan_kernels.scan_events
+    monkeypatch.setattr(scan_kernels, "scan_events", scan)
+    event_type = EventType("Line", {"text": "string", "k": "int64"})
+    engine, event = create_engine(name, event_type), EventBatch.from_pylist(event_type, [{"text": "abc"}])
+    filters = [parse(f"text contains '{letter}' and text in ('abc', 'd')", event_type) for letter in "abcd"]
+    engine.add_all(np.arange(4_000), filters, numbers=np.arange(4_000) % 4)
+    assert engine.match(event).counts.tolist() == [3_000]
+    engine.remove_many(np.arange(1, 4_000))
+    engine.render()
+    assert engine.match(event).ordered()[1].tolist() == [0]
+    engine.remove(0)
+    engine.render()
+    assert engine.match(event).counts.tolist() == [0]

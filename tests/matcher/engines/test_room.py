@@ -23,6 +23,7 @@ from covey.matcher.engines.cluster import store as cluster_store
 from covey.matcher.engines.cluster.arrangement import Arrangement
 from covey.matcher.engines.cluster.engine import ClusterEngine
 from covey.matcher.engines.cluster.leaves import leaves
+from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.rows import arrays, ids
 from covey.matcher.engines.rows.arrays import Runs
 from covey.matcher.engines.rows.engine import RowEngine
@@ -249,3 +250,17 @@ def test_constants_over_the_limit_leave_no_plan_and_change_nothing() -> None:
     with pytest.raises(FilterError, match="over 6 different constants"):
         engine.update_many(np.arange(8), {"f": [f"x{n % 4}" if n < 4 else f"y{n % 2}" for n in range(8)]})
     assert np.array_equal(engine.match(EVENTS).counts, before)
+
+
+def test_an_add_without_room_leaves_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise MemoryError
+
+    engine = create_engine("cluster", QUOTE)
+    assert isinstance(engine, ClusterEngine)
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterStore, "_places", fail)
+        for turn in range(5):
+            with pytest.raises(MemoryError):
+                add(engine, turn, 8, 1)
+    assert len(engine.store.signatures) == 0
