@@ -186,8 +186,11 @@ def test_columns_whose_rows_are_gone(name: str, monkeypatch: pytest.MonkeyPatch)
     scan_events = scan_kernels.scan_events
     monkeypatch.setattr(scan_kernels, "scan_events", scan)
     event_type = EventType("Line", {"text": "string", "k": "int64"})
-    engine, event = create_engine(name, event_type), EventBatch.from_pylist(event_type, [{"text": "abc"}])
-    filters = [parse(f"text contains '{letter}' and text in ('abc', 'd')", event_type) for letter in "abcd"]
+    engine, event = (
+        create_engine(name, event_type),
+        EventBatch.from_pylist(event_type, [{"text": "abc", "k": 1}]),
+    )
+    filters = [parse(f"text contains '{letter}' and k > 0", event_type) for letter in "abcd"]
     engine.add_all(np.arange(4_000), filters, numbers=np.arange(4_000) % 4)
     assert engine.match(event).counts.tolist() == [3_000]
     engine.remove_many(np.arange(1, 4_000))
