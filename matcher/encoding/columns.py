@@ -358,9 +358,10 @@ class Columns:
 
 def bounding(texts: str | pa.StringArray, past: bool) -> pa.StringArray:
     """The strings, or if `past` the least above all that begin with each, null where there is none."""
-    array = pa.array([texts], pa.string()) if isinstance(texts, str) else texts
+    if isinstance(texts, str):
+        return pa.array([prefix_span(texts)[1] if past else texts], pa.string())
     if not past:
-        return array
-    distinct = array.dictionary_encode()
+        return texts
+    distinct = texts.dictionary_encode()
     ends = [prefix_span(text)[1] for text in distinct.dictionary.to_pylist()]
     return pa.array(ends, pa.string()).take(distinct.indices)

@@ -8,10 +8,14 @@ Invariant: a constant's rank is its label, any other string's is one above the l
 it, and labels are two apart at least; so `<` and `<=` between strings are those between ranks. A constant
 that comes gets a label inside its gap; where a gap is full, all labels are chosen anew, and whoever keeps
 bounds takes the new ones (`Relabelling`).
+
+Constants lie in two runs, each in order: the recent ones are few, so that another one is cheap, and join the
+others from time to time. A string's rank is the higher of its ranks in the two.
 """
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +32,8 @@ SPAN = 1 << 61
 """Labels lie between its negative and itself."""
 _STRIDE = 1 << 32
 """How far from its predecessor a constant is put that follows it in the order of time, too."""
+_FEWEST = 64
+"""How many constants may be recent at least; else four times the root of all."""
 
 
 class Relabelling(NamedTuple):
@@ -45,116 +51,176 @@ class Relabelling(NamedTuple):
         return np.where((keys <= FIRST) | (keys >= LAST), keys, self.new[place] + (keys - self.old[place]))
 
 
-class Ranks:
+class _Run:
     """Constants in their order, with their labels."""
+
+    def __init__(self, span: int) -> None:
+        self._span = span
+        self.clear()
+
+    def clear(self) -> None:
+        self.ends = np.zeros(1, dtype=np.int64)
+        self.text = np.zeros(0, dtype=np.uint8)
+        self.set_labels(np.zeros(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def set_labels(self, labels: Keys) -> None:
+        self.labels = labels
+        self.ranks = np.empty(2 * len(labels) + 1, dtype=np.int64)
+        """Of the strings before the first constant, of that, of those before the second ..."""
+        self.ranks[0] = -self._span
+        self.ranks[1::2], self.ranks[2::2] = labels, labels + 1
+
+    def insert(self, gaps: Keys, text: npt.NDArray[np.uint8], lengths: Keys, labels: Keys) -> None:
+        """Insert constants that precede those of places `gaps`, in ascending order."""
+        if len(gaps) == 1:  # np.insert takes 30 us
+            gap, ends = int(gaps[0]), self.ends
+            self.text = np.concatenate([self.text[: ends[gap]], text, self.text[ends[gap] :]])
+            self.ends = np.concatenate([ends[: gap + 1], ends[gap:] + lengths])
+            self.set_labels(np.concatenate([self.labels[:gap], labels, self.labels[gap:]]))
+            return
+        self.text = np.insert(self.text, np.repeat(self.ends[gaps], lengths), text)
+        self.ends = np.concatenate([[0], np.cumsum(np.insert(np.diff(self.ends), gaps, lengths))])
+        self.set_labels(np.insert(self.labels, gaps, labels))
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        lengths = np.diff(self.ends)
+        self.text = self.text[np.repeat(kept, lengths)]
+        self.ends = np.concatenate([[0], np.cumsum(lengths[kept])])
+        self.set_labels(self.labels[kept])
+
+    def places(self, texts: pa.StringArray) -> Keys:
+        """2i + 1 for the i-th constant, 2i for strings between it and its predecessor."""
+        ranks = np.empty((len(texts), 1), dtype=np.int64)
+        self.encode(texts, 0, ranks)
+        return np.searchsorted(self.ranks, ranks[:, 0])
+
+    def limits(self, places: Keys) -> tuple[Keys, Keys]:
+        """The labels before and after strings at these places that are no constants."""
+        lows = np.where(places == 0, -self._span, self.ranks[places] - 1)
+        above = np.minimum(places + 1, len(self.ranks) - 1)
+        return lows, np.where(above == places, self._span, self.ranks[above])
+
+    def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
+        """Write the ranks among these constants of a batch's column into column `number`."""
+        valid, offsets, data = string_buffers(column)
+        encode_ranks(offsets, data, valid, column.offset, number, self.ends, self.text, self.ranks, keys)
+
+    def constant(self, place: int) -> str:
+        return bytes(self.text[self.ends[place] : self.ends[place + 1]]).decode()
+
+    def memory_bytes(self) -> int:
+        return self.ends.nbytes + self.text.nbytes + self.labels.nbytes + self.ranks.nbytes
+
+
+class Ranks:
+    """The constants of one attribute that bound ranges."""
 
     def __init__(self, span: int | None = None) -> None:
         self._span = SPAN if span is None else span
-        self._ends = np.zeros(1, dtype=np.int64)
-        self._text = np.zeros(0, dtype=np.uint8)
-        self._labels = np.zeros(0, dtype=np.int64)
-        self._ranks = np.zeros(1, dtype=np.int64)
-        """Of the strings before the first constant, of that, of those before the second ..."""
+        self._most, self._recent = _Run(self._span), _Run(self._span)
         self._newest = 0
         self.collect_at = FEWEST_COLLECTED
         """How many constants there are when those out of use are worth dropping."""
-        self._set_labels(self._labels)
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self._most) + len(self._recent)
 
     def enter(self, texts: pa.StringArray) -> Relabelling | None:
-        """Enter constants, none of them null; known ones have no effect. Cost: linear in all constants."""
+        """Enter constants, none of them null; known ones have no effect. Cost of a single one: as the root of
+        the number of constants, on average; of many, linear in all.
+        """
         if len(texts) > 1:
             texts = texts.unique().sort()
-        places = self._places(texts)
-        unknown = places & 1 == 0
+        if len(self._recent) + len(texts) > max(_FEWEST, 4 * isqrt(len(self._most))):
+            self._join()
+            run = self._most
+        else:
+            run = self._recent
+        places, others = self._most.places(texts), self._recent.places(texts)
+        unknown = (places | others) & 1 == 0
         if not unknown.any():
             return None
-        texts, gaps = texts.filter(pa.array(unknown)), places[unknown] >> 1
+        texts, places, others = texts.filter(pa.array(unknown)), places[unknown], others[unknown]
         _, offsets, data = string_buffers(texts)
-        lengths = np.diff(offsets).astype(np.int64)
-        self._text = np.insert(self._text, np.repeat(self._ends[gaps], lengths), data[: offsets[-1]])
-        self._ends = np.concatenate([[0], np.cumsum(np.insert(np.diff(self._ends), gaps, lengths))])
-        labels = self._labels_within(gaps)
+        text, lengths = data[: offsets[-1]], np.diff(offsets).astype(np.int64)
+        (low, high), (other_low, other_high) = self._most.limits(places), self._recent.limits(others)
+        labels = self._labels_within(np.maximum(low, other_low), np.minimum(high, other_high))
         if labels is not None:
-            self._set_labels(np.insert(self._labels, gaps, labels))
+            run.insert((places if run is self._most else others) >> 1, text, lengths, labels)
             return None
-        old = self._labels
-        count = len(self._ends) - 1
+        run = self._join()
+        gaps = run.places(texts) >> 1
+        old = run.labels
+        count = len(old) + len(gaps)
         step = 2 * self._span // (count + 1)
-        self._set_labels(np.arange(1, count + 1, dtype=np.int64) * step - self._span)
-        return Relabelling(old, np.delete(self._labels, gaps + np.arange(len(gaps))))
+        run.insert(gaps, text, lengths, np.zeros(len(gaps), dtype=np.int64))
+        run.set_labels(np.arange(1, count + 1, dtype=np.int64) * step - self._span)
+        return Relabelling(old, np.delete(run.labels, gaps + np.arange(len(gaps))))
 
-    def _labels_within(self, gaps: Keys) -> Keys | None:
-        """Labels for constants that go to these gaps, in ascending order; None where one is full."""
-        ends = np.concatenate([[-self._span], self._labels, [self._span]])
-        lows, highs = ends[gaps], ends[gaps + 1]
-        if len(gaps) == 1:
+    def _join(self) -> _Run:
+        """All constants in one run."""
+        most, recent = self._most, self._recent
+        if len(recent):
+            gaps = np.searchsorted(most.labels, recent.labels)
+            most.insert(gaps, recent.text, np.diff(recent.ends), recent.labels)
+            recent.clear()
+        return most
+
+    def _labels_within(self, lows: Keys, highs: Keys) -> Keys | None:
+        """Labels for constants in ascending order that go between these; None where a gap is full."""
+        if len(lows) == 1:
             half = int(highs[0] - lows[0]) // 2
             near = min(half, _STRIDE) if self._newest in (int(lows[0]), int(highs[0])) else half
             self._newest = int(highs[0]) - near if self._newest == int(highs[0]) else int(lows[0]) + near
             return np.array([self._newest]) if near >= 2 else None
-        _, first, counts = np.unique(gaps, return_index=True, return_counts=True)
-        turn = np.arange(1, len(gaps) + 1) - np.repeat(first, counts)
+        _, first, counts = np.unique(lows, return_index=True, return_counts=True)
+        turn = np.arange(1, len(lows) + 1) - np.repeat(first, counts)
         steps = (highs - lows) // (np.repeat(counts, counts) + 1)
         labels: Keys = lows + turn * steps
         return labels if steps.min() >= 2 else None
 
-    def _set_labels(self, labels: Keys) -> None:
-        self._labels = labels
-        self._ranks = np.empty(2 * len(labels) + 1, dtype=np.int64)
-        self._ranks[0] = -self._span
-        self._ranks[1::2], self._ranks[2::2] = labels, labels + 1
-
     def labels(self, texts: pa.StringArray) -> Keys:
         """The labels of constants that were entered."""
-        labels: Keys = self._ranks[self._places(texts)]
-        return labels
+        keys = np.empty((len(texts), 1), dtype=np.int64)
+        self.encode(texts, 0, keys)
+        return keys[:, 0]
 
     def describe(self, low: int, high: int) -> tuple[str, str]:
         """The ends of an interval of ranks, as words and strings; those of open ends mean nothing."""
-        least = int(np.searchsorted(self._labels, low, side="right")) - 1
-        most = min(int(np.searchsorted(self._labels, high)), len(self) - 1)
+        run = self._join()
+        least = int(np.searchsorted(run.labels, low, side="right")) - 1
+        most = min(int(np.searchsorted(run.labels, high)), len(run) - 1)
         return (
-            f"{'at least' if low == self._labels[least] else 'above'} {self._constant(least)!r}",
-            f"{'at most' if high == self._labels[most] else 'below'} {self._constant(most)!r}",
+            f"{'at least' if low == run.labels[least] else 'above'} {run.constant(least)!r}",
+            f"{'at most' if high == run.labels[most] else 'below'} {run.constant(most)!r}",
         )
-
-    def _constant(self, place: int) -> str:
-        return bytes(self._text[self._ends[place] : self._ends[place + 1]]).decode()
 
     def labels_of_bounds(self, lows: Keys, highs: Keys) -> Keys:
         """The labels that bounds are made of, open ends excepted; a low end is a label or one above, a high
         end a label or one below.
         """
+        known = self._join().labels
         lows, highs = lows[(lows > FIRST) & (lows < LAST)], highs[(highs > FIRST) & (highs < LAST)]
-        places = np.searchsorted(self._labels, lows, side="right") - 1, np.searchsorted(self._labels, highs)
-        labels: Keys = np.unique(self._labels[np.concatenate(places).clip(0, max(len(self) - 1, 0))])
+        places = np.searchsorted(known, lows, side="right") - 1, np.searchsorted(known, highs)
+        labels: Keys = np.unique(known[np.concatenate(places).clip(0, max(len(known) - 1, 0))])
         return labels
 
     def keep(self, labels: Keys) -> None:
         """Drop all constants but those of these labels."""
-        kept = np.isin(self._labels, labels)
-        lengths = np.diff(self._ends)
-        self._text = self._text[np.repeat(kept, lengths)]
-        self._ends = np.concatenate([[0], np.cumsum(lengths[kept])])
-        self._set_labels(self._labels[kept])
+        run = self._join()
+        run.keep(np.isin(run.labels, labels))
         self.collect_at = max(FEWEST_COLLECTED, 2 * len(self) + 1)
 
     def encode(self, column: pa.StringArray, number: int, keys: npt.NDArray[np.int64]) -> None:
         """Write the ranks of a batch's column into column `number` of the key matrix."""
-        self._search(column, self._ranks, number, keys)
-
-    def _places(self, texts: pa.StringArray) -> Keys:
-        """2i + 1 for the i-th constant, 2i for strings between it and its predecessor."""
-        places = np.empty((len(texts), 1), dtype=np.int64)
-        self._search(texts, np.arange(len(self._ranks), dtype=np.int64), 0, places)
-        return places[:, 0]
-
-    def _search(self, column: pa.StringArray, ranks: Keys, number: int, keys: npt.NDArray[np.int64]) -> None:
-        valid, offsets, data = string_buffers(column)
-        encode_ranks(offsets, data, valid, column.offset, number, self._ends, self._text, ranks, keys)
+        self._most.encode(column, number, keys)
+        if len(self._recent):
+            recent = np.empty((len(column), 1), dtype=np.int64)
+            self._recent.encode(column, 0, recent)
+            np.maximum(keys[:, number], recent[:, 0], out=keys[:, number])
 
     def memory_bytes(self) -> int:
-        return self._ends.nbytes + self._text.nbytes + self._labels.nbytes + self._ranks.nbytes
+        return self._most.memory_bytes() + self._recent.memory_bytes()

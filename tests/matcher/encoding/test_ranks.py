@@ -79,6 +79,24 @@ def test_constants_in_their_order_leave_room_for_more(step: int) -> None:
     assert len(ranks) == 5002
 
 
+def test_single_constants_do_not_copy_the_others() -> None:
+    ranks = Ranks()
+    ranks.enter(strings([f"{i:04}" for i in range(5000)]))
+    run = ranks._most
+    arrays = run.text, run.ends, run.labels, run.ranks
+    singles = [f"{i * 37 % 5000:04}+" for i in range(200)]
+    for text in singles:
+        assert ranks.enter(strings([text])) is None
+    assert all(a is b for a, b in zip(arrays, (run.text, run.ends, run.labels, run.ranks), strict=True))
+    for text in singles:
+        assert ranks.enter(strings([text])) is None
+    assert len(ranks) == 5200
+    before = ranks_of(ranks, [*sorted([*singles, "0000", "4999", "37", "a"])])
+    assert before == sorted(before)
+    assert names(ranks) == sorted(set(names(ranks)))
+    assert ranks_of(ranks, [*sorted([*singles, "0000", "4999", "37", "a"])]) == before
+
+
 def test_a_full_gap_makes_new_labels() -> None:
     ranks = Ranks()
     old: Keys = np.zeros(0, np.int64)
@@ -93,7 +111,7 @@ def test_a_full_gap_makes_new_labels() -> None:
 
 
 def names(ranks: Ranks) -> list[str | None]:
-    return [ranks._constant(place) for place in range(len(ranks))]
+    return [ranks._join().constant(place) for place in range(len(ranks))]
 
 
 @given(st.lists(texts, min_size=1, max_size=12, unique=True), st.data())
