@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.errors import CoveyError, EventTypeError, SubscriptionError
+from covey.matcher.events.event_type import EventType, check_event_type
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
-    from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
     from covey.matcher.matches import Matches
@@ -228,6 +228,7 @@ def create_engine(name: str, event_type: EventType, **options: object) -> Engine
 
     Raises `CoveyError` for an unknown name, `TypeError` for an option the engine does not have.
     """
+    check_event_type(event_type)
     if name not in _ENGINES:
         raise CoveyError(f"engine {name!r}: expected one of {', '.join(_ENGINES)}")
     module, attribute = _ENGINES[name]
@@ -277,7 +278,7 @@ def interface_array(interface: int | npt.NDArray[np.integer], count: int) -> npt
     array = np.asarray(interface)
     if array.dtype.kind not in "iu" or array.ndim > 1 or (array.ndim == 1 and array.shape != (count,)):
         raise SubscriptionError(
-            f"interface of type {array.dtype} and shape {array.shape}: expected one number or {count}"
+            f"interface of type {array.dtype} and shape {array.shape}: expected one integer, or {count}"
         )
     if array.size and (int(array.min()) < 0 or int(array.max()) > MAX_INTERFACE):
         wrong = int(array.min()) if int(array.min()) < 0 else int(array.max())

@@ -13,7 +13,7 @@ from covey.matcher.engine import IdArray, check_distinct, id_array, interface_ar
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, elements, taken
-from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.filter import Filter, check_filter
 
 Positions = npt.NDArray[np.int64]
 
@@ -124,9 +124,12 @@ def _numbered(
     filters: Sequence[Filter], numbers: npt.ArrayLike | None, count: int
 ) -> tuple[Sequence[Filter], Positions]:
     """Filters, and the number of that of every subscription."""
+    if isinstance(filters, Filter) or not hasattr(filters, "__iter__"):
+        raise FilterError(
+            f"filters {filters!r}: expected a list of them; `add_many` takes one filter for all ids"
+        )
     for filter in filters:
-        if not isinstance(filter, Filter):
-            raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")
+        check_filter(filter)
     if numbers is None:
         if len(filters) != count:
             raise FilterError(f"{len(filters)} filters for {count} ids: expected one for each, or numbers")

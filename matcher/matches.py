@@ -8,6 +8,7 @@ the engine ends the validity: products computed before remain, others raise `Sta
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -170,7 +171,10 @@ class Matches:
     def __getitem__(self, event: int) -> Int64s:
         """The ids of one event; `IndexError` for one outside the batch."""
         offsets, ids = self.ids()
-        event = range(len(self))[event]
+        try:
+            event = range(len(self))[operator.index(event)]
+        except IndexError:
+            raise IndexError(f"event {event}: expected one of {len(self)}") from None
         return ids[offsets[event] : offsets[event + 1]]
 
     def __iter__(self) -> Iterator[Int64s]:

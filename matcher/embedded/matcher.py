@@ -26,12 +26,12 @@ from covey.matcher.engine import (
     id_array,
     one_id,
 )
-from covey.matcher.errors import CoveyError, FilterError, SnapshotError, SubscriptionError, VariableError
-from covey.matcher.events.batch import EventBatch
-from covey.matcher.events.event_type import EventType
+from covey.matcher.errors import CoveyError, SnapshotError, SubscriptionError, VariableError
+from covey.matcher.events.batch import EventBatch, check_batch
+from covey.matcher.events.event_type import EventType, check_event_type
 from covey.matcher.events.value_columns import columns_of, elements, taken_all
 from covey.matcher.expressions.expression import Scalar
-from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load, is_column
 from covey.matcher.matches import Matches
 
@@ -57,7 +57,8 @@ def _exclusive(
 class Matcher:
     """Subscriptions to any number of event types: `engine` and its options are those of `create_engine`.
 
-    The first filter or batch of an event type brings an engine for it.
+    The first filter or batch of an event type that is not among `event_types` brings an engine for it;
+    several schemas of a type make one, as `widen` does.
     """
 
     def __init__(self, *event_types: EventType, engine: str = "cluster", **options: object) -> None:
@@ -67,7 +68,7 @@ class Matcher:
         self._changes = 0
         self.guard = RLock()
         for event_type in event_types:
-            self._engine_of(event_type)
+            self.widen(event_type)
 
     def _engine_of(self, event_type: EventType) -> Engine:
         engine = self._engines.get(event_type.name)
@@ -91,6 +92,7 @@ class Matcher:
         """Add the attributes of a schema to those of its event type, in place: all subscriptions stay, and
         batches of either schema match. `EventTypeError` where an attribute has another kind.
         """
+        check_event_type(event_type)
         engine = self._engine_of(event_type)
         engine.widen(engine.event_type.union(event_type))
 
@@ -110,10 +112,10 @@ class Matcher:
         Raises `SubscriptionError` for an id in use, whatever its event type, `VariableError` for values that
         do not fit the filter's variables.
         """
-        _check_filter(filter)
+        check_filter(filter)
         if self._table.find_one(int(one_id(subscription_id)[0])) >= 0:
             raise _in_use(subscription_id)
-        checked = filter.check_values(values or {})
+        checked = filter.check_values({} if values is None else values)
         known = len(self._engines)
         try:
             self._engine_of(filter.event_type).add(subscription_id, filter, checked, interface=interface)
@@ -182,12 +184,12 @@ class Matcher:
         interface: int = 0,
     ) -> None:
         """Add a subscription, or replace that of this id: filter, all values and interface."""
-        _check_filter(filter)
+        check_filter(filter)
         entry = self._table.find_one(int(one_id(subscription_id)[0]))
         if entry < 0:
             self.add(subscription_id, filter, values, interface=interface)
             return
-        checked = filter.check_values(values or {})
+        checked = filter.check_values({} if values is None else values)
         old = self[subscription_id]
         if old.filter == filter and old.interface == interface:
             if checked:
@@ -300,6 +302,7 @@ class Matcher:
         """The subscriptions to the batch's event type that match its events, as `Engine.match`: valid until
         the next change of a subscription to that type.
         """
+        check_batch(batch)
         return self._engine_of(batch.event_type).match(batch)
 
     @_exclusive
@@ -383,11 +386,6 @@ class Matcher:
             except CoveyError as error:
                 raise SnapshotError(f"{path}: subscriptions that cannot be added: {error}") from error
         return matcher
-
-
-def _check_filter(filter: object) -> None:
-    if not isinstance(filter, Filter):
-        raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")
 
 
 def _in_use(subscription_id: int) -> SubscriptionError:

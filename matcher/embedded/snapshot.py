@@ -97,6 +97,10 @@ def write_snapshot(
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, place)
+    except OSError as error:
+        if error.filename == str(beside):
+            error.filename, error.filename2 = str(place), None
+        raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(beside)

@@ -400,3 +400,12 @@ def _is_run(indices: npt.NDArray[np.int64], start: int) -> bool:
     return int(indices[-1]) - start == len(indices) - 1 and bool(
         np.array_equal(indices, np.arange(start, start + len(indices)))
     )
+
+
+def check_batch(batch: object) -> None:
+    """`EventError` for what is no `EventBatch`."""
+    if not isinstance(batch, EventBatch):
+        raise EventError(
+            f"batch of type {type(batch).__name__}: expected an EventBatch, as `EventBatch.from_pylist` and "
+            "`from_arrow` return"
+        )

@@ -141,3 +141,9 @@ class EventType:
     def __repr__(self) -> str:
         listed = ", ".join(f"{a!r}: {str(k)!r}" for a, k in self.attributes.items())
         return f"EventType({self.name!r}, {{{listed}}})"
+
+
+def check_event_type(event_type: object) -> None:
+    """`EventTypeError` for what is no `EventType`."""
+    if not isinstance(event_type, EventType):
+        raise EventTypeError(f"event type {event_type!r}: expected an EventType")

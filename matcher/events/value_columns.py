@@ -28,7 +28,12 @@ def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
     `VariableError` names a column that is none of numbers, strings, Booleans and times.
     """
-    return {name: column_of(name, value) for name, value in (values or {}).items()}
+    if values is None:
+        return {}
+    if not hasattr(values, "items"):
+        kind = type(values).__name__
+        raise VariableError(f"values of type {kind}: expected a mapping from variables to values or columns")
+    return {name: column_of(name, value) for name, value in values.items()}
 
 
 def column_of(name: str, value: Any) -> Any:

@@ -89,7 +89,7 @@ class Filter:
             raise FilterError(f"filter over {self.event_type.name}: expected one over {event_type.name}")
         if self._over is None or self._over.event_type != event_type:
             if not event_type.includes(self.event_type) and not self._fits(event_type):
-                raise FilterError(f"filter {str(self)!r} over {self.event_type!r}: expected {event_type!r}")
+                raise self._misfit(event_type)
             self._over = Filter.of_checked(event_type, self.expression)
         return self._over
 
@@ -99,6 +99,18 @@ class Filter:
         return self.event_type.name == event_type.name and all(
             theirs.get(attribute) is mine[attribute] for attribute in attributes_of(self.expression)
         )
+
+    def _misfit(self, event_type: EventType) -> FilterError:
+        """The error for the first attribute that another schema lacks, or has with another kind."""
+        mine, theirs = self.event_type.attributes, event_type.attributes
+        name = next(name for name in attributes_of(self.expression) if theirs.get(name) is not mine[name])
+        if name in theirs:
+            problem = f"attribute {name} of kind {mine[name]}: expected {theirs[name]}"
+        else:
+            problem = (
+                f"unknown attribute {name!r}: expected one of {', '.join(theirs)}; widen adds attributes"
+            )
+        return FilterError(f"filter {str(self)!r} over {event_type.name}: {problem}")
 
     # --- variables ------------------------------------------------------------------------------------------
 
@@ -114,6 +126,8 @@ class Filter:
         wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit
         both number kinds.
         """
+        if not hasattr(values, "items"):
+            raise VariableError(f"values {values!r}: expected a mapping from variables to values")
         families = self._families
         checked: dict[str, Scalar] = {}
         for name, value in values.items():
@@ -290,3 +304,9 @@ def _parse(text: str, event_type: EventType) -> Filter:
 
 _CACHED_LENGTH = 4096
 _parse_cached = lru_cache(maxsize=4096)(_parse)
+
+
+def check_filter(filter: object) -> None:
+    """`FilterError` for what is no `Filter`."""
+    if not isinstance(filter, Filter):
+        raise FilterError(f"filter {filter!r}: expected a Filter, as `parse` and `filter_of` return")

@@ -36,8 +36,8 @@ class ClusterEngine(RowEngine):
         threads: int = 1,
         texts: int = MOST_TEXTS,
     ) -> None:
-        if not 1 <= threads <= MOST_THREADS:
-            raise CoveyError(f"threads {threads}: expected 1 to {MOST_THREADS}")
+        if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise CoveyError(f"threads {threads!r}: expected 1 to {MOST_THREADS}")
         self._policy, self._threads = Policy.of(configuration), threads
         super().__init__(event_type)
         self.columns.most_texts = texts

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive
+from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive, interface_array
 from covey.matcher.errors import SubscriptionError, VariableError
-from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar
-from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load, is_column
 from covey.matcher.matches import Matches, Search
 
@@ -53,13 +53,12 @@ class NaiveEngine(Engine):
         for i in subscription_ids:
             if i in self._subscriptions:
                 raise SubscriptionError(f"subscription {i}: already added, expected an id that is not in use")
+        check_filter(filter)
         filter = filter.over(self.event_type)
         if not subscription_ids:
             return
-        numbers = [int(x) for x in np.broadcast_to(interface, (len(subscription_ids),))]
-        if min(numbers) < 0 or max(numbers) > 65_535:
-            raise SubscriptionError(f"interface {numbers}: expected numbers from 0 to 65535")
-        each = [filter.check_values(v) for v in _one_by_one(values or {}, len(subscription_ids))]
+        numbers = interface_array(interface, len(subscription_ids)).tolist()
+        each = [filter.check_values(v) for v in _one_by_one(values, len(subscription_ids))]
         self._highest_interface = max(self._highest_interface, *numbers)
         self._subscriptions.update(
             (i, (filter, v, n)) for i, v, n in zip(subscription_ids, each, numbers, strict=True)
@@ -112,6 +111,7 @@ class NaiveEngine(Engine):
 
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
+        check_batch(batch)
         return Matches(_NaiveSearch(self, batch.with_schema(self.event_type).to_pylist()))
 
     def matching(self, event: Mapping[str, object]) -> Iterator[int]:
@@ -195,7 +195,7 @@ def _distinct(ids: npt.ArrayLike) -> list[int]:
     return numbers
 
 
-def _one_by_one(values: Mapping[str, Scalar | AnyColumn], count: int) -> Iterator[dict[str, Scalar]]:
+def _one_by_one(values: Mapping[str, Scalar | AnyColumn] | None, count: int) -> Iterator[dict[str, Scalar]]:
     columns: dict[str, list[Any]] = {}
     for name, value in taken_all(columns_of(values)).items():
         if isinstance(value, np.ndarray | list):

@@ -55,11 +55,11 @@ from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE
 from covey.matcher.engines.rows.row_search import RowSearch
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
-from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar, Variable
-from covey.matcher.filters.filter import Filter
+from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load
 from covey.matcher.matches import Matches
 
@@ -110,9 +110,10 @@ class RowEngine(Engine):
     ) -> None:
         """As `Engine.add`; some 20 us whatever their number, after the first of a structure."""
         subscription_ids, interfaces = one_id(subscription_id), interface_array(interface, 1)
+        check_filter(filter)
         filter = filter.over(self.event_type)
         self._check_new(subscription_ids)
-        checked = filter.check_values(values or {})
+        checked = filter.check_values({} if values is None else values)
         self._add_checked(subscription_ids, filter, checked, checked, interfaces)
 
     @changing
@@ -126,6 +127,7 @@ class RowEngine(Engine):
     ) -> None:
         subscription_ids = id_array(ids)
         interfaces = interface_array(interface, len(subscription_ids))
+        check_filter(filter)
         filter = filter.over(self.event_type)
         self._check_new(subscription_ids)
         if not len(subscription_ids):
@@ -511,6 +513,7 @@ class RowEngine(Engine):
 
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
+        check_batch(batch)
         keys = self.columns.encode(batch.with_schema(self.event_type))
         self.store.begin_match(keys)
         over_cap = None if self.over_cap is None else self.over_cap.match(batch)

@@ -51,7 +51,7 @@ def test_a_filter_is_the_same_over_a_wider_schema() -> None:
     assert parse("price < 3 or bid > 2", OTHER).covers(parse("price < 2 or volume > 3 and price < 1", WIDE))
     assert not parse("price < 2", NARROW).intersects(parse("price > 3 and bid > 1", OTHER))
     assert narrow != parse("price < $limit", CONFLICT)
-    with pytest.raises(FilterError, match=r"'price < \$limit' over EventType"):
+    with pytest.raises(FilterError, match=r"'price < \$limit' over Quote: attribute price of kind float64"):
         narrow.over(CONFLICT)
 
 
