@@ -27,10 +27,12 @@ class MemberTable:
         self.sets: dict[int, dict[int, Keys]] = {}
         self._alone: set[int] = set()
         """Columns of one set."""
-        self._allocate(0)
+        self._constants = 0
+        """Of all sets together."""
+        self._allocate()
 
-    def _allocate(self, constants: int) -> None:
-        size = max(_SMALLEST, 1 << (4 * constants).bit_length())
+    def _allocate(self) -> None:
+        size = max(_SMALLEST, 1 << (4 * self._constants).bit_length())
         self._slots = np.full((size, 2), k.EMPTY, dtype=np.int64)
         self._entries = np.zeros((size // 2, 3), dtype=np.int64)
         self._state = np.array([0, 0, k.END], dtype=np.int64)
@@ -46,6 +48,7 @@ class MemberTable:
         sets = self.sets.setdefault(column, {})
         number = next(n for n in range(len(sets) + 1, 0, -1) if n not in sets)
         sets[number] = keys
+        self._constants += len(keys)
         if alone:
             self._alone.add(column)
         room = 2 * (int(self._state[k.SLOTS_USED]) + len(keys)) <= len(self._slots)
@@ -58,8 +61,9 @@ class MemberTable:
     def leave(self, column: int, number: int) -> bool:
         """Remove a set; returns whether its column has no other."""
         keys = self.sets[column].pop(number)
+        self._constants -= len(keys)
         k.leave_set(keys, column, self._slots, self._entries, self._state)
-        if 4 * self._constants() < len(self._entries) and len(self._slots) > _SMALLEST:
+        if 4 * self._constants < len(self._entries) and len(self._slots) > _SMALLEST:
             self._rebuild()
         if self.sets[column]:
             return False
@@ -67,11 +71,8 @@ class MemberTable:
         self._alone.discard(column)
         return True
 
-    def _constants(self) -> int:
-        return sum(len(keys) for keys in self.each())
-
     def _rebuild(self) -> None:
-        self._allocate(self._constants())
+        self._allocate()
         for column, sets in self.sets.items():
             for number, keys in sets.items():
                 k.enter_set(keys, column, number, self._slots, self._entries, self._state)
@@ -88,4 +89,4 @@ class MemberTable:
         k.encode_members(self._slots, self._entries, attribute, columns, len(shared), keys)
 
     def memory_bytes(self) -> int:
-        return self._slots.nbytes + self._entries.nbytes + 8 * self._constants()
+        return self._slots.nbytes + self._entries.nbytes + 8 * self._constants
