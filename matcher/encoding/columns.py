@@ -24,7 +24,7 @@ from covey.matcher.encoding.encode_kernels import encode_bools, encode_floats, e
 from covey.matcher.encoding.keys import Keys, bound_keys
 from covey.matcher.encoding.members import MemberTable
 from covey.matcher.encoding.ranks import Ranks, Relabelling
-from covey.matcher.encoding.schema_columns import SchemaColumns
+from covey.matcher.encoding.schema_columns import MOST_TEXTS, SchemaColumns
 from covey.matcher.encoding.strings import StringIds
 from covey.matcher.encoding.texts import Texts
 from covey.matcher.errors import CapacityError
@@ -45,8 +45,6 @@ RESERVED: Derived = (-1, Operator.IN, "")
 
 Constants = tuple[Scalar, ...]
 
-MOST_TEXTS = 1 << 20
-"""Unless an engine is given another number: an event's keys then take 8 MB."""
 
 _SHOWN = 4
 """Constants of a set that are shown."""

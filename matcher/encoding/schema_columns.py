@@ -13,6 +13,9 @@ from covey.matcher.encoding.keys import Keys, largest_key
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import LAST
 
+MOST_TEXTS = 1 << 20
+"""The most texts of an engine by default: an event's keys then take 8 MB."""
+
 
 class SchemaColumns:
     """Attribute a has column `columns[a]`, a string also `ranks[a]`; `attributes` has that of a column, and

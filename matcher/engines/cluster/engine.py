@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from covey.matcher.encoding.columns import MOST_TEXTS
+from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.rows.engine import RowEngine

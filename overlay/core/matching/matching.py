@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.encoding.columns import MOST_TEXTS
+from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engine import create_engine
 from covey.matcher.errors import EventTypeError
 from covey.matcher.jit.compiling import kernels_usable
