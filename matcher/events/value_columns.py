@@ -30,10 +30,15 @@ def columns_of(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """
     if values is None:
         return {}
+    check_mapping(values)
+    return {name: column_of(name, value) for name, value in values.items()}
+
+
+def check_mapping(values: object) -> None:
+    """`VariableError` for values without variables."""
     if not hasattr(values, "items"):
         kind = type(values).__name__
         raise VariableError(f"values of type {kind}: expected a mapping from variables to values or columns")
-    return {name: column_of(name, value) for name, value in values.items()}
 
 
 def column_of(name: str, value: Any) -> Any:

@@ -18,6 +18,7 @@ from covey.matcher.covering.boxes import Box, boxes_of
 from covey.matcher.covering.covering import Region, RegionPlan, covers_region, intersects_region, plan_region
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.value_columns import check_mapping
 from covey.matcher.expressions.checking import Variables, check_expression
 from covey.matcher.expressions.evaluation import holds
 from covey.matcher.expressions.expression import Expression, Operand, Scalar, Variable
@@ -126,8 +127,7 @@ class Filter:
         wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit
         both number kinds.
         """
-        if not hasattr(values, "items"):
-            raise VariableError(f"values {values!r}: expected a mapping from variables to values")
+        check_mapping(values)
         families = self._families
         checked: dict[str, Scalar] = {}
         for name, value in values.items():

@@ -57,7 +57,7 @@ from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.value_columns import columns_of, taken_all
+from covey.matcher.events.value_columns import check_mapping, columns_of, taken_all
 from covey.matcher.expressions.expression import Scalar, Variable
 from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load
@@ -472,6 +472,7 @@ class RowEngine(Engine):
         """As `Engine.update`; where bounds change in place, some 10 us whatever the number of
         subscriptions.
         """
+        check_mapping(values)
         first = self._ids.find_one(self.store.arrays.ids, int(one_id(subscription_id)[0]))
         use = None if first < 0 else self.plans[self.store.plan_of(first)]
         writes = None if use is None else use.in_place(values)

@@ -28,8 +28,8 @@ OTHER_KIND = EventType("Quote", {"price": "string"})
 BELOW = parse("firm == $firm and price < $limit", QUOTE)
 VALUES = {"firm": "IBM", "limit": 10.0}
 CALLS: list[tuple[Callable[[Any], object], type[CoveyError], str]] = [
-    (lambda a: a.add(1, BELOW, ["IBM", 10.0]), VariableError, "expected a mapping from variables to values"),
-    (lambda a: a.add(1, BELOW, []), VariableError, "expected a mapping from variables to values"),
+    (lambda a: a.add(1, BELOW, ["IBM", 10.0]), VariableError, "values of type list: expected a mapping"),
+    (lambda a: a.add(1, BELOW, []), VariableError, "values of type list: expected a mapping"),
     (lambda a: a.add_many([1], BELOW, [["IBM"]]), VariableError, "values of type list: expected a mapping"),
     (lambda a: a.add(1, "price < 3"), FilterError, "filter 'price < 3': expected a Filter"),
     (lambda a: a.add_many([1], "price < 3"), FilterError, "filter 'price < 3': expected a Filter"),
@@ -63,6 +63,17 @@ def test_wrong_arguments(
     with pytest.raises(error, match=sentence):
         call(target)
     assert len(target) == 0
+
+
+@pytest.mark.parametrize("values", [["IBM"], 3])
+@pytest.mark.parametrize("kind", ["matcher", "naive", "scan"])
+def test_an_update_without_variables(kind: str, values: Any) -> None:
+    target: Any = Matcher(QUOTE, engine="naive") if kind == "matcher" else create_engine(kind, QUOTE)
+    target.add(1, BELOW, VALUES)
+    for change in (target.update, target.update_many):
+        with pytest.raises(VariableError, match=r"values of type .*: expected a mapping"):
+            change(1 if change == target.update else [1], values)
+    assert kind != "matcher" or target[1].values == VALUES
 
 
 def test_event_types() -> None:
