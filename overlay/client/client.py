@@ -185,7 +185,8 @@ class Client:
         name = event_type.name
         advertised = self._core.advertised.get(name)
         if advertised is not None:
-            await self.advertise(event_type, advertised.filter or "", timeout=timeout)
+            wider = advertised.event_type.union(event_type)
+            await self.advertise(wider, advertised.filter or "", timeout=timeout)
         elif self._core.event_type(name) is None:
             reason = f"event type {name!r}: expected one that this client publishes or subscribes to"
             raise RefusedError("FAILED_PRECONDITION", reason)

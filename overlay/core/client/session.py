@@ -247,7 +247,8 @@ class ClientSession:
         view = self._reception.views.get(event_type.name)
         if view is not None:
             view.widen(event_type)
-            view.widened.append(event_type)
+            if event_type not in view.widened:
+                view.widened.append(event_type)
 
     def _narrow(self, type_name: str) -> None:
         """A subscription was refused: its schema may have an attribute with another kind than the overlay."""
