@@ -17,6 +17,7 @@ import pyarrow as pa
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
 from covey.matcher.events.data_frames import is_data_frame
+from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
@@ -146,8 +147,10 @@ class Client:
         A filter (without variables) restricts them: other events are refused, and only interest in matching
         events reaches this client's broker. A second call with another filter replaces the first, one with
         more attributes widens the type (`widen`). Raises `RefusedError` (ALREADY_EXISTS) if the overlay has
-        an attribute of this type with another kind; an earlier advertisement then stands.
+        an attribute of this type with another kind, `EventTypeError` if this client has declared it so; an
+        earlier advertisement then stands.
         """
+        check_event_type(event_type)
         self._driver.check_open()
         everything = isinstance(filter, str) and not filter
         content = None if everything else _filter(filter, event_type)
@@ -179,8 +182,10 @@ class Client:
         events may have the new ones, and events that it gets do. Other clients, brokers and filters need no
         change: events that lack an attribute do not have it, and a client gets those that it has declared.
         Raises `RefusedError`: ALREADY_EXISTS if the overlay has one of the attributes with another kind,
-        FAILED_PRECONDITION if this client neither publishes nor subscribes to the type.
+        FAILED_PRECONDITION if this client neither publishes nor subscribes to the type. Raises
+        `EventTypeError` if this client has declared an attribute with another kind.
         """
+        check_event_type(event_type)
         self._driver.check_open()
         name = event_type.name
         advertised = self._core.advertised.get(name)
@@ -275,6 +280,7 @@ class Client:
         if isinstance(event_type, str):
             compiled = await self._filter_of(event_type, filter)
         else:
+            check_event_type(event_type)
             compiled = _filter(filter, event_type)
         given = {**(values or {}), **variables}
         subscription_id, messages = self._core.subscribe(compiled, given, now_ns=time.time_ns())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.matcher import EventBatch, EventType
+from covey.matcher import EventBatch, EventType, EventTypeError
 from covey.overlay import Client, NotSettledError, RefusedError
 from covey.overlay.client.part import Claim, Part
 from covey.overlay.core.client.actions import DeliverTo
@@ -92,3 +93,12 @@ async def test_several_tasks_may_read_one_subscription() -> None:
         events = [*await asyncio.gather(*readers), *[await anext(mine) for _ in range(4)]]
         assert [event["volume"] for event in events] == [3, 4, 5, 6, 7, 8]
         assert released == [1, 2]
+
+
+@on_a_loop
+async def test_a_name_is_no_event_type() -> None:
+    wrong: Any = ["Quote"]
+    async with Brokers() as overlay, Client(overlay.address("b1")) as client:
+        for call in (client.advertise(wrong), client.widen(wrong), client.subscribe(wrong, "price < 3")):
+            with pytest.raises(EventTypeError, match=r"event type \['Quote'\]: expected an EventType"):
+                await call
