@@ -3,52 +3,72 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 import tracemalloc
 from itertools import combinations
 
 import numpy as np
-import pytest
 
-from covey.matcher import EventBatch, EventType, create_engine, parse
+from covey.matcher import EventType, create_engine, parse
 
 WIDE = EventType("Wide", {f"a{i}": "int64" for i in range(16)})
+RESIDENT = """
+import gc, json, resource
+import numpy as np
+from covey.matcher import EventBatch, EventType, create_engine, parse
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+wide = EventType("Wide", {f"a{i}": "int64" for i in range(16)})
+event = EventBatch.from_pylist(wide, [{f"a{i}": 1 for i in range(16)}])
+filter = parse("a0 == $v and a1 == $w and a2 <= $x", wide)
+
+def load(engine, count):
+    ids = np.arange(count)
+    engine.add_many(ids, filter, {"v": ids % 35, "w": ids % 37, "x": ids % 41})
+    engine.match(event).ids()
+
+load(create_engine("cluster", wide), 1_000)
+gc.collect()
+before = resident()
+engine = create_engine("cluster", wide)
+load(engine, 1_000_000)
+gc.collect()
+print(json.dumps([sum(engine.memory_bytes().values()), resident() - before]))
+"""
 
 
-def traced() -> tuple[int, int]:
-    """The bytes of arrays, and those of Python's objects."""
+def test_memory_bytes_are_near_those_resident() -> None:
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=True)
+    counted, resident = json.loads(done.stdout)
+    assert 0.4 * resident < counted < 1.2 * resident
+
+
+def test_bytes_of_objects_are_near_those_allocated() -> None:
+    structures = 500
+    texts = [" and ".join(f"a{i} == $v{i}" for i in chosen) for chosen in combinations(range(16), 4)]
+    create_engine("cluster", WIDE).add(
+        0, parse(texts[-1], WIDE), dict.fromkeys(["v12", "v13", "v14", "v15"], 1)
+    )
     gc.collect()
-    snapshot = tracemalloc.take_snapshot()
-    sizes = []
-    for of_arrays in (True, False):
-        chosen = snapshot.filter_traces([tracemalloc.DomainFilter(of_arrays, np.lib.tracemalloc_domain)])
-        sizes.append(sum(trace.size for trace in chosen.traces))
-    return sizes[0], sizes[1]
-
-
-@pytest.mark.parametrize("structures", [1, 500])
-def test_memory_bytes_are_near_those_allocated(structures: int) -> None:
-    create_engine("cluster", WIDE)  # compiles, and fills caches
-    texts = [" and ".join(f"a{i} == $v{i}" for i in chosen) for chosen in combinations(range(16), 4)][
-        :structures
-    ]
-    event = EventBatch.from_pylist(WIDE, [{f"a{i}": 1 for i in range(16)}])
-    each = 60_000 // structures
     tracemalloc.start()
     try:
-        before = traced()
         engine = create_engine("cluster", WIDE)
-        for number, text in enumerate(texts):
+        for number, text in enumerate(texts[:structures]):
             filter = parse(text, WIDE)
-            values = {name: np.arange(each) % 35 for name in filter.variables}
-            engine.add_many(np.arange(each) + number * each, filter, values)
+            values = {name: np.arange(20) % 35 for name in filter.variables}
+            engine.add_many(np.arange(20) + number * 20, filter, values)
             del filter, values
-        engine.match(event).ids()
-        sizes = engine.memory_bytes()
-        arrays, objects = (after - start for after, start in zip(traced(), before, strict=True))
+        counted = engine.memory_bytes()["plans, signatures and names"]
+        gc.collect()
+        of_arrays = tracemalloc.DomainFilter(False, np.lib.tracemalloc_domain)
+        traces = tracemalloc.take_snapshot().filter_traces([of_arrays]).traces
+        allocated = sum(trace.size for trace in traces)
     finally:
         tracemalloc.stop()
-    python = sizes.pop("plans, signatures and names")
-    assert 0.3 * arrays < sum(sizes.values()) < 1.1 * arrays
-    if structures > 1:
-        assert 0.4 * objects < python < 1.2 * objects
-    assert python < 20_000 + 5_000 * structures
+    assert 0.4 * allocated < counted < 1.2 * allocated
+    assert counted < 20_000 + 5_000 * structures
