@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.events.int64 import FIRST
+from covey.matcher.events.int64 import FIRST, MISSING
 
 _LINEAR = 65_000
 _MANY = 4_096
@@ -92,6 +92,6 @@ def cuts_of_column(starts: Keys, ends: Keys) -> ColumnCuts:
     if len(cuts):
         cuts = cuts[np.concatenate([[True], cuts[1:] != cuts[:-1]])]
         span = int(cuts[-1]) - int(cuts[0]) + 1  # as Python integers: it may exceed 64 bits
-        if span <= _LINEAR:
+        if span <= _LINEAR and cuts[0] > MISSING:
             return ColumnCuts(True, int(cuts[0]), span, np.zeros(0, dtype=np.int64))
     return ColumnCuts(False, 0, len(cuts), cuts)

@@ -83,7 +83,9 @@ def code_of(scan, column, key):  # type: ignore[no-untyped-def]
     count = scan.coding[column, 2]
     if scan.coding[column, 0] == 1:
         base = scan.coding[column, 1]
-        return np.int64(0) if key < base else min(key - base, count - 1) + 1
+        if key >= base + count - 1:  # before a difference that might not fit 64 bits
+            return count
+        return np.int64(0) if key < base else key - base + 1
     start = scan.coding[column, 1]
     end = start + count
     low = start

@@ -199,3 +199,14 @@ def test_columns_whose_rows_are_gone(name: str, monkeypatch: pytest.MonkeyPatch)
     engine.remove(0)
     engine.render()
     assert engine.match(event).counts.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_values_far_from_the_constants_of_a_column(name: str) -> None:
+    event_type = EventType("Point", {"k": "int64", "n": "int64"})
+    values = [0, 2**63 - 2, 2**63 - 6, -(2**63) + 1, 255, 256]
+    event = EventBatch.from_pylist(event_type, [{"k": value, "n": value} for value in values])
+    engine = create_engine(name, event_type)
+    engine.add_many(np.arange(200), parse("not exists k", event_type))
+    engine.add_many(np.arange(200, 400), parse("n == -5", event_type))
+    assert engine.match(event).counts.tolist() == [0] * len(values)
