@@ -316,7 +316,8 @@ class ClusterStore(RowStore):
                 self._search(each, worker, part, INTERFACES, in_use, False, offsets, part_bits)
 
         parts = self._split(keys)
-        self._map(set_part, parts, np.array_split(bits, len(parts)))
+        # np.array_split takes as long as the search of one event
+        self._map(set_part, parts, np.array_split(bits, len(parts)) if len(parts) > 1 else [bits])
 
     def _split(self, keys: Keys) -> list[Keys]:
         """The events of each worker; rows are placed first if a lack of memory interrupted that."""
