@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import wraps
 from importlib import import_module
 from threading import RLock
-from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,22 +35,30 @@ AnyColumn = Column | Sized
 
 MAX_INTERFACE = 65_535
 
+
+class Guarded(Protocol):
+    """What calls of several threads take turns in."""
+
+    guard: RLock
+
+
+_Guarded = TypeVar("_Guarded", bound=Guarded)
 _Engine = TypeVar("_Engine", bound="Engine")
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 
 def exclusive(
-    method: Callable[Concatenate[_Engine, _Parameters], _Result],
-) -> Callable[Concatenate[_Engine, _Parameters], _Result]:
-    """Decorates a method during which no other thread executes one of the same engine: it waits. The cost is
+    method: Callable[Concatenate[_Guarded, _Parameters], _Result],
+) -> Callable[Concatenate[_Guarded, _Parameters], _Result]:
+    """Decorates a method during which no other thread executes one of the same object: it waits. The cost is
     0.2 us.
     """
 
     @wraps(method)
-    def holding(engine: _Engine, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        with engine.guard:
-            return method(engine, *args, **kwargs)
+    def holding(guarded: _Guarded, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        with guarded.guard:
+            return method(guarded, *args, **kwargs)
 
     return holding
 

@@ -72,13 +72,10 @@ class Load:
 
     def by_event_type(self) -> Iterator[Load]:
         """The subscriptions to each event type, by its name."""
-        names = {filter.event_type.name: number for number, filter in enumerate(self.filters)}
-        if len(names) < 2:
-            yield from [self] * len(names)
-            return
-        for name in names:
-            members = [n for n, filter in enumerate(self.filters) if filter.event_type.name == name]
-            yield self.part(members)
+        members: dict[str, list[int]] = {}
+        for number, filter in enumerate(self.filters):
+            members.setdefault(filter.event_type.name, []).append(number)
+        yield from [self] if len(members) == 1 else map(self.part, members.values())
 
     def part(self, members: Sequence[int]) -> Load:
         """The subscriptions of some filters, given by number."""

@@ -7,10 +7,8 @@ has changed nothing; calls of several threads take turns.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterator, Mapping, Sequence
 from threading import RLock
-from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ from covey.matcher.engine import (
     IdArray,
     check_distinct,
     create_engine,
+    exclusive,
     id_array,
     one_id,
 )
@@ -37,21 +36,6 @@ from covey.matcher.matches import Matches
 
 _ITERATED = 1 << 12
 """Subscriptions that an iteration reads at a time."""
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
-
-
-def _exclusive(
-    method: Callable[Concatenate[Matcher, _Parameters], _Result],
-) -> Callable[Concatenate[Matcher, _Parameters], _Result]:
-    """Decorates a method during which no other thread executes one of the same matcher."""
-
-    @wraps(method)
-    def holding(matcher: Matcher, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        with matcher.guard:
-            return method(matcher, *args, **kwargs)
-
-    return holding
 
 
 class Matcher:
@@ -87,7 +71,7 @@ class Matcher:
         """The event types that have an engine."""
         return [engine.event_type for engine in self._engines.values()]
 
-    @_exclusive
+    @exclusive
     def widen(self, event_type: EventType) -> None:
         """Add the attributes of a schema to those of its event type, in place: all subscriptions stay, and
         batches of either schema match. `EventTypeError` where an attribute has another kind.
@@ -98,7 +82,7 @@ class Matcher:
 
     # --- adding -----------------------------------------------------------------------------------
 
-    @_exclusive
+    @exclusive
     def add(
         self,
         subscription_id: int,
@@ -138,7 +122,7 @@ class Matcher:
         numbers = np.zeros(len(subscription_ids), dtype=np.int64)
         self.add_all(subscription_ids, [filter], values, numbers=numbers, interface=interface)
 
-    @_exclusive
+    @exclusive
     def add_all(
         self,
         ids: npt.ArrayLike,
@@ -174,7 +158,7 @@ class Matcher:
             raise
         self._changes += 1
 
-    @_exclusive
+    @exclusive
     def upsert(
         self,
         subscription_id: int,
@@ -202,7 +186,7 @@ class Matcher:
             self.add(old.id, old.filter, old.values, interface=old.interface)
             raise
 
-    @_exclusive
+    @exclusive
     def upsert_all(
         self,
         ids: npt.ArrayLike,
@@ -230,12 +214,12 @@ class Matcher:
 
     # --- removing and updating --------------------------------------------------------------------
 
-    @_exclusive
+    @exclusive
     def remove(self, subscription_id: int) -> None:
         """Remove a subscription of any event type; `SubscriptionError` for an unknown id."""
         self.remove_many(one_id(subscription_id))
 
-    @_exclusive
+    @exclusive
     def remove_many(self, ids: npt.ArrayLike) -> None:
         """Remove subscriptions of any event types; `SubscriptionError` for an unknown or repeated id, none
         removed.
@@ -247,7 +231,7 @@ class Matcher:
         self._table.remove(subscription_ids)
         self._changes += 1
 
-    @_exclusive
+    @exclusive
     def update(self, subscription_id: int, values: Mapping[str, Scalar]) -> None:
         """Give some or all variables of a subscription new values, together; raises as `Engine.update`."""
         entry = self._table.find_one(int(one_id(subscription_id)[0]))
@@ -257,7 +241,7 @@ class Matcher:
         self._table.update(int(subscription_id), values)
         self._changes += 1
 
-    @_exclusive
+    @exclusive
     def update_many(self, ids: npt.ArrayLike, values: Mapping[str, Scalar | AnyColumn]) -> None:
         """Update many subscriptions, of any event types, that all have the variables named; raises as
         `Engine.update_many`, before any has changed.
@@ -289,15 +273,12 @@ class Matcher:
         entries = self._table.find(ids)
         if (entries < 0).any():
             raise _unknown(int(ids[entries < 0][0]))
-        numbers = self._table.event_types_of(entries, list(self._engines))
-        for number, engine in enumerate(self._engines.values()):
-            positions = np.flatnonzero(numbers == number)
-            if len(positions):
-                yield engine, positions
+        for name, positions in self._table.by_event_type(entries) if len(entries) else ():
+            yield self._engines[name], positions
 
     # --- matching ---------------------------------------------------------------------------------
 
-    @_exclusive
+    @exclusive
     def match(self, batch: EventBatch) -> Matches:
         """The subscriptions to the batch's event type that match its events, as `Engine.match`: valid until
         the next change of a subscription to that type.
@@ -305,7 +286,7 @@ class Matcher:
         check_batch(batch)
         return self._engine_of(batch.event_type).match(batch)
 
-    @_exclusive
+    @exclusive
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         """Why an event of the subscription's type matches it or does not; `SubscriptionError` if unknown."""
         event_type = self[subscription_id].filter.event_type
@@ -316,13 +297,13 @@ class Matcher:
     def __len__(self) -> int:
         return len(self._table)
 
-    @_exclusive
+    @exclusive
     def __contains__(self, subscription_id: object) -> bool:
         if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
             return False
         return self._table.find_one(int(subscription_id)) >= 0
 
-    @_exclusive
+    @exclusive
     def __getitem__(self, subscription_id: int) -> Subscription:
         """The subscription of an id, with its present values; `SubscriptionError` for an unknown id."""
         entry = self._table.find_one(int(one_id(subscription_id)[0]))
@@ -348,7 +329,7 @@ class Matcher:
         if changes != self._changes:
             raise RuntimeError("subscriptions changed during iteration")
 
-    @_exclusive
+    @exclusive
     def memory_bytes(self) -> dict[str, int]:
         """The memory in bytes, by engine and part."""
         parts = {f"subscriptions, {part}": size for part, size in self._table.memory_bytes().items()}
@@ -356,14 +337,14 @@ class Matcher:
             parts |= {f"{name}, {part}": size for part, size in engine.memory_bytes().items()}
         return parts
 
-    @_exclusive
+    @exclusive
     def render(self) -> str:
         """The structure of all engines, for people."""
         return "\n".join([engine.render() for engine in self._engines.values()])
 
     # --- snapshots --------------------------------------------------------------------------------
 
-    @_exclusive
+    @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write event types and subscriptions to a file, which holds the old content or all of the new, even
         if the process ends meanwhile. The format is Arrow's (`snapshot.py`).

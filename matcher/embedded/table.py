@@ -20,7 +20,7 @@ from covey.matcher.compile.operands import Values, check_columns
 from covey.matcher.embedded.texts import Texts
 from covey.matcher.embedded.words import TEXT, Types, Words, values_of, word_of, write_column
 from covey.matcher.engine import IdArray
-from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown
+from covey.matcher.engines.rows.arrays import Ids, Numbers, Runs, grown, positions_by_value
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.events.value_columns import taken
 from covey.matcher.expressions.expression import Scalar
@@ -138,7 +138,8 @@ class SubscriptionTable:
         """Remove subscriptions that are in the table."""
         entries = self._map.find(self._id_halves, ids)
         self._map.remove(self._id_halves, entries)
-        for layout, mine in self._by_layout(entries):
+        for layout, positions in self._by_layout(entries):
+            mine = entries[positions]
             starts, size = self._starts[mine], len(self.layouts[layout])
             for at, (_, family) in enumerate(self.layouts[layout]):
                 if family is Family.STRING:
@@ -165,9 +166,7 @@ class SubscriptionTable:
     def update_many(self, ids: IdArray, values: Mapping[str, Any]) -> None:
         """Give variables of many subscriptions new values; columns as engines take them."""
         entries = self._map.find(self._id_halves, ids)
-        layouts = self._layouts_of(entries)
-        for layout in np.unique(layouts).tolist():
-            positions = np.flatnonzero(layouts == layout)
+        for layout, positions in self._by_layout(entries):
             mine = entries[positions]
             filter = self._use(int(self._filter_numbers[mine[0]])).filter
             chosen = {name: taken(name, value, positions) for name, value in values.items()}
@@ -202,14 +201,13 @@ class SubscriptionTable:
         """The filter of an entry."""
         return self._use(int(self._filter_numbers[entry])).filter
 
-    def event_types_of(self, entries: Numbers, names: Sequence[str]) -> Numbers:
-        """The position of the event type's name among these, of every entry."""
-        numbers = self._filter_numbers[entries]
-        positions = {name: position for position, name in enumerate(names)}
-        type_of = np.zeros(len(self._uses), dtype=np.int64)
-        for number in np.unique(numbers).tolist():
-            type_of[number] = positions[self._use(number).filter.event_type.name]
-        return type_of[numbers]
+    def by_event_type(self, entries: Numbers) -> Iterator[tuple[str, Numbers]]:
+        """(name of an event type, the positions of its entries)"""
+        distinct, of_entry = np.unique(self._filter_numbers[entries], return_inverse=True)
+        names = [self._use(number).filter.event_type.name for number in distinct.tolist()]
+        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        place_of = np.array([places[name] for name in names], dtype=np.int64)
+        yield from zip(places, positions_by_value(place_of[of_entry]), strict=True)
 
     def read(self, entries: Numbers) -> Iterator[Subscription]:
         """The subscriptions of entries, in their order."""
@@ -227,7 +225,8 @@ class SubscriptionTable:
 
     def values(self, entries: Numbers) -> tuple[Words, Types, Numbers]:
         """The words and types of entries, one after the other, and the offsets of each."""
-        sizes = np.array([len(layout) for layout in self.layouts], dtype=np.int64)[self._layouts_of(entries)]
+        layouts = self._layouts_of(entries).tolist()
+        sizes = np.array([len(self.layouts[layout]) for layout in layouts], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
         places = np.repeat(self._starts[entries] - offsets[:-1], sizes) + np.arange(offsets[-1])
         return self._words[places], self._types[places], offsets
@@ -295,9 +294,10 @@ class SubscriptionTable:
         return layouts
 
     def _by_layout(self, entries: Numbers) -> Iterator[tuple[int, Numbers]]:
+        """(layout, the positions of its entries)"""
         layouts = self._layouts_of(entries)
-        for layout in np.unique(layouts).tolist():
-            yield layout, entries[layouts == layout]
+        for positions in positions_by_value(layouts) if len(layouts) else ():
+            yield int(layouts[positions[0]]), positions
 
     def _resize(self, size: int) -> None:
         self._ids, self._starts = grown(self._ids, size), grown(self._starts, size)

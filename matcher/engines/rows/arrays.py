@@ -113,3 +113,9 @@ def resized(array: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
     """
     array.resize((size, *array.shape[1:]), refcheck=False)
     return array
+
+
+def positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
+    """The positions of each number, by ascending numbers."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)

@@ -43,7 +43,7 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
-from covey.matcher.engines.rows.arrays import Numbers
+from covey.matcher.engines.rows.arrays import Numbers, positions_by_value
 from covey.matcher.engines.rows.box_rows import BoxRows
 from covey.matcher.engines.rows.id_kernels import UNORDERED
 from covey.matcher.engines.rows.ids import IdMap
@@ -353,7 +353,7 @@ class RowEngine(Engine):
         if (numbers == numbers[0]).all():
             yield int(numbers[0]), None
             return
-        for positions in _positions_by_value(numbers):
+        for positions in positions_by_value(numbers):
             yield int(numbers[positions[0]]), positions
 
     def _find(self, subscription_ids: IdArray) -> Numbers:
@@ -436,7 +436,7 @@ class RowEngine(Engine):
         group_of = np.zeros(len(self.plans), dtype=np.int64)
         for group, members in enumerate(groups.values()):
             group_of[members] = group
-        for members, positions in zip(groups.values(), _positions_by_value(group_of[of_rows]), strict=True):
+        for members, positions in zip(groups.values(), positions_by_value(group_of[of_rows]), strict=True):
             yield self.plans[members[0]], positions
 
     def _write_rows(self, writes: Writes, firsts: Numbers, values: dict[str, Values]) -> None:
@@ -584,9 +584,3 @@ class _Addition:
     ids: IdArray
     interfaces: npt.NDArray[np.int64]
     operands: Operands
-
-
-def _positions_by_value(numbers: npt.NDArray[np.integer]) -> list[Numbers]:
-    """The positions of each number, by ascending numbers."""
-    order = np.argsort(numbers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)

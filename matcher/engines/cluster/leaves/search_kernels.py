@@ -135,8 +135,7 @@ def list_bits(word, first, matched, hits):  # type: ignore[no-untyped-def]
 def combine_bitmaps(leaves, leaf, lines, hits):  # type: ignore[no-untyped-def]
     """The places of a leaf's rows that may match an event, to `hits`; returns how many.
 
-    The eight words of a line are eight variables, and places have no sign: a loop over them, or slices, took
-    four times as long.
+    The eight words of a line are eight variables, and places have no sign.
     """
     words = leaves.words
     start = np.uint64(leaf * leaves.state[f.LEAF_WORDS])
