@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.fuzz import fuzz
+from covey.cli.fuzz_frames import fuzz_frames
 from covey.cli.support.options import Json
 
 if TYPE_CHECKING:
@@ -205,3 +206,4 @@ def _print(summary: RunSummary, real: bool) -> None:
 
 
 sim.command("fuzz")(fuzz)
+sim.command("fuzz-frames")(fuzz_frames)

@@ -22,6 +22,9 @@ from hypothesis import settings
 SEED = int(os.environ.setdefault("COVEY_SEED", str(secrets.randbelow(1_000_000))))
 """Workers of pytest-xdist inherit it, so all of a run have one."""
 
+UVLOOP = SEED % 2 == 1
+"""Whether the tests of this run use uvloop, where it is installed."""
+
 ALL = os.environ.get("COVEY_TESTS") == "all"
 
 
@@ -50,6 +53,8 @@ DRAWS = {
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 20),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
+    "conversations with h2": Draws("conversations of client and of server", 30, 2_000),
+    "hostile frames": Draws("frames", 20_000, 1_000_000),
 }
 
 SHARE = 2.0 if ALL else 0.2
@@ -86,4 +91,5 @@ def report() -> list[str]:
     lines = [f"seed {SEED} (COVEY_SEED={SEED} repeats this run); draws of make test, make test-all:"]
     lines += [f"  {name}: {each.few:,}, {each.many:,} {each.unit}" for name, each in DRAWS.items()]
     lines.append("  Hypothesis: 20 %, 200 % of the examples that each test states")
-    return [*lines, f"  this run draws as {'make test-all' if ALL else 'make test'} does"]
+    loop = "uvloop, where it is installed" if UVLOOP else "asyncio's own"
+    return [*lines, f"  this run draws as {'make test-all' if ALL else 'make test'} does, on {loop}"]

@@ -1,0 +1,516 @@
+"""One end of an HTTP/2 connection (RFC 9113) without I/O: bytes and times in, events and bytes out.
+
+Invariant: whatever the peer sends, memory is bounded (`Http2Options`), and a broken rule ends its stream with
+RST_STREAM or the connection with GOAWAY, with the code of the RFC; nothing is raised. PRIORITY and unknown
+frames are ignored; nothing is pushed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from covey.overlay.http2 import frames
+from covey.overlay.http2.errors import ConnectionRuleError, StreamRuleError, require
+from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
+from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.headers import HeaderReader, check_headers, is_informational
+from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.sender import Sender
+from covey.overlay.http2.stream import Headers, Stream
+
+_REMEMBERED_RESETS = 128
+_PROTOCOL = ErrorCode.PROTOCOL_ERROR
+_FRAME_SIZE = ErrorCode.FRAME_SIZE_ERROR
+_FLOW = ErrorCode.FLOW_CONTROL_ERROR
+
+
+class Http2Connection:
+    """One end of a connection.
+
+    `receive` takes bytes of the peer and returns events; `take_output` returns bytes for the peer. Any method
+    may cause output and change `next_timer`. `faults` counts the rules that the peer broke.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: bool,
+        now_ns: int,
+        options: Http2Options | None = None,
+        faults: Counter[ErrorCode] | None = None,
+    ) -> None:
+        self._client = client
+        self._options = options = options or Http2Options()
+        self._headers = HeaderReader(options)
+        self._sender = Sender(options.max_answer_bytes)
+        self._buffer = b""
+        self._preface = b"" if client else frames.PREFACE
+        self._settled = False
+        self._events: list[Event] = []
+        self._streams: dict[int, Stream] = {}
+        self._last_stream = 0
+        self._next_stream = 1
+        self._resets: deque[int] = deque(maxlen=_REMEMBERED_RESETS)
+        self._peer_max_streams = frames.LARGEST_STREAM
+        self._receive_window = max(options.connection_window, frames.DEFAULT_WINDOW)
+        self._consumed = 0
+        # The client first, so that one PING answers both ends of an idle connection.
+        self._keepalive_ns = options.keepalive_ns * 7 // 8 if client else options.keepalive_ns
+        self._begun_ns = self._heard_ns = self._refilled_ns = now_ns
+        self._ping_due_ns: int | None = None
+        self._idle_frames = float(options.idle_frames)
+        self.closing = False
+        self.closed: ConnectionClosed | None = None
+        self.faults: Counter[ErrorCode] = Counter() if faults is None else faults
+        settings = {
+            frames.INITIAL_WINDOW_SIZE: options.stream_window,
+            frames.MAX_FRAME_SIZE: options.max_frame_bytes,
+            frames.MAX_HEADER_LIST_SIZE: options.max_header_bytes,
+        }
+        if client:
+            self._sender.write(frames.PREFACE)
+        settings |= (
+            {frames.ENABLE_PUSH: 0} if client else {frames.MAX_CONCURRENT_STREAMS: options.max_streams}
+        )
+        self._sender.write(frames.settings_frame(settings))
+        if self._receive_window > frames.DEFAULT_WINDOW:
+            grant = self._receive_window - frames.DEFAULT_WINDOW
+            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, grant))
+
+    # --- receiving ------------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ns: int) -> list[Event]:
+        """The events of some bytes from the peer; none after the connection has ended."""
+        if self.closed is not None:
+            return []
+        self._heard_ns = now_ns
+        self._ping_due_ns = None
+        buffer = self._buffer + data if self._buffer else data
+        try:
+            self._buffer = self._read_frames(buffer, now_ns)
+        except ConnectionRuleError as error:
+            self._fail(error.code, str(error))
+        return self._take_events()
+
+    def _read_frames(self, buffer: bytes, now_ns: int) -> bytes:
+        """Handle all whole frames; returns the rest."""
+        position = len(self._preface)
+        if self._preface:
+            begins = buffer[:position] == self._preface[: len(buffer)]
+            require(begins, _PROTOCOL, "the peer does not speak HTTP/2")
+            if len(buffer) < position:
+                return buffer
+            self._preface = b""
+        unpack, header_bytes = frames.HEADER.unpack_from, frames.HEADER_BYTES
+        while len(buffer) - position >= header_bytes:
+            upper, lower, kind, flags, stream_id = unpack(buffer, position)
+            length = upper << 8 | lower
+            if length > self._options.max_frame_bytes:
+                raise ConnectionRuleError(_FRAME_SIZE, f"a frame of {length} bytes")
+            start = position + header_bytes
+            if len(buffer) < start + length:
+                break
+            position = start + length
+            try:
+                self._read_frame(kind, flags, stream_id & 0x7FFFFFFF, buffer[start:position], now_ns)
+            except StreamRuleError as error:
+                self._fail_stream(error, now_ns)
+            if self.closed is not None:
+                return b""
+        return buffer[position:]
+
+    def _read_frame(self, kind: int, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
+        if not self._settled:
+            settings = kind == frames.SETTINGS and not flags & frames.ACK
+            require(settings, _PROTOCOL, "the connection does not begin with SETTINGS")
+            self._settled = True
+        if self._headers.open:
+            continues = kind == frames.CONTINUATION and stream_id == self._headers.stream_id
+            require(continues, _PROTOCOL, "a frame inside a header block")
+        if kind == frames.DATA:
+            if not payload and not flags & frames.END_STREAM:
+                self._count_idle(now_ns)
+            self._read_data(flags, stream_id, payload)
+        elif kind == frames.WINDOW_UPDATE:
+            self._read_window_update(stream_id, payload, now_ns)
+        elif kind == frames.HEADERS:
+            self._read_headers(flags, stream_id, payload, now_ns)
+        elif kind == frames.CONTINUATION:
+            require(self._headers.open, _PROTOCOL, "CONTINUATION without HEADERS")
+            self._add_fragment(flags, payload)
+        else:
+            self._count_idle(now_ns)
+            if kind == frames.SETTINGS:
+                self._read_settings(flags, stream_id, payload)
+            elif kind == frames.PING:
+                self._read_ping(flags, stream_id, payload)
+            elif kind == frames.RST_STREAM:
+                self._read_reset(stream_id, payload)
+            elif kind == frames.GOAWAY:
+                self._read_goaway(stream_id, payload)
+            elif kind == frames.PRIORITY:
+                require(stream_id > 0, _PROTOCOL, "PRIORITY on stream 0")
+                if len(payload) != 5:
+                    raise StreamRuleError(stream_id, _FRAME_SIZE, "PRIORITY: expected 5 bytes")
+            else:
+                require(kind != frames.PUSH_PROMISE, _PROTOCOL, "PUSH_PROMISE: expected no push")
+
+    def _count_idle(self, now_ns: int) -> None:
+        """A frame that demands an answer or carries nothing."""
+        options = self._options
+        refilled = (now_ns - self._refilled_ns) * options.idle_frames_per_s / 1e9
+        self._idle_frames = min(options.idle_frames, self._idle_frames + refilled) - 1
+        self._refilled_ns = now_ns
+        require(self._idle_frames >= 0, ErrorCode.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+
+    def _require_begun(self, stream_id: int, what: str) -> None:
+        """Unless a stream is or was open."""
+        last = self._next_stream - 1 if self._client else self._last_stream
+        require(stream_id % 2 == 1 and stream_id <= last, _PROTOCOL, f"{what} on a stream that is not open")
+
+    def _live(self, stream_id: int, what: str) -> Stream | None:
+        """A stream that the peer has not ended; None for one that this end has just reset."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.ended:
+            return stream
+        self._require_begun(stream_id, what)
+        if stream is None and stream_id in self._resets:
+            return None
+        raise StreamRuleError(stream_id, ErrorCode.STREAM_CLOSED, f"{what} on a stream that has ended")
+
+    def _read_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        size = len(payload)
+        require(size <= self._receive_window, _FLOW, "DATA beyond the window of the connection")
+        self._receive_window -= size
+        data = _unpadded(payload) if flags & frames.PADDED else payload
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.ended and stream.has_headers and size <= stream.receive_window:
+            stream.receive_window -= size
+            ended = flags & frames.END_STREAM != 0
+            self._events.append(DataReceived(stream_id, data, size, ended))
+            if ended:
+                self._peer_ended(stream)
+            return
+        self._consume(size)
+        stream = self._live(stream_id, "DATA")
+        if stream is not None:
+            code, reason = (
+                (_FLOW, "beyond the window") if stream.has_headers else (_PROTOCOL, "before headers")
+            )
+            raise StreamRuleError(stream_id, code, f"DATA {reason}")
+
+    def _read_headers(self, flags: int, stream_id: int, payload: bytes, now_ns: int) -> None:
+        fragment = _unpadded(payload) if flags & frames.PADDED else payload
+        if flags & frames.WITH_PRIORITY:
+            require(len(fragment) >= 5, _FRAME_SIZE, "HEADERS with a priority of less than 5 bytes")
+            fragment = fragment[5:]
+        self._headers.begin(stream_id, flags & frames.END_STREAM != 0, now_ns)
+        self._add_fragment(flags, fragment)
+
+    def _add_fragment(self, flags: int, fragment: bytes) -> None:
+        self._headers.add(fragment)
+        if not flags & frames.END_HEADERS:
+            return
+        stream_id, ended = self._headers.stream_id, self._headers.ends_stream
+        headers = self._headers.end()
+        opens = not self._client and stream_id > self._last_stream and stream_id % 2 == 1
+        stream = self._accept(stream_id) if opens else self._live(stream_id, "HEADERS")
+        if stream is None:
+            return
+        trailers = stream.has_headers
+        check_headers(stream_id, headers, trailers=trailers, request=not self._client)
+        informational = self._client and not trailers and is_informational(headers)
+        if (trailers and not ended) or (informational and ended):
+            raise StreamRuleError(stream_id, _PROTOCOL, "headers that end the stream too early or too late")
+        if informational:
+            return
+        stream.has_headers = True
+        self._events.append(HeadersReceived(stream_id, headers, trailers, ended))
+        if ended:
+            self._peer_ended(stream)
+
+    def _accept(self, stream_id: int) -> Stream:
+        """A stream that the client opens."""
+        self._last_stream = stream_id
+        if self.closing or len(self._streams) >= self._options.max_streams:
+            raise StreamRuleError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
+        return self._add_stream(stream_id)
+
+    def _add_stream(self, stream_id: int) -> Stream:
+        stream = Stream(stream_id, self._sender.stream_window, self._options.stream_window)
+        self._streams[stream_id] = stream
+        return stream
+
+    def _read_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        require(stream_id == 0, _PROTOCOL, "SETTINGS of a stream")
+        acknowledges = flags & frames.ACK
+        require(
+            not len(payload) % 6 and not (acknowledges and payload), _FRAME_SIZE, "SETTINGS of a wrong size"
+        )
+        if not acknowledges:
+            for setting, value in frames.read_settings(payload):
+                self._apply_setting(setting, value)
+            self._sender.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
+
+    def _apply_setting(self, setting: int, value: int) -> None:
+        sender = self._sender
+        if setting == frames.INITIAL_WINDOW_SIZE:
+            require(value <= frames.LARGEST_WINDOW, _FLOW, f"INITIAL_WINDOW_SIZE is {value}")
+            change, sender.stream_window = value - sender.stream_window, value
+            for stream in self._streams.values():
+                stream.send_window += change
+                require(
+                    stream.send_window <= frames.LARGEST_WINDOW, _FLOW, "a window of more than 2^31 - 1 bytes"
+                )
+                sender.schedule(stream)
+        elif setting == frames.MAX_FRAME_SIZE:
+            fits = frames.DEFAULT_FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES
+            require(fits, _PROTOCOL, f"MAX_FRAME_SIZE is {value}")
+            sender.max_frame_bytes = value
+        elif setting == frames.MAX_CONCURRENT_STREAMS:
+            self._peer_max_streams = value
+        elif setting == frames.ENABLE_PUSH:
+            require(value <= (0 if self._client else 1), _PROTOCOL, f"ENABLE_PUSH is {value}")
+
+    def _read_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        require(stream_id == 0, _PROTOCOL, "PING of a stream")
+        require(len(payload) == 8, _FRAME_SIZE, f"PING of {len(payload)} bytes: expected 8")
+        if not flags & frames.ACK:
+            self._sender.answer(frames.frame(frames.PING, frames.ACK, 0, payload))
+
+    def _read_reset(self, stream_id: int, payload: bytes) -> None:
+        require(len(payload) == 4, _FRAME_SIZE, f"RST_STREAM of {len(payload)} bytes: expected 4")
+        self._require_begun(stream_id, "RST_STREAM")
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._remove(stream)
+            code = frames.error_code(int.from_bytes(payload, "big"))
+            self._events.append(StreamReset(stream_id, code, f"the peer reset the stream: {code.name}"))
+
+    def _read_goaway(self, stream_id: int, payload: bytes) -> None:
+        require(stream_id == 0, _PROTOCOL, "GOAWAY of a stream")
+        require(len(payload) >= 8, _FRAME_SIZE, f"GOAWAY of {len(payload)} bytes: expected at least 8")
+        last = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF
+        code = frames.error_code(int.from_bytes(payload[4:8], "big"))
+        if code is not ErrorCode.NO_ERROR:
+            reason = payload[8:208].decode("utf-8", "replace") or code.name
+            self._end(ConnectionClosed(code, f"the peer closed the connection: {reason}", ours=False))
+        elif self._client:
+            self.closing = True
+            for stream in [stream for stream in self._streams.values() if stream.id > last]:
+                self._remove(stream)
+                reset = StreamReset(stream.id, ErrorCode.REFUSED_STREAM, "the peer is shutting down")
+                self._events.append(reset)
+
+    def _read_window_update(self, stream_id: int, payload: bytes, now_ns: int) -> None:
+        require(len(payload) == 4, _FRAME_SIZE, f"WINDOW_UPDATE of {len(payload)} bytes: expected 4")
+        grant = int.from_bytes(payload, "big") & 0x7FFFFFFF
+        stream = self._streams.get(stream_id)
+        if stream_id and stream is None:
+            self._require_begun(stream_id, "WINDOW_UPDATE")
+            self._count_idle(now_ns)
+            return
+        window = self._sender.window if stream is None else stream.send_window
+        code = _FLOW if window + grant > frames.LARGEST_WINDOW else _PROTOCOL if not grant else None
+        if stream is None:
+            require(code is None, code or _FLOW, f"WINDOW_UPDATE by {grant}")
+            self._sender.grant(grant)
+        elif code is not None:
+            raise StreamRuleError(stream_id, code, f"WINDOW_UPDATE by {grant}")
+        else:
+            stream.send_window += grant
+            self._sender.schedule(stream)
+
+    def consume(self, stream_id: int, size: int) -> None:
+        """Received DATA of so many bytes was processed: the peer may send as much again."""
+        if self.closed is not None:
+            return
+        self._consume(size)
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.ended:
+            stream.consumed += size
+            if 2 * stream.consumed >= self._options.stream_window:
+                self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, stream_id, stream.consumed))
+                stream.receive_window += stream.consumed
+                stream.consumed = 0
+
+    def _consume(self, size: int) -> None:
+        self._consumed += size
+        if 2 * self._consumed >= self._options.connection_window:
+            self._sender.write(frames.number_frame(frames.WINDOW_UPDATE, 0, self._consumed))
+            self._receive_window += self._consumed
+            self._consumed = 0
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    @property
+    def begun(self) -> bool:
+        """Whether the peer speaks HTTP/2."""
+        return self._settled
+
+    @property
+    def pending_bytes(self) -> int:
+        """Received bytes of frames and header blocks that have not arrived whole."""
+        return len(self._buffer) + self._headers.pending_bytes
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    def open_stream(self, headers: Headers) -> int | None:
+        """The id of a new stream of a client; None if the server takes no more of this connection."""
+        full = len(self._streams) >= self._peer_max_streams or self._next_stream > frames.LARGEST_STREAM
+        if full or self.closing or self.closed is not None:
+            return None
+        stream = self._add_stream(self._next_stream)
+        self._next_stream += 2
+        self._sender.write_headers(stream.id, headers)
+        return stream.id
+
+    def send_headers(self, stream_id: int, headers: Headers) -> None:
+        """Call before `send_data`. Nothing happens on a stream that has ended; so below."""
+        if stream_id in self._streams:
+            self._sender.write_headers(stream_id, headers)
+
+    def send_data(self, stream_id: int, data: bytes) -> None:
+        """Queue DATA."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.ending and data:
+            stream.queue.append(data)
+            stream.queued_bytes += len(data)
+            self._sender.schedule(stream)
+
+    def end_stream(self, stream_id: int, trailers: Headers | None = None) -> None:
+        """End this side of a stream, behind its queued DATA."""
+        stream = self._streams.get(stream_id)
+        if stream is not None and not stream.ending:
+            stream.ending = True
+            stream.trailers = trailers
+            self._sender.schedule(stream)
+
+    def reset_stream(self, stream_id: int, code: ErrorCode) -> None:
+        """End both sides of a stream at once."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._remove(stream)
+            self._resets.append(stream_id)
+            self._sender.write(frames.number_frame(frames.RST_STREAM, stream_id, code))
+
+    def queued_bytes(self, stream_id: int) -> int:
+        """Bytes of DATA that are not in the output yet."""
+        stream = self._streams.get(stream_id)
+        return 0 if stream is None else stream.queued_bytes
+
+    @property
+    def output_due(self) -> bool:
+        """Whether there may be output."""
+        return self._sender.due
+
+    def take_output(self) -> bytes:
+        """Bytes for the peer, about 256 KiB at most; none if there are none now."""
+        ended: list[Stream] = []
+        output = self._sender.take(ended)
+        for stream in ended:
+            if stream.ended:
+                self._remove(stream)
+            elif not self._client:
+                self.reset_stream(stream.id, ErrorCode.NO_ERROR)  # Its rest is not needed (section 8.1).
+        return output
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due, in nanoseconds."""
+        if self.closed is not None:
+            return None
+        options = self._options
+        due_ns = self._ping_due_ns or self._heard_ns + self._keepalive_ns
+        if not self._settled:
+            due_ns = min(due_ns, self._begun_ns + options.begin_ns)
+        if self._headers.open:
+            due_ns = min(due_ns, self._headers.since_ns + options.begin_ns)
+        return due_ns
+
+    def handle_timer(self, now_ns: int) -> list[Event]:
+        """Probe a silent peer; end the connection of one that is silent or begins nothing for too long."""
+        options = self._options
+        if self.closed is not None:
+            return []
+        if not self._settled and now_ns >= self._begun_ns + options.begin_ns:
+            self._fail(ErrorCode.SETTINGS_TIMEOUT, f"no HTTP/2 preface within {options.begin_ns / 1e9:g} s")
+        elif self._headers.open and now_ns >= self._headers.since_ns + options.begin_ns:
+            self._fail(ErrorCode.ENHANCE_YOUR_CALM, f"half a header block for {options.begin_ns / 1e9:g} s")
+        elif self._ping_due_ns is None:
+            if now_ns >= self._heard_ns + self._keepalive_ns:
+                self._ping(now_ns)
+        elif now_ns >= self._ping_due_ns + options.keepalive_timeout_ns:
+            self._ping(now_ns)  # This process did not run, so the answer may be on its way.
+        elif now_ns >= self._ping_due_ns:
+            silent_s = (options.keepalive_ns + options.keepalive_timeout_ns) / 1e9
+            self._end(
+                ConnectionClosed(ErrorCode.NO_ERROR, f"the peer was silent for {silent_s:g} s", ours=True)
+            )
+        return self._take_events()
+
+    def _ping(self, now_ns: int) -> None:
+        self._sender.write(frames.frame(frames.PING, 0, 0, bytes(8)))
+        self._ping_due_ns = now_ns + self._options.keepalive_timeout_ns
+
+    # --- ends -----------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Take no more streams; those that are open go on."""
+        if not self.closing and self.closed is None:
+            self.closing = True
+            self._write_goaway(ErrorCode.NO_ERROR, "")
+
+    def lost(self, reason: str) -> list[Event]:
+        """The transport has ended."""
+        if self.closed is None:
+            self._end(ConnectionClosed(ErrorCode.NO_ERROR, reason, ours=False))
+        return self._take_events()
+
+    def _take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def _write_goaway(self, code: ErrorCode, reason: str) -> None:
+        payload = self._last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
+        self._sender.write(frames.frame(frames.GOAWAY, 0, 0, payload))
+
+    def _fail(self, code: ErrorCode, reason: str) -> None:
+        self.faults[code] += 1
+        self._write_goaway(code, reason)
+        self._end(ConnectionClosed(code, reason, ours=True))
+
+    def _end(self, closed: ConnectionClosed) -> None:
+        self.closed = closed
+        self._streams.clear()
+        self._sender.discard()
+        self._buffer = b""
+        self._events.append(closed)
+
+    def _fail_stream(self, error: StreamRuleError, now_ns: int) -> None:
+        self.faults[error.code] += 1
+        stream = self._streams.get(error.stream_id)
+        if stream is not None:
+            self._remove(stream)
+            self._events.append(StreamReset(error.stream_id, error.code, str(error)))
+        self._resets.append(error.stream_id)
+        self._sender.answer(frames.number_frame(frames.RST_STREAM, error.stream_id, error.code))
+        self._count_idle(now_ns)
+
+    def _peer_ended(self, stream: Stream) -> None:
+        stream.ended = True
+        if stream.end_sent:
+            self._remove(stream)
+
+    def _remove(self, stream: Stream) -> None:
+        del self._streams[stream.id]
+        stream.removed = True
+        stream.queue.clear()
+
+
+def _unpadded(payload: bytes) -> bytes:
+    require(bool(payload) and payload[0] < len(payload), _PROTOCOL, "a frame of nothing but padding")
+    return payload[1 : len(payload) - payload[0]]

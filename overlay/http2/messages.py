@@ -1,0 +1,72 @@
+"""Messages of a gRPC call on its stream: a flag, a length of four bytes, and the message.
+
+0      1        5
+| flag | length | message …
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+_PREFIX = Struct(">BL")
+PREFIX_BYTES = 5
+
+
+class MessageError(Exception):
+    """The peer's messages cannot be read; `status` is the gRPC status that says so."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def frame_message(message: bytes) -> bytes:
+    return _PREFIX.pack(0, len(message)) + message
+
+
+class MessageReader:
+    """Cuts a stream of bytes into messages of at most `max_bytes` (None: any size)."""
+
+    __slots__ = ("_chunks", "_max_bytes", "_missing", "partial_bytes")
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = max_bytes
+        self._chunks: list[bytes] = []
+        self._missing = 0
+        self.partial_bytes = 0
+        """Bytes of a message that has not arrived whole."""
+
+    def read(self, data: bytes) -> list[bytes]:
+        """The messages that these bytes complete. `MessageError` for a compressed or too large one."""
+        if self.partial_bytes:
+            self._chunks.append(data)
+            self.partial_bytes += len(data)
+            if self.partial_bytes < self._missing:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        messages = []
+        position = 0
+        self._missing = PREFIX_BYTES
+        while len(data) - position >= PREFIX_BYTES:
+            flag, length = _PREFIX.unpack_from(data, position)
+            if flag:
+                reason = (
+                    "a compressed message, of no announced encoding"
+                    if flag == 1
+                    else f"a message with flag {flag}"
+                )
+                raise MessageError("INTERNAL", f"{reason}: expected flag 0")
+            if self._max_bytes is not None and length > self._max_bytes:
+                reason = f"a message of {length} bytes: expected at most {self._max_bytes}"
+                raise MessageError("RESOURCE_EXHAUSTED", reason)
+            end = position + PREFIX_BYTES + length
+            if end > len(data):
+                self._missing = PREFIX_BYTES + length
+                break
+            messages.append(data[position + PREFIX_BYTES : end])
+            position = end
+        self.partial_bytes = len(data) - position
+        if self.partial_bytes:
+            self._chunks.append(data[position:] if position else data)
+        return messages

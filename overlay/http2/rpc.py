@@ -1,0 +1,335 @@
+"""gRPC calls on one HTTP/2 connection, without I/O (gRPC over HTTP/2, PROTOCOL-HTTP2.md).
+
+Invariant: every call ends exactly once, with a status: by a method of this end, by the peer, by its deadline,
+or with the connection. Messages are not compressed, and compressed ones are refused. Bytes of messages that
+have not arrived whole are bounded over all calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from typing import NamedTuple
+
+from covey.overlay.http2.connection import Http2Connection
+from covey.overlay.http2.events import DataReceived, Event, HeadersReceived, StreamReset
+from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.messages import MessageError, MessageReader, frame_message
+from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.status import (
+    STATUSES,
+    decode_text,
+    decode_timeout,
+    encode_text,
+    encode_timeout,
+    status_of_http,
+    status_of_number,
+    status_of_reset,
+)
+from covey.overlay.http2.stream import Headers
+
+_LINGER_NS = 5_000_000_000
+"""How long the end of a call waits for a peer that does not read what comes before it."""
+_PARTIAL_BYTES = 16 << 20
+_CONTENT_TYPE = (b"content-type", b"application/grpc")
+_IDENTITY = (b"grpc-accept-encoding", b"identity")
+
+
+class CallStarted(NamedTuple):
+    """A client calls a method."""
+
+    call_id: int
+    path: str
+
+
+class MessageReceived(NamedTuple):
+    """Its bytes count against the windows until `consume` is called with its size."""
+
+    call_id: int
+    message: bytes
+
+
+class RequestEnded(NamedTuple):
+    """The client sends no more messages."""
+
+    call_id: int
+
+
+class CallEnded(NamedTuple):
+    """A call has ended, and not by a method of this end."""
+
+    call_id: int
+    status: str
+    details: str
+
+
+RpcEvent = CallStarted | MessageReceived | RequestEnded | CallEnded
+
+
+class _Call:
+    __slots__ = ("deadline_ns", "finished", "reader", "responding")
+
+    def __init__(self, reader: MessageReader, deadline_ns: int | None) -> None:
+        self.reader = reader
+        self.deadline_ns = deadline_ns
+        self.responding = False
+        self.finished = False
+
+
+class RpcConnection:
+    """One end of a connection with its calls. A server answers calls of `paths`; a client has None."""
+
+    def __init__(
+        self,
+        paths: Container[str] | None = None,
+        *,
+        now_ns: int,
+        max_message_bytes: int | None = None,
+        authority: str = "",
+        scheme: str = "http",
+        options: Http2Options | None = None,
+        faults: Counter[ErrorCode] | None = None,
+    ) -> None:
+        self.http2 = Http2Connection(client=paths is None, now_ns=now_ns, options=options, faults=faults)
+        self._paths = paths
+        self._max_message_bytes = max_message_bytes
+        self._authority = authority.encode()
+        self._scheme = scheme.encode()
+        self._calls: dict[int, _Call] = {}
+        self._events: list[RpcEvent] = []
+        self._partial_bytes = 0
+        self._now_ns = now_ns
+
+    # --- from the peer --------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ns: int) -> list[RpcEvent]:
+        """What some bytes of the peer mean."""
+        self._now_ns = now_ns
+        return self._handle(self.http2.receive(data, now_ns))
+
+    def lost(self, reason: str) -> list[RpcEvent]:
+        """The transport has ended."""
+        return self._handle(self.http2.lost(reason))
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due, in nanoseconds."""
+        due = [call.deadline_ns for call in self._calls.values() if call.deadline_ns is not None]
+        of_connection = self.http2.next_timer()
+        return min(due if of_connection is None else [*due, of_connection], default=None)
+
+    def handle_timer(self, now_ns: int) -> list[RpcEvent]:
+        """End the calls whose deadline has passed, and what the connection does in time."""
+        self._now_ns = now_ns
+        for call_id, call in list(self._calls.items()):
+            if call.deadline_ns is not None and now_ns >= call.deadline_ns:
+                if call.finished:
+                    self.http2.reset_stream(call_id, ErrorCode.CANCEL)
+                    self._forget(call_id)
+                else:
+                    self._refuse(call_id, "DEADLINE_EXCEEDED", "the call was not answered in time")
+        return self._handle(self.http2.handle_timer(now_ns))
+
+    def _handle(self, events: list[Event]) -> list[RpcEvent]:
+        for event in events:
+            if isinstance(event, DataReceived):
+                self._read(event)
+            elif isinstance(event, HeadersReceived):
+                if self._paths is None:
+                    self._read_response(event)
+                elif not event.trailers:
+                    self._start(event)
+                else:
+                    self._end_request(event.stream_id)
+            elif isinstance(event, StreamReset):
+                self._end(event.stream_id, status_of_reset(event.code), event.reason)
+            else:
+                for call_id in list(self._calls):
+                    self._end(call_id, "UNAVAILABLE", event.reason)
+        taken, self._events = self._events, []
+        return taken
+
+    def _read(self, event: DataReceived) -> None:
+        call_id = event.stream_id
+        call = self._calls.get(call_id)
+        if call is None or call.finished:
+            self.http2.consume(call_id, event.size)
+            return
+        try:
+            messages = self._cut(call, event.data)
+        except MessageError as error:
+            self.http2.consume(call_id, event.size)
+            self._refuse(call_id, error.status, str(error))
+            return
+        # Whole messages count against the windows until they are consumed; other bytes do not, or a message
+        # could not be larger than a window. What was granted before its message was whole is owed.
+        self.http2.consume(call_id, event.size - sum(map(len, messages)))
+        for message in messages:
+            self._events.append(MessageReceived(call_id, message))
+        if event.ended:
+            if call.reader.partial_bytes:
+                self._refuse(call_id, "INTERNAL", "the stream ends within a message")
+            elif self._paths is None:
+                self._end(call_id, "INTERNAL", "the answer ends without a status")
+            else:
+                self._end_request(call_id)
+
+    def _end_request(self, call_id: int) -> None:
+        call = self._calls.get(call_id)
+        if call is not None and not call.finished:
+            self._events.append(RequestEnded(call_id))
+
+    def _cut(self, call: _Call, data: bytes) -> list[bytes]:
+        reader = call.reader
+        self._partial_bytes -= reader.partial_bytes
+        try:
+            messages = reader.read(data)
+        finally:
+            self._partial_bytes += reader.partial_bytes
+        if self._partial_bytes > _PARTIAL_BYTES and self._partial_bytes > reader.partial_bytes:
+            raise MessageError("RESOURCE_EXHAUSTED", "too many messages that have not arrived whole")
+        return messages
+
+    def _refuse(self, call_id: int, status: str, reason: str) -> None:
+        """End a call because of what the peer sent, or did not send."""
+        self._events.append(CallEnded(call_id, status, reason))
+        if self._paths is None:
+            self.cancel(call_id)
+        else:
+            self.finish(call_id, status, reason)
+
+    def _end(self, call_id: int, status: str, details: str) -> None:
+        call = self._calls.get(call_id)
+        if call is not None:
+            self._forget(call_id)
+            if not call.finished:
+                self._events.append(CallEnded(call_id, status, details))
+
+    def _forget(self, call_id: int) -> None:
+        call = self._calls.pop(call_id, None)
+        if call is not None:
+            self._partial_bytes -= call.reader.partial_bytes
+
+    # --- a server -------------------------------------------------------------------------------------------
+
+    def _start(self, event: HeadersReceived) -> None:
+        call_id = event.stream_id
+        headers = dict(event.headers)
+        path = headers[b":path"].decode("latin-1")
+        assert self._paths is not None
+        if headers[b":method"] != b"POST":
+            self._reject(call_id, b"405")
+            return
+        content_type = headers.get(b"content-type", b"")
+        if not content_type.startswith(b"application/grpc") or content_type[16:17] not in (b"", b"+", b";"):
+            self._reject(call_id, b"415")
+            return
+        call = self._calls[call_id] = _Call(MessageReader(self._max_message_bytes), None)
+        encoding = headers.get(b"grpc-encoding", b"identity")
+        timeout = headers.get(b"grpc-timeout")
+        if encoding != b"identity":
+            self._refuse(call_id, "UNIMPLEMENTED", f"grpc-encoding {_shown(encoding)}: expected identity")
+        elif path not in self._paths:
+            self._refuse(call_id, "UNIMPLEMENTED", f"no method {path[:200]}")
+        elif timeout is not None:
+            timeout_ns = decode_timeout(timeout)
+            if timeout_ns is None:
+                self._refuse(
+                    call_id, "INTERNAL", f"grpc-timeout {_shown(timeout)}: expected digits and a unit"
+                )
+            else:
+                call.deadline_ns = self._now_ns + timeout_ns
+        if call_id in self._calls:
+            self._events.append(CallStarted(call_id, path))
+            if event.ended:
+                self._end_request(call_id)
+
+    def _reject(self, call_id: int, http_status: bytes) -> None:
+        """A request that is none of gRPC gets an answer that is none."""
+        self.http2.end_stream(call_id, [(b":status", http_status)])
+
+    def finish(self, call_id: int, status: str, details: str) -> None:
+        """End a call of a client, behind its messages."""
+        call = self._calls.get(call_id)
+        if call is None or call.finished:
+            return
+        trailers: Headers = [(b"grpc-status", b"%d" % STATUSES.index(status))]
+        if details:
+            trailers.append((b"grpc-message", encode_text(details)))
+        if not call.responding:
+            trailers = [(b":status", b"200"), _CONTENT_TYPE, _IDENTITY, *trailers]
+        self.http2.end_stream(call_id, trailers)
+        call.finished = True
+        call.deadline_ns = self._now_ns + _LINGER_NS
+        if not self.http2.queued_bytes(call_id):
+            self._forget(call_id)
+
+    # --- a client -------------------------------------------------------------------------------------------
+
+    def start(self, path: str, *, timeout_ns: int | None = None, now_ns: int) -> int | None:
+        """The id of a new call; None if the connection takes no more."""
+        headers = [
+            *((b":method", b"POST"), (b":scheme", self._scheme), (b":path", path.encode())),
+            *((b":authority", self._authority), (b"te", b"trailers"), _CONTENT_TYPE, _IDENTITY),
+        ]
+        if timeout_ns is not None:
+            headers.append((b"grpc-timeout", encode_timeout(timeout_ns)))
+        call_id = self.http2.open_stream(headers)
+        if call_id is not None:
+            deadline_ns = None if timeout_ns is None else now_ns + timeout_ns
+            self._calls[call_id] = _Call(MessageReader(self._max_message_bytes), deadline_ns)
+        return call_id
+
+    def end_request(self, call_id: int) -> None:
+        """Send no more messages."""
+        self.http2.end_stream(call_id)
+
+    def cancel(self, call_id: int) -> None:
+        """End a call at once."""
+        self.http2.reset_stream(call_id, ErrorCode.CANCEL)
+        self._forget(call_id)
+
+    def _read_response(self, event: HeadersReceived) -> None:
+        call_id, headers = event.stream_id, dict(event.headers)
+        if not event.trailers:
+            http_status = headers[b":status"]
+            content_type = headers.get(b"content-type", b"")
+            if http_status != b"200":
+                self._refuse(
+                    call_id, status_of_http(http_status), f"the HTTP status is {_shown(http_status)}"
+                )
+                return
+            if not content_type.startswith(b"application/grpc"):
+                self._refuse(
+                    call_id, "UNKNOWN", f"the answer is {_shown(content_type)}: expected application/grpc"
+                )
+                return
+            if headers.get(b"grpc-encoding", b"identity") != b"identity":
+                self._refuse(call_id, "INTERNAL", "the answer is compressed: expected identity")
+                return
+        if event.ended:
+            self.http2.reset_stream(call_id, ErrorCode.NO_ERROR)
+            number = headers.get(b"grpc-status")
+            if number is None:
+                self._end(call_id, "INTERNAL", "the answer ends without a status")
+            else:
+                self._end(call_id, status_of_number(number), decode_text(headers.get(b"grpc-message", b"")))
+
+    # --- both -----------------------------------------------------------------------------------------------
+
+    def send(self, call_id: int, message: bytes) -> None:
+        """Queue a message. Nothing happens on a call that has ended."""
+        call = self._calls.get(call_id)
+        if call is None or call.finished:
+            return
+        if self._paths is not None and not call.responding:
+            call.responding = True
+            self.http2.send_headers(call_id, [(b":status", b"200"), _CONTENT_TYPE])
+        self.http2.send_data(call_id, frame_message(message))
+
+    def consume(self, call_id: int, message: bytes) -> None:
+        """A received message was processed."""
+        self.http2.consume(call_id, len(message))
+
+
+def _shown(value: bytes) -> str:
+    return value[:40].decode("latin-1")

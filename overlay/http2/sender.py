@@ -1,0 +1,118 @@
+"""What one end of a connection sends: frames at once, DATA within the windows of the peer (section 5.2).
+
+Invariant: the DATA of a stream leaves in the order in which it was queued, its end behind it; streams with
+DATA take turns, one frame each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hpack import Encoder
+
+from covey.overlay.http2 import frames
+from covey.overlay.http2.errors import require
+from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.stream import Headers, Stream
+
+_OUTPUT_BYTES = 256 << 10
+
+
+class Sender:
+    """`window` are the bytes of DATA that the peer takes on the connection, `stream_window` those on a new
+    stream; `max_answer_bytes` bounds the frames that the peer has caused and does not read.
+    """
+
+    def __init__(self, max_answer_bytes: int) -> None:
+        self.window = frames.DEFAULT_WINDOW
+        self.stream_window = frames.DEFAULT_WINDOW
+        self.max_frame_bytes = frames.DEFAULT_FRAME_BYTES
+        self._max_answer_bytes = max_answer_bytes
+        self._answer_bytes = 0
+        # No table, hence none that the peer could resize. The few headers of a connection need none.
+        self._encoder = Encoder()
+        self._encoder.header_table_size = 0
+        self._output: list[bytes | memoryview] = []
+        self._ready: deque[Stream] = deque()
+        self._stalled: list[Stream] = []
+
+    def write(self, frame: bytes) -> None:
+        self._output.append(frame)
+
+    def answer(self, frame: bytes) -> None:
+        """Write a frame that the peer has caused. `ConnectionRuleError` if it causes many and reads none."""
+        self._answer_bytes += len(frame)
+        few = self._answer_bytes <= self._max_answer_bytes
+        require(few, ErrorCode.ENHANCE_YOUR_CALM, "too many answers that the peer does not read")
+        self._output.append(frame)
+
+    def write_headers(self, stream_id: int, headers: Headers, flags: int = 0) -> None:
+        block = self._encoder.encode(headers)
+        kind, largest = frames.HEADERS, self.max_frame_bytes
+        while len(block) > largest:
+            self._output.append(frames.frame(kind, flags, stream_id, block[:largest]))
+            kind, flags, block = frames.CONTINUATION, 0, block[largest:]
+        self._output.append(frames.frame(kind, flags | frames.END_HEADERS, stream_id, block))
+
+    def grant(self, size: int) -> None:
+        """The peer takes more DATA on the connection."""
+        self.window += size
+        self._ready += self._stalled
+        self._stalled.clear()
+
+    def schedule(self, stream: Stream) -> None:
+        """Call when a stream has got DATA, a window, or its end."""
+        due = stream.send_window > 0 if stream.queue else stream.ending and not stream.end_sent
+        if due and not stream.scheduled:
+            stream.scheduled = True
+            self._ready.append(stream)
+
+    def discard(self) -> None:
+        """Send no more DATA."""
+        self._ready.clear()
+        self._stalled.clear()
+
+    @property
+    def due(self) -> bool:
+        return bool(self._output or self._ready)
+
+    def take(self, ended: list[Stream]) -> bytes:
+        """Bytes to transmit, about 256 KiB at most; `ended` gets the streams whose end is among them."""
+        size = 0
+        while self._ready and size < _OUTPUT_BYTES:
+            stream = self._ready.popleft()
+            if stream.removed:
+                continue
+            if stream.queue:
+                room = min(self.window, stream.send_window, self.max_frame_bytes)
+                if room <= 0 < stream.send_window:
+                    self._stalled.append(stream)
+                    continue
+                if room > 0:
+                    size += self._write_data(stream, room)
+                    if stream.queue:
+                        self._ready.append(stream)
+                        continue
+            stream.scheduled = False
+            if stream.ending and not stream.queue:
+                self._write_end(stream)
+                ended.append(stream)
+        output = b"".join(self._output)
+        self._output.clear()
+        self._answer_bytes = 0
+        return output
+
+    def _write_data(self, stream: Stream, room: int) -> int:
+        data = stream.take(room)
+        size = len(data)
+        stream.send_window -= size
+        self.window -= size
+        self._output += (frames.frame_header(size, frames.DATA, 0, stream.id), data)
+        return size
+
+    def _write_end(self, stream: Stream) -> None:
+        stream.end_sent = True
+        if stream.trailers is not None:
+            self.write_headers(stream.id, stream.trailers, frames.END_STREAM)
+        else:
+            self._output.append(frames.frame(frames.DATA, frames.END_STREAM, stream.id))
