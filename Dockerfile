@@ -4,13 +4,13 @@ FROM python:3.11-slim AS build
 ENV NUMBA_CACHE_DIR=/var/cache/covey
 COPY . /source
 RUN python3 -m venv /opt/covey \
-    && /opt/covey/bin/pip install --no-cache-dir --no-compile /source \
+    && /opt/covey/bin/pip install --no-cache-dir --no-compile '/source[uvloop]' \
     && cd /opt/covey/lib/python3*/site-packages \
     && rm -rf pip* setuptools* pyarrow/include pyarrow/tests pyarrow/src numpy/*/include \
     && find . -depth -type d -name tests -exec rm -rf {} + \
     && find pyarrow \( -name '*flight*' -o -name '*s3*' -o -name '*.pxd' -o -name '*.pyx' -o -name '*.pxi' \) \
         -exec rm -rf {} + \
-    && /opt/covey/bin/python -m compileall -q covey google grpc grpc_health grpc_reflection numba llvmlite numpy pyarrow \
+    && /opt/covey/bin/python -m compileall -q covey google grpc grpc_health grpc_reflection hpack numba llvmlite numpy pyarrow \
         typer rich yaml || true
 RUN /opt/covey/bin/covey compile
 

@@ -16,7 +16,9 @@ def explain(
         str, typer.Argument(metavar="EVENT", help="Attributes as JSON, or as name=value words.")
     ],
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION_ID", help="CLIENT#NUMBER.")],
-    broker: Annotated[str, typer.Option(help="Broker of the subscriber, HOST:PORT.")] = "localhost:7001",
+    broker: Annotated[
+        str, typer.Option(help="Broker of the subscriber, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
     json_output: Json = False,
 ) -> None:
     """Walk the overlay from a subscription to the publishers, and show where an event would stop and why.

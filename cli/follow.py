@@ -28,7 +28,7 @@ def follow(
         typer.Option("--event", help="Published event to follow: PUBLISHER:SEQUENCE.", show_default=False),
     ] = None,
     broker: Annotated[
-        str, typer.Option(help="Broker where the event enters or entered, HOST:PORT.")
+        str, typer.Option(help="Broker where the event enters or entered, HOST:PORT or unix:PATH.")
     ] = "localhost:7001",
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")] = False,
 ) -> None:

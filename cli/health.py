@@ -14,7 +14,9 @@ _KERNELS = {
 
 
 def health(
-    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    broker: Annotated[
+        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
 ) -> None:
     """Check the health of a broker, by the standard gRPC health service; ends with 0 if it serves.

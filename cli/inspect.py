@@ -15,7 +15,9 @@ _MAX_LISTED = (1 << 32) - 1
 
 
 def inspect(
-    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    broker: Annotated[
+        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
     limit: Annotated[
         int,
         typer.Option(

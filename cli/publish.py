@@ -35,7 +35,9 @@ def publish(
     file: Annotated[
         str, typer.Argument(help="A CSV file with a header line; - for JSON lines from standard input.")
     ] = "-",
-    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    broker: Annotated[
+        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
     schema: Annotated[
         str | None,
         typer.Option(

@@ -29,7 +29,9 @@ _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 def subscribe(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event type.")],
     filter: Annotated[str, typer.Argument(help="The filter; by default every event matches.")] = "",
-    broker: Annotated[str, typer.Option(help="Address of the broker, HOST:PORT.")] = "localhost:7001",
+    broker: Annotated[
+        str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
+    ] = "localhost:7001",
     set_values: Annotated[
         list[str] | None,
         typer.Option("--set", help="Value of a variable: limit=100, or limit=100+0.5*t. Repeatable."),

@@ -25,7 +25,9 @@ def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
     If it does not return a result after that, the command exits with 128 plus the number of the first signal.
     """
 
-    async def run() -> T:
+    from covey.overlay.transport.event_loop import run
+
+    async def until_signal() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
         signals: list[int] = []
 
@@ -42,7 +44,7 @@ def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
                 raise
             raise typer.Exit(128 + signals[0]) from None
 
-    return asyncio.run(run())
+    return run(until_signal())
 
 
 class Waiting:

@@ -38,7 +38,7 @@ DataFrame: TypeAlias = Any
 
 
 class Client:
-    """A client of the broker at `address` ("host:port"), to be used as an async context manager.
+    """A client of the broker at `address` ("host:port", "unix:path"), to be used as an async context manager.
 
     `name` identifies the client in the overlay, unique among those connected (random if None). When it falls
     behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",

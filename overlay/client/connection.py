@@ -10,21 +10,19 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import grpc
-import grpc.aio
+from typing import Protocol
 
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.link.link import Frame, Link, LinkError
 from covey.overlay.core.messages import Message
 from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
+from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.errors import CallError, MalformedPacketError
 from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.pump import Pump, StreamClosedError
+from covey.overlay.transport.pump import Pump
+from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.client")
 
@@ -65,13 +63,11 @@ class BrokerConnection:
         # One frame in flight, so that events gather as soon as the broker is busy. With two, the latency of
         # single events through a chain of three loaded brokers was 17 ms in place of 8.
         self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=1)
-        self.channel: grpc.aio.Channel | None = None
         self.broker = ""
         self.why = ""
         self._slow_consumer = slow_consumer
         self._handlers = handlers
         self._pump: Pump | None = None
-        self._call: Any = None
         self._closing = asyncio.Event()
         self._resets = 0
 
@@ -122,18 +118,12 @@ class BrokerConnection:
         opened = False
         error = None
         try:
-            async with open_channel(self.address) as channel:
-                self.channel = channel
-                self._call = channel.stream_stream(CONNECT)()
-                greeting = await self._greet(self._call)
+            async with Channel(self.address) as channel:
+                call = channel.call(CONNECT)
+                greeting = await self._greet(call)
                 opened = True
-                await self._pump_until_it_ends(self._call, greeting)
-                self.why = f"broker {self.broker} ended the connection"
-        except grpc.aio.AioRpcError as failure:
-            self.why = reason_of(failure, self.address)
-            if failure.code().name not in _PASSING:
-                error = ConnectError(self.why, failure.code().name)
-        except StreamClosedError as failure:
+                await self._pump_until_it_ends(call, greeting)
+        except CallError as failure:
             self.why = str(failure)
             if failure.status not in _PASSING:
                 error = ConnectError(self.why, failure.status)
@@ -142,24 +132,23 @@ class BrokerConnection:
         except TimeoutError:
             self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
         finally:
-            self.channel = None
             self._pump = None
         if opened:
             self._handlers.lost(self.why)
         return opened, error
 
-    async def _greet(self, call: Any) -> Greeting:
+    async def _greet(self, call: RpcCall) -> Greeting:
         hello = Greeting(Role.CLIENT, self.name, self.link.hello(), slow_consumer=self._slow_consumer)
-        await call.write(encode_greeting(hello))
+        call.send(encode_greeting(hello))
         data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
-        if data is grpc.aio.EOF:
-            raise await _error_of(call)
+        if data is None:
+            raise error_of(call, self.address)
         greeting = decode_packet(data)
         if not isinstance(greeting, Greeting) or greeting.role is not Role.BROKER:
             raise MalformedPacketError(f"{self.address} did not answer as a broker")
         return greeting
 
-    async def _pump_until_it_ends(self, call: Any, greeting: Greeting) -> None:
+    async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
         self.link.max_frame_bytes = greeting.limits.max_frame_bytes
         resumed = self.link.resume(greeting.hello)
@@ -178,7 +167,7 @@ class BrokerConnection:
         )
         handlers.opened(greeting, resumed)
         await self._pump.run()
-        raise await _error_of(call)
+        raise error_of(call, self.address)
 
     async def close(self, grace_s: float) -> None:
         """Send a goodbye once all that was sent has arrived or the time is up: the broker then ends the
@@ -190,13 +179,3 @@ class BrokerConnection:
         self._closing.set()
         if self._pump is not None:
             self._pump.close("OK", "closed by the client")
-
-
-async def _error_of(call: Any) -> grpc.aio.AioRpcError:
-    """The error with which a call has ended."""
-    return grpc.aio.AioRpcError(
-        await call.code(),
-        await call.initial_metadata(),
-        await call.trailing_metadata(),
-        details=await call.details(),
-    )

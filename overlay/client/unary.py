@@ -5,27 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from covey.overlay.client.errors import ConnectError, RefusedError
 from covey.overlay.transport.calls import decode_inspection, encode_inspect
-from covey.overlay.transport.channel import INSPECT, open_channel, reason_of
+from covey.overlay.transport.channel import INSPECT, Channel
+from covey.overlay.transport.errors import CallError
 
 _ANSWER_WITHIN_S = 5.0
 
 
 async def call_broker(address: str, method: str, request: bytes) -> bytes:
     """The reply of a broker. `ConnectError` if none answers there, `RefusedError` for an error status."""
-    async with open_channel(address) as channel:
-        try:
-            reply: bytes = await channel.unary_unary(method)(request, timeout=_ANSWER_WITHIN_S)
-        except grpc.aio.AioRpcError as error:
-            reason = reason_of(error, address)
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise ConnectError(reason) from None
-            raise RefusedError(error.code().name, reason) from None
-    return reply
+    try:
+        async with Channel(address) as channel:
+            return await channel.unary(method, request, _ANSWER_WITHIN_S)
+    except CallError as error:
+        if error.status in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+            raise ConnectError(str(error)) from None
+        raise RefusedError(error.status, str(error)) from None
 
 
 async def inspect_broker(address: str, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
-
-import grpc.aio
 
 from covey.overlay.core.link.link import LinkError
-from covey.overlay.node.context import Context, abort
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 from covey.overlay.transport.errors import MalformedPacketError
@@ -21,13 +17,12 @@ from covey.overlay.transport.packets import Greeting, Role, decode_packet, encod
 from covey.overlay.transport.pump import (
     ACCEPT_AFTER_S,
     ACKNOWLEDGE_AFTER_S,
-    STREAM_ERRORS,
-    Connection,
     PeerClosedError,
     Pump,
     StreamClosedError,
     say_goodbye,
 )
+from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.broker")
 
@@ -41,22 +36,21 @@ class Acceptor:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def connect(self, _: Any, context: Context) -> None:
+    async def connect(self, call: RpcCall) -> None:
         try:
-            greeting = await self._hello(context)
+            greeting = await self._hello(call)
             queue = await self._queue_of(greeting)
         except StreamClosedError as error:
-            log.info("refused a connection from %s: %s", context.peer(), error)
-            await abort(context, error.status, str(error))
-            return
-        await self._serve(queue, greeting, context)
+            log.info("refused a connection from %s: %s", call.peer, error)
+            raise
+        await self._serve(queue, greeting, call)
 
-    async def _hello(self, context: Context) -> Greeting:
+    async def _hello(self, call: RpcCall) -> Greeting:
         if self._node.draining:
             raise StreamClosedError("UNAVAILABLE", f"broker {self._node.name} is shutting down")
         try:
-            data = await asyncio.wait_for(context.read(), _HELLO_WITHIN_S)
-            if data is grpc.aio.EOF:
+            data = await asyncio.wait_for(call.read(), _HELLO_WITHIN_S)
+            if data is None:
                 raise StreamClosedError("INVALID_ARGUMENT", "the stream ended without a hello")
             greeting = decode_packet(data)
         except TimeoutError:
@@ -100,28 +94,23 @@ class Acceptor:
                     "ALREADY_EXISTS", f"a client named {name!r} is connected already: choose another name"
                 )
 
-    async def _serve(self, queue: InterfaceQueue, greeting: Greeting, context: Context) -> None:
+    async def _serve(self, queue: InterfaceQueue, greeting: Greeting, call: RpcCall) -> None:
         node = self._node
         answer = encode_greeting(node.greeting(queue))
         try:
             node.resume(queue, greeting)
         except LinkError as error:
             node.disconnected(queue, str(error))
-            await abort(context, "INVALID_ARGUMENT", str(error))
-            return
-        ended = await self._pump(queue, context, answer)
-        if ended is not None:
-            await abort(context, ended.status, str(ended))
+            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
+        call.send(answer)
+        await self._pump(queue, call)
 
-    async def _pump(
-        self, queue: InterfaceQueue, connection: Connection, answer: bytes
-    ) -> StreamClosedError | None:
-        """Serve a connection whose hello was accepted until it ends; returns the error for the peer, if any.
-        """
+    async def _pump(self, queue: InterfaceQueue, call: RpcCall) -> None:
+        """Serve a connection whose hello was accepted until it ends. `StreamClosedError` for the peer."""
         node = self._node
         pump = Pump(
             queue.link,
-            connection,
+            call,
             lambda messages: node.take(queue, messages),
             received=queue.frame_received,
             schemas=queue.is_broker,
@@ -130,21 +119,19 @@ class Acceptor:
         )
         queue.attach(pump)
         why = "the connection broke"
-        ended: StreamClosedError | None = None
         goodbye = False
         try:
-            await connection.write(answer)
             await pump.run()
         except PeerClosedError as error:
             why, goodbye = str(error), error.status == "OK"
         except StreamClosedError as error:
-            why, ended = str(error), error
+            why = str(error)
+            raise
         except (LinkError, MalformedPacketError) as error:
-            why, ended = str(error), StreamClosedError("INVALID_ARGUMENT", str(error))
+            why = str(error)
             log.warning("%s broke the protocol: %s", queue.interface, error)
-            await say_goodbye(connection, ended.status, why)
-        except STREAM_ERRORS:
-            pass
+            say_goodbye(call, "INVALID_ARGUMENT", why)
+            raise StreamClosedError("INVALID_ARGUMENT", why) from None
         finally:
             if queue.pump is pump:
                 queue.pump = None
@@ -152,7 +139,6 @@ class Acceptor:
                     node.end_session(queue, why)
                 else:
                     node.disconnected(queue, why)
-        return ended
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:

@@ -6,10 +6,9 @@ They change nothing. A call that cannot be answered ends with a status and one s
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from covey.matcher.errors import EventError, SubscriptionError
-from covey.overlay.node.context import Context, abort
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node
 from covey.overlay.transport.calls import (
@@ -20,21 +19,20 @@ from covey.overlay.transport.calls import (
     encode_explanation,
     encode_inspection,
 )
-from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
+from covey.overlay.transport.errors import CallError, MalformedPacketError, UnknownTypeError
 from covey.overlay.transport.wire_values import encode_event_type
 
 
-def _handler(answer: Callable[[Calls, bytes], bytes]) -> Callable[[Calls, bytes, Context], Awaitable[bytes]]:
-    """A handler that ends the call with a status where `answer` raises."""
+def _handler(answer: Callable[[Calls, bytes], bytes]) -> Callable[[Calls, bytes], bytes]:
+    """As `answer`, but raises `CallError`."""
 
-    async def handle(calls: Calls, request: bytes, context: Context) -> bytes:
+    def handle(calls: Calls, request: bytes) -> bytes:
         try:
             return answer(calls, request)
         except (SubscriptionError, UnknownTypeError) as error:
-            await abort(context, "NOT_FOUND", str(error))
+            raise CallError("NOT_FOUND", str(error)) from None
         except (MalformedPacketError, EventError) as error:
-            await abort(context, "INVALID_ARGUMENT", str(error))
-        return b""
+            raise CallError("INVALID_ARGUMENT", str(error)) from None
 
     return handle
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
-
-import grpc.aio
 
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.acceptor import check_neighbour
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.channel import CONNECT, open_channel, reason_of
-from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.channel import CONNECT, Channel, error_of
+from covey.overlay.transport.errors import CallError, MalformedPacketError
 from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
-from covey.overlay.transport.pump import STREAM_ERRORS, Pump, StreamClosedError
+from covey.overlay.transport.pump import Pump, StreamClosedError
+from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.broker")
 
@@ -34,14 +32,10 @@ async def keep_connected(node: Node, neighbour: str) -> None:
         try:
             await _connection(node, queue, address)
             why = "the connection ended"
-        except (StreamClosedError, LinkError, MalformedPacketError) as error:
+        except (CallError, LinkError, MalformedPacketError) as error:
             why = str(error)
-        except grpc.aio.AioRpcError as error:
-            why = reason_of(error, address)
         except TimeoutError:
             why = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s"
-        except STREAM_ERRORS:
-            why = "the connection broke"
         if queue.connections != connections:
             backoff.reset()
             logged = ""
@@ -55,16 +49,14 @@ async def keep_connected(node: Node, neighbour: str) -> None:
 
 async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:
     """One connection, from hello to its end."""
-    async with open_channel(address, node.overlay.limits.max_frame_bytes) as channel:
-        call = channel.stream_stream(CONNECT)()
+    async with Channel(address, node.overlay.limits.max_frame_bytes) as channel:
+        call = channel.call(CONNECT)
         queue.greeting = True
         try:
-            await call.write(encode_greeting(node.greeting(queue)))
+            call.send(encode_greeting(node.greeting(queue)))
             data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
-            if data is grpc.aio.EOF:
-                raise StreamClosedError(
-                    "UNAVAILABLE", await call.details() or "the stream ended without a hello"
-                )
+            if data is None:
+                raise error_of(call, address)
             greeting = decode_packet(data)
             if not isinstance(greeting, Greeting):
                 raise StreamClosedError("INVALID_ARGUMENT", f"{address} began with a frame: expected a hello")
@@ -79,7 +71,7 @@ async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:
         await _pump(node, queue, call)
 
 
-async def _pump(node: Node, queue: InterfaceQueue, call: Any) -> None:
+async def _pump(node: Node, queue: InterfaceQueue, call: RpcCall) -> None:
     pump = Pump(
         queue.link,
         call,
@@ -92,7 +84,7 @@ async def _pump(node: Node, queue: InterfaceQueue, call: Any) -> None:
     why = "the connection broke"
     try:
         await pump.run()
-        why = await call.details() or "it ended the stream"
+        why = call.details or "it ended the stream"
     except (StreamClosedError, LinkError, MalformedPacketError) as error:
         why = str(error)
         raise

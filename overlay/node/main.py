@@ -18,6 +18,7 @@ from pathlib import Path
 
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
 from covey.overlay.node.overlay import BrokerAddress, Overlay
+from covey.overlay.transport.event_loop import run
 
 log = logging.getLogger("covey.broker")
 
@@ -50,7 +51,7 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
     logging.basicConfig(
         level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
     )
-    return asyncio.run(_serve(overlay, broker, parent))
+    return run(_serve(overlay, broker, parent))
 
 
 async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) -> int:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import Counter
 from dataclasses import replace
 
 from covey.overlay.core.link.joining import join
@@ -32,6 +33,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
+from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.interface_queue import BLOCK_WHILE_AWAY_S, SESSION_BYTES, InterfaceQueue
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.admission import admit
@@ -72,6 +74,8 @@ class Node:
         self._full: dict[Interface, InterfaceQueue] = {}
         self.dropped: dict[str, int] = {}
         self.refused = 0
+        self.wire_faults: Counter[ErrorCode] = Counter()
+        """Rules of HTTP/2 that peers broke, by code."""
         for neighbour in overlay.neighbours(name):
             interface = f"broker/{neighbour}"
             self.queues[interface] = InterfaceQueue(interface, self._link(), changed=self._fullness_changed)

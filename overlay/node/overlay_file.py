@@ -17,6 +17,7 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
+from covey.overlay.transport.address import parse_address
 from covey.overlay.transport.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
@@ -24,10 +25,8 @@ _MAX_DELAY_MS = 3_600_000.0
 
 
 def check_address(value: str) -> str:
-    """ "host:port", or `ValueError`."""
-    host, colon, port = value.rpartition(":")
-    if not host or not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
-        raise ValueError('expected "host:port" with a port from 1 to 65535')
+    """ "host:port" or "unix:path", or `ValueError`."""
+    parse_address(value)
     return value
 
 

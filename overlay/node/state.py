@@ -49,6 +49,7 @@ def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
         "interfaces": {name: queue.inspect() for name, queue in node.queues.items()},
         "dropped": dict(node.dropped),
         "refused": node.refused,
+        "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
 
 

@@ -1,15 +1,23 @@
-"""How Covey uses gRPC: options of servers and channels, and the names of its methods.
+"""A client's gRPC connection to a broker, and the names of the broker's methods.
 
-HTTP/2 pings detect a dead peer (a pulled cable, a stopped machine) within about five seconds, at no
-measurable cost. Connections are direct, never through a proxy of the environment, and never shared between
-channels, so that each attempt to connect opens a new connection.
+Connections are direct, never through a proxy of the environment, and never shared, so that each attempt to
+connect opens a new one. A dead peer (a pulled cable, a stopped machine) is detected within five seconds.
 """
 
 from __future__ import annotations
 
-import grpc.aio
+import asyncio
+import time
+from ssl import SSLContext
+from types import TracebackType
+from typing import Self
 
+from covey.overlay.http2.rpc import RpcConnection
+from covey.overlay.transport.address import UnixAddress, parse_address
+from covey.overlay.transport.errors import CallError
 from covey.overlay.transport.packets import SERVICE
+from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_protocol import RpcProtocol
 
 CONNECT = f"/{SERVICE}/Connect"
 DESCRIBE = f"/{SERVICE}/Describe"
@@ -17,53 +25,96 @@ INSPECT = f"/{SERVICE}/Inspect"
 EXPLAIN = f"/{SERVICE}/Explain"
 FOLLOW = f"/{SERVICE}/Follow"
 
-_KEEPALIVE = (
-    ("grpc.keepalive_time_ms", 3_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-)
+_CONNECT_WITHIN_S = 5.0
+_CLOSE_WITHIN_S = 1.0
 _SMALLEST_MESSAGE = 4 << 20
 
 
-def _message_sizes(max_frame_bytes: int | None) -> tuple[tuple[str, int], ...]:
+def max_message_bytes(max_frame_bytes: int) -> int:
     # A frame holds one message at least, whatever its size; the slack leaves room for such a one.
-    largest = -1 if max_frame_bytes is None else max(_SMALLEST_MESSAGE, 2 * max_frame_bytes)
-    return ("grpc.max_receive_message_length", largest), ("grpc.max_send_message_length", largest)
+    return max(_SMALLEST_MESSAGE, 2 * max_frame_bytes)
 
 
-def server_options(max_frame_bytes: int) -> list[tuple[str, int]]:
-    return [
-        *_KEEPALIVE,
-        *_message_sizes(max_frame_bytes),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.so_reuseport", 0),
-    ]
+class Channel:
+    """One connection, for the duration of an `async with` block, which raises `CallError` if nobody answers.
 
-
-def open_channel(address: str, max_frame_bytes: int | None = None) -> grpc.aio.Channel:
-    """A channel to a broker; it connects when it is first used.
-
-    With None gRPC bounds no message: a client learns the frame size from the hello of the broker.
+    Without `max_frame_bytes` no message is bounded: a client learns it from the hello of the broker.
     """
-    return grpc.aio.insecure_channel(
-        address,
-        options=[
-            *_KEEPALIVE,
-            *_message_sizes(max_frame_bytes),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", 0),
-        ],
-    )
+
+    def __init__(
+        self, address: str, max_frame_bytes: int | None = None, *, ssl: SSLContext | None = None
+    ) -> None:
+        self._address = address
+        self._max_message_bytes = None if max_frame_bytes is None else max_message_bytes(max_frame_bytes)
+        self._ssl = ssl
+        self._protocol: RpcProtocol | None = None
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        unreached = f"no broker answers at {self._address}"
+        try:
+            where = parse_address(self._address)
+        except ValueError as error:
+            raise CallError("INVALID_ARGUMENT", f"address {self._address!r}: {error}") from None
+
+        def protocol() -> RpcProtocol:
+            rpc = RpcConnection(
+                now_ns=time.monotonic_ns(),
+                max_message_bytes=self._max_message_bytes,
+                authority="localhost" if isinstance(where, UnixAddress) else self._address,
+                scheme="http" if self._ssl is None else "https",
+            )
+            return RpcProtocol(rpc, unreached=unreached)
+
+        try:
+            async with asyncio.timeout(_CONNECT_WITHIN_S):
+                if isinstance(where, UnixAddress):
+                    name = None if self._ssl is None else "localhost"
+                    _, self._protocol = await loop.create_unix_connection(
+                        protocol, where.path, ssl=self._ssl, server_hostname=name
+                    )
+                else:
+                    _, self._protocol = await loop.create_connection(
+                        protocol, where.host, where.port, ssl=self._ssl
+                    )
+        except (OSError, UnicodeError):  # TimeoutError is an OSError, a name that is no name a UnicodeError
+            raise CallError("UNAVAILABLE", unreached) from None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._protocol is not None:
+            self._protocol.close()
+            await asyncio.wait({self._protocol.lost}, timeout=_CLOSE_WITHIN_S)
+
+    def call(self, path: str, timeout_s: float | None = None) -> RpcCall:
+        """Begin a call. `CallError` if the connection has ended."""
+        assert self._protocol is not None
+        call = self._protocol.start(path, timeout_s)
+        if call is None:
+            closed = self._protocol.rpc.http2.closed
+            raise CallError("UNAVAILABLE", closed.reason if closed else "the broker takes no more calls")
+        return call
+
+    async def unary(self, path: str, request: bytes, timeout_s: float | None = None) -> bytes:
+        """The reply to one request. `CallError` if there is none, or after `timeout_s` seconds."""
+        call = self.call(path, timeout_s)
+        call.send(request)
+        call.end_request()
+        try:
+            reply = await call.read()
+            await call.drain()
+        finally:
+            call.cancel()
+        if call.status != "OK" or reply is None:
+            raise error_of(call, self._address)
+        return reply
 
 
-def reason_of(error: grpc.aio.AioRpcError, address: str) -> str:
-    """One clear sentence on why a call failed."""
-    details = error.details() or ""
-    if error.code() is grpc.StatusCode.UNAVAILABLE and "connect" in details.lower():
-        return f"no broker answers at {address}"
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return f"the server at {address} is not a Covey broker"
-    return details or error.code().name
+def error_of(call: RpcCall, address: str) -> CallError:
+    """Why a call has ended, in one clear sentence."""
+    status = call.status or "UNKNOWN"
+    if status == "UNIMPLEMENTED":
+        return CallError(status, f"the server at {address} is not a Covey broker")
+    return CallError(status, call.details or status)

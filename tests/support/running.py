@@ -10,6 +10,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self
 
+from draws import UVLOOP
+
 from covey.matcher import EventType, compile_kernels
 from covey.overlay.core.introspection.invariants import check
 from covey.overlay.local_overlay import free_addresses
@@ -17,13 +19,15 @@ from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import Server
+from covey.overlay.transport import event_loop
 from covey.overlay.transport.limits import Limits, SessionLimits
 
+run_on_loop = event_loop.run if UVLOOP else asyncio.run
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test, for a minute at the most."""
+    """Run an asynchronous test, for a minute at the most, on the event loop of this run."""
 
     @wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
@@ -37,7 +41,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
                 running.cancel()
             await running
 
-        asyncio.run(within_a_minute())
+        run_on_loop(within_a_minute())
 
     return run
 

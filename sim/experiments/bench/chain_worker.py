@@ -23,6 +23,7 @@ import pyarrow as pa
 from covey.matcher import EventType
 from covey.overlay import Client, Subscription
 from covey.overlay.client.deliveries import Deliveries
+from covey.overlay.transport.event_loop import run
 from covey.sim.experiments.background import BackgroundTasks
 
 TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
@@ -226,4 +227,4 @@ ROLES: dict[str, Callable[..., Role]] = {
 }
 
 if __name__ == "__main__":
-    asyncio.run(serve_commands(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))
+    run(serve_commands(ROLES[sys.argv[1]](**json.loads(sys.argv[2]))))

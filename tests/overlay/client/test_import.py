@@ -14,6 +14,7 @@ NOT_LOADED = (
     "covey.overlay.core.routing",
     "covey.overlay.node",
     "covey.sim",
+    "grpc",
     "grpc_health.v1",
     "grpc_reflection.v1alpha",
     "llvmlite",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Self
 
-import grpc.aio
 import pytest
 from running import Brokers, on_a_loop
 
@@ -13,27 +11,22 @@ from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.transport.backoff import Backoff
+from covey.overlay.transport.errors import CallError
 
 
 class Broken:
-    """A channel whose streams have ended before anything is written: each raises the next of some errors."""
+    """A channel that does not open: each attempt raises the next of some errors."""
 
     def __init__(self, errors: list[Exception], node: Node) -> None:
         self.errors = errors
         self.node = node
 
     async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    def stream_stream(self, method: str) -> object:
-        return lambda: self
-
-    async def write(self, data: bytes) -> None:
         error = self.errors.pop()
         self.node.draining = not self.errors
         raise error
+
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 @on_a_loop
@@ -41,8 +34,8 @@ async def test_a_stream_that_has_ended_before_it_began_is_dialled_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node(Brokers([("b1", "b2")]).overlay("b2"), "b2")
-    errors: list[Exception] = [asyncio.InvalidStateError(), grpc.aio.UsageError(), ConnectionResetError()]
-    monkeypatch.setattr(dialer, "open_channel", lambda *_: Broken(errors, node))
+    errors: list[Exception] = [CallError("UNAVAILABLE", "the connection broke") for _ in range(3)]
+    monkeypatch.setattr(dialer, "Channel", lambda *_: Broken(errors, node))
     with caplog.at_level("INFO", "covey.broker"):
         await keep_connected(node, "b1")
     assert not errors
@@ -56,7 +49,7 @@ async def test_a_broker_that_stops_does_not_retry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node(Brokers([("b1", "b2")]).overlay("b2"), "b2")
-    monkeypatch.setattr(dialer, "open_channel", lambda *_: Broken([ConnectionResetError()], node))
+    monkeypatch.setattr(dialer, "Channel", lambda *_: Broken([CallError("UNAVAILABLE", "no")], node))
     with caplog.at_level("INFO", "covey.broker"):
         await keep_connected(node, "b1")
     assert not caplog.records

@@ -7,6 +7,7 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
+from grpcio import grpcio_channel
 from running import QUOTE, Brokers, on_a_loop
 
 from covey.cli.explain import attributes
@@ -16,7 +17,7 @@ from covey.overlay import Client, ConnectError, RefusedError
 from covey.overlay.client.explaining import explain
 from covey.overlay.client.following import follow
 from covey.overlay.transport.calls import encode_explain
-from covey.overlay.transport.channel import EXPLAIN, open_channel
+from covey.overlay.transport.channel import EXPLAIN
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -128,7 +129,7 @@ def test_attributes_are_json_or_words() -> None:
 @on_a_loop
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000], ids=["empty", "cut", "list", "deep"])
 async def test_an_event_that_is_no_json_object_is_refused_by_name(text: str) -> None:
-    async with Brokers() as overlay, open_channel(overlay.address("b1")) as channel:
+    async with Brokers() as overlay, grpcio_channel(overlay.address("b1")) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await channel.unary_unary(EXPLAIN)(encode_explain("client/buyer", 1, text))
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,0 +1,80 @@
+"""The standard gRPC health service (grpc.health.v1): Check, Watch and List."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+
+from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_server import Handler, answer_with
+
+SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class Status(IntEnum):
+    """`HealthCheckResponse.ServingStatus`."""
+
+    UNKNOWN = 0
+    SERVING = 1
+    NOT_SERVING = 2
+    SERVICE_UNKNOWN = 3
+
+
+class Health:
+    """The health of some services, by name."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, Status] = {}
+        self._watches: dict[RpcCall, str] = {}
+
+    def set(self, name: str, status: Status) -> None:
+        if self._statuses.get(name) is not status:
+            self._statuses[name] = status
+            for call, watched in self._watches.items():
+                if watched == name:
+                    call.send(_response(status))
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers of the calls, by path."""
+        handlers = {f"/{SERVICE}/Check": answer_with(self._check), f"/{SERVICE}/Watch": self._watch}
+        if hasattr(health_pb2, "HealthListResponse"):
+            handlers[f"/{SERVICE}/List"] = answer_with(self._list)
+        return handlers
+
+    def _check(self, request: bytes) -> bytes:
+        name = _service_of(request)
+        if name not in self._statuses:
+            raise CallError(
+                "NOT_FOUND", f"no service {name!r}: it has {', '.join(filter(None, self._statuses))}"
+            )
+        return _response(self._statuses[name])
+
+    def _list(self, request: bytes) -> bytes:
+        reply = health_pb2.HealthListResponse()
+        for name, status in self._statuses.items():
+            reply.statuses[name].status = status
+        return bytes(reply.SerializeToString())
+
+    async def _watch(self, call: RpcCall) -> None:
+        name = _service_of(await call.read() or b"")
+        call.send(_response(self._statuses.get(name, Status.SERVICE_UNKNOWN)))
+        self._watches[call] = name
+        try:
+            await call.ended()
+        finally:
+            del self._watches[call]
+
+
+def _service_of(request: bytes) -> str:
+    try:
+        name: str = health_pb2.HealthCheckRequest.FromString(request).service
+    except DecodeError:
+        raise CallError("INVALID_ARGUMENT", f"{len(request)} bytes are no HealthCheckRequest") from None
+    return name
+
+
+def _response(status: Status) -> bytes:
+    return bytes(health_pb2.HealthCheckResponse(status=status).SerializeToString())

@@ -1,0 +1,187 @@
+"""One gRPC call on the event loop, at either end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+_QUEUED_BYTES = 64 << 10
+
+
+class Receiver(Protocol):
+    """What takes the messages of a call in the turn of the loop in which they arrive."""
+
+    def take(self, message: bytes) -> bool:
+        """False if the message cannot be taken now: it is offered again after `resume`."""
+        ...
+
+    def fill(self) -> None:
+        """Send a message if there is one; `wake` the call if there is another."""
+        ...
+
+    def ended(self) -> None:
+        """No more messages come."""
+        ...
+
+
+class Carrier(Protocol):
+    """The connection of a call."""
+
+    peer: str
+
+    def queued_bytes(self, call_id: int) -> int: ...
+    def consume(self, call_id: int, message: bytes) -> None: ...
+    def send(self, call_id: int, message: bytes) -> None: ...
+    def end_request(self, call_id: int) -> None: ...
+    def finish(self, call_id: int, status: str, details: str) -> None: ...
+    def cancel(self, call_id: int) -> None: ...
+    def wake(self, call: RpcCall) -> None: ...
+    def block(self, call: RpcCall) -> None: ...
+    async def wait_for_room(self) -> None: ...
+
+
+class RpcCall:
+    """Messages wait for `read`, or go to a receiver. A call that has ended has a `status` and `details`; what
+    is sent on it then is lost. One task at a time waits.
+    """
+
+    def __init__(self, carrier: Carrier, call_id: int, path: str) -> None:
+        self.id = call_id
+        self.path = path
+        self.status: str | None = None
+        self.details = ""
+        self._carrier = carrier
+        self._receiver: Receiver | None = None
+        self._held = False
+        self._unread: deque[bytes] = deque()
+        self._complete = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def peer(self) -> str:
+        return self._carrier.peer
+
+    # --- receiving ------------------------------------------------------------------------------------------
+
+    async def read(self) -> bytes | None:
+        """The next message; None once the peer sends no more. For one reader, before there is a receiver."""
+        while not self._unread:
+            if self._complete:
+                return None
+            await self._wait()
+        message = self._unread.popleft()
+        self._carrier.consume(self.id, message)
+        return message
+
+    async def drain(self) -> None:
+        """Until the peer sends no more. Messages that come meanwhile are dropped."""
+        while await self.read() is not None:
+            pass
+
+    async def ended(self) -> None:
+        """Until the call has a status."""
+        while self.status is None:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Pass all messages to a receiver, those that have not been read included."""
+        self._receiver = receiver
+        self.resume()
+        self.wake()
+
+    def detach(self) -> None:
+        self._receiver = None
+
+    def resume(self) -> None:
+        """Offer the receiver what it could not take."""
+        self._held = False
+        while self._unread and self._receiver is not None and not self._held:
+            message = self._unread.popleft()
+            if self._receiver.take(message):
+                self._carrier.consume(self.id, message)
+            else:
+                self._unread.appendleft(message)
+                self._held = True
+        if self._complete and not self._unread and self._receiver is not None:
+            self._receiver.ended()
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether less is queued than the peer should be sent at once."""
+        return self.status is None and self._carrier.queued_bytes(self.id) < _QUEUED_BYTES
+
+    def wake(self) -> None:
+        """Have the receiver send what it has, at the end of this turn of the loop."""
+        self._carrier.wake(self)
+
+    def send(self, message: bytes) -> None:
+        """Queue a message, however much is queued."""
+        if self.status is None:
+            self._carrier.send(self.id, message)
+
+    async def sent(self) -> None:
+        """Until little is queued, or the call has ended."""
+        while self.status is None and not self.writable:
+            await self._carrier.wait_for_room()
+
+    def end_request(self) -> None:
+        """A client sends no more messages."""
+        self._carrier.end_request(self.id)
+
+    def finish(self, status: str, details: str = "") -> None:
+        """A server ends the call, behind its messages."""
+        if self.status is None:
+            self._set_ended(status, details)
+            for message in self._unread:
+                self._carrier.consume(self.id, message)
+            self._unread.clear()
+            self._carrier.finish(self.id, status, details)
+
+    def cancel(self) -> None:
+        """A client ends the call at once."""
+        if self.status is None:
+            self._set_ended("CANCELLED", "cancelled by this end")
+            self._carrier.cancel(self.id)
+
+    # --- what the protocol calls ----------------------------------------------------------------------------
+
+    def _received(self, message: bytes) -> None:
+        if self._receiver is not None and not self._unread and self._receiver.take(message):
+            self._carrier.consume(self.id, message)
+            return
+        self._held = self._receiver is not None
+        self._unread.append(message)
+        self._wake_reader()
+
+    def _set_complete(self) -> None:
+        self._complete = True
+        self._wake_reader()
+        if self._receiver is not None and not self._held:
+            self._receiver.ended()
+
+    def _set_ended(self, status: str, details: str) -> None:
+        self.status = status
+        self.details = details
+        if not self._complete:
+            self._set_complete()
+        self._wake_reader()
+
+    def _fill(self) -> None:
+        if self._receiver is not None and self.status is None:
+            self._receiver.fill()
+            if not self.writable:
+                self._carrier.block(self)
+
+    def _wake_reader(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,231 @@
+"""A connection with gRPC calls on the event loop: feeds `RpcConnection`, drains it, re-arms its timer.
+
+What is woken or sent in one turn of the loop is written at its end, in one piece of about 256 KiB at most.
+While the transport takes no more, nothing is taken from the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
+from covey.overlay.transport.rpc_call import RpcCall
+
+_FLUSH_S = 2.0
+"""How long a connection that has ended waits for a peer that does not read the last of it."""
+
+
+class RpcProtocol(asyncio.Protocol):
+    """`started` gets the calls of a client; `opened` and `closed` are called when the connection begins and
+    has ended. `unreached` is why calls fail if the peer never answers.
+    """
+
+    def __init__(
+        self,
+        rpc: RpcConnection,
+        *,
+        started: Callable[[RpcCall], None] | None = None,
+        opened: Callable[[RpcProtocol], None] | None = None,
+        closed: Callable[[RpcProtocol], None] | None = None,
+        unreached: str = "the connection broke",
+    ) -> None:
+        self.rpc = rpc
+        self.peer = ""
+        self.lost = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._started = started
+        self._opened = opened
+        self._closed = closed
+        self._unreached = unreached
+        self._calls: dict[int, RpcCall] = {}
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._paused = False
+        self._flushing = False
+        self._woken: dict[int, RpcCall] = {}
+        self._blocked: dict[int, RpcCall] = {}
+        self._room: asyncio.Future[None] | None = None
+
+    # --- what the transport calls ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._opened is not None:
+            self._opened(self)
+        address: Any = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else f"unix:{address or ''}"
+        tls: Any = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            transport.close()
+            return
+        self._arm()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._handle(self.rpc.receive(data, time.monotonic_ns()))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._handle(self.rpc.lost("the connection broke" if self.rpc.http2.begun else self._unreached))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._make_room()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        if self._closed is not None:
+            self._closed(self)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush_soon()
+
+    # --- what calls use -------------------------------------------------------------------------------------
+
+    def start(self, path: str, timeout_s: float | None) -> RpcCall | None:
+        """A new call of a client; None if the connection takes no more."""
+        timeout_ns = None if timeout_s is None else int(timeout_s * 1e9)
+        call_id = self.rpc.start(path, timeout_ns=timeout_ns, now_ns=time.monotonic_ns())
+        if call_id is None:
+            return None
+        call = self._calls[call_id] = RpcCall(self, call_id, path)
+        self._arm()
+        self._flush_soon()
+        return call
+
+    def queued_bytes(self, call_id: int) -> int:
+        return self.rpc.http2.queued_bytes(call_id)
+
+    def consume(self, call_id: int, message: bytes) -> None:
+        self.rpc.consume(call_id, message)
+        self._flush_if_due()
+
+    def wake(self, call: RpcCall) -> None:
+        self._woken[call.id] = call
+        self._flush_soon()
+
+    def block(self, call: RpcCall) -> None:
+        """Wake a call once it is writable."""
+        self._blocked[call.id] = call
+
+    def send(self, call_id: int, message: bytes) -> None:
+        self.rpc.send(call_id, message)
+        self._flush_soon()
+
+    def end_request(self, call_id: int) -> None:
+        self.rpc.end_request(call_id)
+        self._flush_soon()
+
+    def finish(self, call_id: int, status: str, details: str) -> None:
+        self._forget(call_id)
+        self.rpc.finish(call_id, status, details)
+        self._arm()
+        self._flush_soon()
+
+    def cancel(self, call_id: int) -> None:
+        self._forget(call_id)
+        self.rpc.cancel(call_id)
+        self._flush_soon()
+
+    async def wait_for_room(self) -> None:
+        """Until something was written, or a call has ended."""
+        if self._room is None:
+            self._room = self._loop.create_future()
+        await asyncio.shield(self._room)
+
+    def shut_down(self) -> None:
+        """Take no more calls, and close once those that are open have ended."""
+        self.rpc.http2.shut_down()
+        self._flush_soon()
+
+    def close(self) -> None:
+        """Close at once; open calls fail."""
+        self._handle(self.rpc.lost("the connection was closed by this end"))
+        self._close_transport()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[RpcEvent]) -> None:
+        for event in events:
+            if isinstance(event, MessageReceived):
+                call = self._calls.get(event.call_id)
+                if call is not None:
+                    call._received(event.message)
+            elif isinstance(event, CallStarted):
+                call = self._calls[event.call_id] = RpcCall(self, event.call_id, event.path)
+                self._arm()
+                assert self._started is not None
+                self._started(call)
+            elif isinstance(event, CallEnded):
+                call = self._forget(event.call_id)
+                if call is not None:
+                    call._set_ended(event.status, event.details)
+                self._make_room()
+            elif event.call_id in self._calls:
+                self._calls[event.call_id]._set_complete()
+        self._flush_if_due()
+
+    def _forget(self, call_id: int) -> RpcCall | None:
+        self._blocked.pop(call_id, None)
+        return self._calls.pop(call_id, None)
+
+    def _flush_if_due(self) -> None:
+        if self.rpc.http2.output_due or self._is_over():
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        http2, transport = self.rpc.http2, self._transport
+        if transport is None or transport.is_closing():
+            return
+        woken, self._woken = self._woken, {}
+        for call in woken.values():
+            call._fill()
+        if not self._paused and (output := http2.take_output()):
+            transport.write(output)
+            self._make_room()
+            for call in [call for call in self._blocked.values() if call.writable]:
+                self._woken[call.id] = self._blocked.pop(call.id)
+        if self._woken or (http2.output_due and not self._paused):
+            self._flush_soon()
+        elif self._is_over():
+            self._close_transport()
+
+    def _is_over(self) -> bool:
+        http2 = self.rpc.http2
+        return http2.closed is not None or (http2.closing and not http2.open_streams)
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    def _close_transport(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+            self._loop.call_later(_FLUSH_S, self._transport.abort)
+
+    def _arm(self) -> None:
+        due_ns = self.rpc.next_timer()
+        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = due_ns
+        delay_s = max(0, due_ns - time.monotonic_ns()) / 1e9
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._handle(self.rpc.handle_timer(time.monotonic_ns()))
+        self._arm()

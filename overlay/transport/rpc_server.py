@@ -1,0 +1,142 @@
+"""Serves gRPC calls at one address."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import stat
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from ssl import SSLContext
+
+from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.http2.rpc import RpcConnection
+from covey.overlay.transport.address import UnixAddress, parse_address
+from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_protocol import RpcProtocol
+
+_REQUEST_WITHIN_S = 10.0
+_BACKLOG = 1_024
+
+log = logging.getLogger("covey.broker")
+
+Handler = Callable[[RpcCall], Awaitable[None]]
+"""Answers one call. The call ends when it returns, with the status of a `CallError` if it raises one."""
+
+
+def answer_with(answer: Callable[[bytes], bytes]) -> Handler:
+    """A handler of calls with one request and one reply."""
+
+    async def handle(call: RpcCall) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_WITHIN_S):
+                request = await call.read()
+        except TimeoutError:
+            raise CallError("DEADLINE_EXCEEDED", f"no request within {_REQUEST_WITHIN_S:g} s") from None
+        if request is None:
+            raise CallError("INTERNAL", "the call has no request")
+        call.send(answer(request))
+
+    return handle
+
+
+class RpcServer:
+    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], *, max_message_bytes: int, faults: Counter[ErrorCode]
+    ) -> None:
+        self.faults = faults
+        self._handlers = handlers
+        self._max_message_bytes = max_message_bytes
+        self._server: asyncio.Server | None = None
+        self._socket_file = ""
+        self._connections: set[RpcProtocol] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def listen(self, address: str, *, ssl: SSLContext | None = None) -> None:
+        """`OSError` if the address cannot be bound. `ssl` needs the ALPN protocol h2."""
+        loop = asyncio.get_running_loop()
+        where = parse_address(address)
+        if isinstance(where, UnixAddress):
+            await _remove_stale(where.path)
+            self._server = await loop.create_unix_server(
+                self._protocol, where.path, ssl=ssl, backlog=_BACKLOG
+            )
+            self._socket_file = where.path
+        elif where.host == "::":
+            bound = socket.create_server(where, family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+            self._server = await loop.create_server(self._protocol, sock=bound, ssl=ssl)
+        else:
+            self._server = await loop.create_server(
+                self._protocol, where.host, where.port, ssl=ssl, backlog=_BACKLOG
+            )
+
+    def _protocol(self) -> RpcProtocol:
+        rpc = RpcConnection(
+            self._handlers,
+            now_ns=time.monotonic_ns(),
+            max_message_bytes=self._max_message_bytes,
+            faults=self.faults,
+        )
+        return RpcProtocol(rpc, started=self._start, opened=self._connections.add, closed=self._closed)
+
+    def _closed(self, protocol: RpcProtocol) -> None:
+        self._connections.discard(protocol)
+        closed = protocol.rpc.http2.closed
+        if closed is not None and closed.ours:
+            log.info("closed the connection of %s: %s", protocol.peer, closed.reason)
+
+    def _start(self, call: RpcCall) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(call), name=f"call of {call.path}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, call: RpcCall) -> None:
+        try:
+            await self._handlers[call.path](call)
+            call.finish("OK")
+        except CallError as error:
+            call.finish(error.status, str(error))
+        except Exception:
+            log.exception("the handler of %s failed", call.path)
+            call.finish("INTERNAL", "the handler failed")
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and end those that have not ended after `grace_s` seconds."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._socket_file:
+            with suppress(OSError):
+                os.unlink(self._socket_file)
+        for connection in self._connections:
+            connection.shut_down()
+        lost = [connection.lost for connection in self._connections]
+        if lost:
+            await asyncio.wait(lost, timeout=grace_s)
+        for connection in list(self._connections):
+            connection.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _remove_stale(path: str) -> None:
+    """Remove a socket file that nobody listens at. `OSError` if somebody does, or for another file."""
+    if not os.path.lexists(path):
+        return
+    if stat.S_ISSOCK(os.stat(path).st_mode):
+        try:
+            _, writer = await asyncio.open_unix_connection(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        writer.close()
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -1,0 +1,264 @@
+"""Connections on the event loop: addresses, TLS, peers that are silent, slow or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import subprocess
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from running import Brokers, Proxy, free_ports, on_a_loop, until
+
+from covey.overlay import Client
+from covey.overlay.client import inspect_broker
+from covey.overlay.http2 import frames
+from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import BrokerAddress, Overlay
+from covey.overlay.node.server import AddressError, Server
+from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address
+from covey.overlay.transport.channel import Channel
+from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.limits import Limits, SessionLimits
+from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_server import RpcServer, answer_with
+
+LARGEST = 8 << 20
+
+
+async def flood(call: RpcCall) -> None:
+    while call.status is None:
+        call.send(bytes(1 << 20))
+        await call.sent()
+
+
+async def echo(call: RpcCall) -> None:
+    while (message := await call.read()) is not None:
+        call.send(message)
+
+
+HANDLERS = {"/t/reverse": answer_with(lambda request: request[::-1]), "/t/flood": flood, "/t/echo": echo}
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("localhost:7001", TcpAddress("localhost", 7001)),
+        ("[::1]:7001", TcpAddress("::1", 7001)),
+        ("unix:/tmp/b1", UnixAddress("/tmp/b1")),
+        ("unix:///tmp/b1", UnixAddress("/tmp/b1")),
+        ("unix:b1.sock", UnixAddress("b1.sock")),
+    ],
+)
+def test_addresses(text: str, address: object) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "b1", ":7001", "b1:", "b1:0", "b1:65536", "b1:\u0661", "unix:"])
+def test_texts_that_are_no_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_address(text)
+
+
+@on_a_loop
+async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> None:
+    folder = Path("/tmp") / f"covey-{os.getpid()}"
+    folder.mkdir()
+    address = f"unix:{folder / 'b1'}"
+    try:
+        overlay = Overlay(
+            "t",
+            "parametric",
+            (),
+            {"b1": BrokerAddress("b1", address, address)},
+            (),
+            Limits(),
+            SessionLimits(),
+        )
+        server = Server(Node(overlay, "b1"), overlay.brokers["b1"])
+        await server.start()
+        async with Client(address) as client:
+            assert client.broker == "b1"
+        second = Server(Node(overlay, "b1"), overlay.brokers["b1"])
+        with pytest.raises(AddressError, match=r"cannot listen at unix:.*: Address already in use"):
+            await second.start()
+        _, state = await inspect_broker(address)
+        assert state["broker"] == "b1"
+        await server.stop(0.0)
+        assert not (folder / "b1").exists()
+        (folder / "b1").touch()
+        with pytest.raises(AddressError, match="cannot listen at unix:"):
+            await second.start()
+    finally:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+@on_a_loop
+async def test_a_stale_socket_file_is_replaced() -> None:
+    path = f"/tmp/covey-stale-{os.getpid()}"
+    abandoned = await asyncio.start_unix_server(lambda *_: None, path)
+    abandoned.close()
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"unix:{path}")
+    async with Channel(f"unix:{path}") as channel:
+        assert await channel.unary("/t/reverse", b"ab") == b"ba"
+    await server.stop(1.0)
+
+
+@on_a_loop
+async def test_ipv4_and_ipv6_at_one_address() -> None:
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"[::]:{port}")
+    for host in ("127.0.0.1", "[::1]", "localhost"):
+        async with Channel(f"{host}:{port}") as channel:
+            assert await channel.unary("/t/reverse", b"ab") == b"ba"
+    await server.stop(1.0)
+
+
+@on_a_loop
+async def test_tls_with_alpn(tmp_path: Path) -> None:
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+    files = [
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        str(tmp_path / "key"),
+        "-out",
+        str(tmp_path / "cert"),
+    ]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    of_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    of_server.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    of_server.set_alpn_protocols(["h2"])
+    of_client = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+    of_client.set_alpn_protocols(["h2"])
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}", ssl=of_server)
+    async with Channel(f"localhost:{port}", ssl=of_client) as channel:
+        message = bytes(range(256)) * 10_000
+        assert await channel.unary("/t/reverse", message) == message[::-1]
+    without = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+    with pytest.raises(CallError):
+        async with Channel(f"localhost:{port}", ssl=without) as channel:
+            await channel.unary("/t/reverse", b"")
+    with pytest.raises(CallError, match="no broker answers"):
+        async with Channel(f"localhost:{port}") as channel:
+            await channel.unary("/t/reverse", b"")
+    await until(lambda: not server._connections)
+    await server.stop(1.0)
+
+
+@on_a_loop
+async def test_a_stopped_peer_is_noticed_within_five_seconds() -> None:
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    proxy = await Proxy(port).start()
+    loop = asyncio.get_running_loop()
+    async with Channel(proxy.address) as channel:
+        call = channel.call("/t/echo")
+        call.send(b"x")
+        assert await call.read() == b"x"
+        proxy.freeze()
+        began = loop.time()
+        assert await call.read() is None
+        assert 4 < loop.time() - began < 6.5
+        assert (call.status, call.details) == ("UNAVAILABLE", "the peer was silent for 5 s")
+        await until(lambda: not server._connections, seconds=1)
+    proxy.thaw()
+    await proxy.stop()
+    await server.stop(0.0)
+
+
+@on_a_loop
+async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> None:
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/flood")
+        await asyncio.sleep(0.3)
+        (flooded,) = [p for p in server._connections if p.rpc.http2.open_streams]
+        assert flooded.queued_bytes(call.id) < 2 << 20
+        assert sum(map(len, call._unread)) <= 5 << 20
+        assert await channel.unary("/t/reverse", b"ab") == b"ba", "other calls go on"
+        for _ in range(20):
+            assert await call.read() == bytes(1 << 20)
+    # One that does not even read its socket.
+    writer.write(frames.PREFACE + frames.settings_frame({}))
+    with suppress(OSError):
+        for _ in range(200):
+            writer.write(frames.frame(frames.PING, 0, 0, bytes(8)) * 100)
+            await writer.drain()
+    await until(lambda: sum(server.faults.values()) == 1)
+    writer.close()
+    await until(lambda: not server._connections)
+    await server.stop(0.0)
+
+
+@on_a_loop
+async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -> None:
+    (port,) = free_ports(1)
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/flood")
+        await asyncio.sleep(0.3)
+        call.cancel()
+        await until(lambda: not server._tasks)
+        (connection,) = server._connections
+        assert not connection._blocked
+        assert await channel.unary("/t/reverse", b"ab") == b"ba"
+    await server.stop(0.0)
+
+
+@on_a_loop
+async def test_connections_that_come_and_go_leave_no_descriptor_and_no_task() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")):
+        before = descriptors()
+        tasks = len(asyncio.all_tasks())
+        for _ in range(20):
+            async with Client(overlay.address("b1")):
+                pass
+            await inspect_broker(overlay.address("b1"), listed=0)
+        await until(lambda: descriptors() <= before)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+
+
+@on_a_loop
+async def test_nobody_answers() -> None:
+    (port,) = free_ports(1)
+    names = ("no.host.invalid", "x" * 70)
+    for address in (f"127.0.0.1:{port}", "unix:/tmp/covey-nobody", *(f"{name}:7001" for name in names)):
+        with pytest.raises(CallError, match=f"no broker answers at {address}"):
+            async with Channel(address):
+                pass
+    with pytest.raises(CallError, match="address 'nowhere': expected"):
+        async with Channel("nowhere"):
+            pass
+
+
+@on_a_loop
+async def test_a_server_that_does_not_speak_http2() -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example.org ESMTP\r\n")
+        await writer.drain()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with Channel(f"{host}:{port}") as channel:
+            with pytest.raises(CallError) as raised:
+                await channel.unary("/t/reverse", b"")
+        assert raised.value.status == "UNAVAILABLE"
