@@ -19,7 +19,7 @@ def broker(
 ) -> None:
     """Run one broker of an overlay until SIGTERM or Ctrl-C, which drain it.
 
-    Environment variables: COVEY_LISTEN (host:port to listen at), COVEY_ROUTING (parametric or static) and
+    Environment variables: COVEY_LISTEN (addresses to listen at), COVEY_ROUTING (parametric or static) and
     COVEY_LOG (DEBUG, INFO, WARNING or ERROR). Exits with 2 if the configuration is wrong, and with 1 if the
     address cannot be bound.
 

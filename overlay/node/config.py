@@ -14,7 +14,7 @@ from pathlib import Path
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import read_document, validated
 from covey.overlay.node.overlay import BrokerAddress, Overlay
-from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_address
+from covey.overlay.node.overlay_file import ROUTINGS, OverlayFile, check_addresses
 
 
 class ConfigError(CoveyError, ValueError):
@@ -52,7 +52,7 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
     listen = environment.get("COVEY_LISTEN")
     if listen:
         try:
-            broker = replace(broker, listen=check_address(listen))
+            broker = replace(broker, listen=check_addresses(listen))
         except ValueError as error:
             raise ConfigError(f"COVEY_LISTEN is {listen!r}: {error}") from None
     return broker

@@ -14,7 +14,7 @@ REPLAY_EVENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker is reached, and the address it listens at."""
+    """Where a broker is reached, and the addresses it listens at, with commas between them."""
 
     name: str
     address: str

@@ -17,7 +17,7 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
-from covey.overlay.transport.address import parse_address
+from covey.overlay.transport.address import parse_address, split_addresses
 from covey.overlay.transport.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
@@ -30,14 +30,22 @@ def check_address(value: str) -> str:
     return value
 
 
+def check_addresses(value: str) -> str:
+    """One or several addresses with commas between them, or `ValueError`."""
+    for address in split_addresses(value):
+        parse_address(address)
+    return value
+
+
 Address = Annotated[str, AfterValidator(check_address)]
+Addresses = Annotated[str, AfterValidator(check_addresses)]
 DelayMs = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)]
 Positive = Annotated[int, Field(gt=0)]
 
 
 class BrokerSection(Section):
     address: Address
-    listen: Address | None = None
+    listen: Addresses | None = None
 
 
 class LinkSection(Section):

@@ -1,4 +1,4 @@
-"""The gRPC server of a broker: its calls, health and reflection, on one port."""
+"""The gRPC server of a broker: its calls, health and reflection, at each of its addresses."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress
 from covey.overlay.node.reflection import SERVICE as REFLECTION_SERVICE
 from covey.overlay.node.reflection import reflection_handlers
+from covey.overlay.transport.address import split_addresses
 from covey.overlay.transport.channel import CONNECT, DESCRIBE, EXPLAIN, FOLLOW, INSPECT, max_message_bytes
 from covey.overlay.transport.packets import SERVICE
 from covey.overlay.transport.rpc_server import RpcServer, answer_with
@@ -57,8 +58,10 @@ class Server:
         """Listen. `AddressError`, one sentence, if the address cannot be bound."""
         listen = self._address.listen
         try:
-            await self._server.listen(listen)
+            for address in split_addresses(listen):
+                await self._server.listen(address)
         except OSError as error:
+            await self._server.stop(0.0)
             number = error.errno or 0
             why = os.strerror(number) if number > 0 else error.strerror or "it is no address"
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None

@@ -7,6 +7,11 @@ from typing import NamedTuple
 _UNIX = "unix:"
 
 
+def split_addresses(text: str) -> list[str]:
+    """The addresses of a text with commas between them."""
+    return [address.strip() for address in text.split(",")]
+
+
 class TcpAddress(NamedTuple):
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""Serves gRPC calls at one address."""
+"""Serves gRPC calls."""
 
 from __future__ import annotations
 
@@ -55,28 +55,30 @@ class RpcServer:
         self.faults = faults
         self._handlers = handlers
         self._max_message_bytes = max_message_bytes
-        self._server: asyncio.Server | None = None
-        self._socket_file = ""
+        self._servers: list[asyncio.Server] = []
+        self._socket_files: list[str] = []
         self._connections: set[RpcProtocol] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str, *, ssl: SSLContext | None = None) -> None:
-        """`OSError` if the address cannot be bound. `ssl` needs the ALPN protocol h2."""
+        """Accept connections at one more address. `OSError` if it cannot be bound.
+
+        `ssl` needs the ALPN protocol h2.
+        """
         loop = asyncio.get_running_loop()
         where = parse_address(address)
         if isinstance(where, UnixAddress):
             await _remove_stale(where.path)
-            self._server = await loop.create_unix_server(
-                self._protocol, where.path, ssl=ssl, backlog=_BACKLOG
-            )
-            self._socket_file = where.path
+            server = await loop.create_unix_server(self._protocol, where.path, ssl=ssl, backlog=_BACKLOG)
+            self._socket_files.append(where.path)
         elif where.host == "::":
             bound = socket.create_server(where, family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
-            self._server = await loop.create_server(self._protocol, sock=bound, ssl=ssl)
+            server = await loop.create_server(self._protocol, sock=bound, ssl=ssl)
         else:
-            self._server = await loop.create_server(
+            server = await loop.create_server(
                 self._protocol, where.host, where.port, ssl=ssl, backlog=_BACKLOG
             )
+        self._servers.append(server)
 
     def _protocol(self) -> RpcProtocol:
         rpc = RpcConnection(
@@ -110,12 +112,11 @@ class RpcServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more calls, and end those that have not ended after `grace_s` seconds."""
-        if self._server is None:
-            return
-        self._server.close()
-        if self._socket_file:
+        for server in self._servers:
+            server.close()
+        for path in self._socket_files:
             with suppress(OSError):
-                os.unlink(self._socket_file)
+                os.unlink(path)
         for connection in self._connections:
             connection.shut_down()
         lost = [connection.lost for connection in self._connections]

@@ -60,7 +60,8 @@ limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, ses
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     overlay = load(tmp_path, TWO, COVEY_ROUTING="static")
     assert overlay.routing == "static"
-    assert select_broker(overlay, "b1", {"COVEY_LISTEN": "[::]:9"}).listen == "[::]:9"
+    for listen in ("[::]:9", "[::]:9, unix:/run/b1"):
+        assert select_broker(overlay, "b1", {"COVEY_LISTEN": listen}).listen == listen
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,13 @@ async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> No
     folder = Path("/tmp") / f"covey-{os.getpid()}"
     folder.mkdir()
     address = f"unix:{folder / 'b1'}"
+    remote = f"127.0.0.1:{free_ports(1)[0]}"
     try:
         overlay = Overlay(
             "t",
             "parametric",
             (),
-            {"b1": BrokerAddress("b1", address, address)},
+            {"b1": BrokerAddress("b1", remote, f"{remote}, {address}")},
             (),
             Limits(),
             SessionLimits(),
@@ -87,15 +88,19 @@ async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> No
         async with Client(address) as client:
             assert client.broker == "b1"
         second = Server(Node(overlay, "b1"), overlay.brokers["b1"])
-        with pytest.raises(AddressError, match=r"cannot listen at unix:.*: Address already in use"):
+        with pytest.raises(AddressError, match=r"cannot listen at 127.*, unix:.*: Address already in use"):
             await second.start()
-        _, state = await inspect_broker(address)
-        assert state["broker"] == "b1"
+        for each in (address, remote):
+            _, state = await inspect_broker(each)
+            assert state["broker"] == "b1"
         await server.stop(0.0)
         assert not (folder / "b1").exists()
         (folder / "b1").touch()
-        with pytest.raises(AddressError, match="cannot listen at unix:"):
+        with pytest.raises(AddressError, match="cannot listen at 127"):
             await second.start()
+        (folder / "b1").unlink()
+        await second.start()
+        await second.stop(0.0)
     finally:
         for file in folder.iterdir():
             file.unlink()
