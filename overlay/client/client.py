@@ -26,10 +26,10 @@ from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import call_broker, inspect_broker
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
-from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.wire_values import decode_event_type
 
 _WINDOW_BYTES = 1 << 20

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from covey.overlay.client.errors import ConnectError
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame, Link, LinkError
 from covey.overlay.core.messages import Message
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.errors import CallError, MalformedPacketError
-from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import Pump
 from covey.overlay.transport.rpc_call import RpcCall

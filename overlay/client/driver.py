@@ -23,12 +23,12 @@ from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.waiters import Waiters
 from covey.overlay.core.client.actions import Matches, Refused, Settled, Transmit
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, ListenersReport, Message
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
-from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.packets import Greeting
 
 log = logging.getLogger("covey.client")

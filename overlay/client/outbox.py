@@ -18,12 +18,12 @@ from covey.matcher import EventBatch, EventType
 from covey.matcher.errors import EventError
 from covey.overlay.client.errors import RefusedError
 from covey.overlay.core.client.actions import Refused
+from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.link.splitting import pieces
 from covey.overlay.core.messages import Message, Publish
-from covey.overlay.transport.admission import admit
-from covey.overlay.transport.limits import Limits
 
 Accepted = asyncio.Future[None]
 

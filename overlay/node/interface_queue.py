@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Interface, Message
-from covey.overlay.transport.limits import SlowConsumer
 from covey.overlay.transport.pump import Pump
 
 BLOCK_WHILE_AWAY_S = 2.0

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+from covey.overlay.core.endpoint.admission import admit
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
@@ -36,7 +37,6 @@ from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.interface_queue import BLOCK_WHILE_AWAY_S, SESSION_BYTES, InterfaceQueue
 from covey.overlay.node.overlay import Overlay
-from covey.overlay.transport.admission import admit
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.packets import Greeting, Role

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from covey.matcher.events.event_type import EventType
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
-from covey.overlay.transport.limits import Limits, SessionLimits
 
 REPLAY_EVENTS = 10_000
 

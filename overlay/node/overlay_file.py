@@ -14,11 +14,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
 from covey.overlay.transport.address import parse_address, split_addresses
-from covey.overlay.transport.limits import Limits, SessionLimits
 
 ROUTINGS = ("parametric", "static")
 _MAX_DELAY_MS = 3_600_000.0

@@ -12,11 +12,11 @@ from enum import Enum
 
 from google.protobuf.message import DecodeError
 
+from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Message, Subscribe
 from covey.overlay.transport.codec import WireMessage, encode_message
 from covey.overlay.transport.errors import MalformedPacketError
-from covey.overlay.transport.limits import Limits, SlowConsumer
 from covey.overlay.transport.wire_values import fill_event_type
 from covey.proto import broker_pb2 as pb
 

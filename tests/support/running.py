@@ -13,6 +13,7 @@ from typing import Any, Self
 from draws import UVLOOP
 
 from covey.matcher import EventType, compile_kernels
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.invariants import check
 from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.dialer import keep_connected
@@ -20,7 +21,6 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import Server
 from covey.overlay.transport import event_loop
-from covey.overlay.transport.limits import Limits, SessionLimits
 
 run_on_loop = event_loop.run if UVLOOP else asyncio.run
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64", "volume": "int64"})

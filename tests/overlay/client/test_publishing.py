@@ -10,7 +10,7 @@ from running import QUOTE, Brokers, on_a_loop, until
 from covey.matcher import EventType
 from covey.overlay import Client, RefusedError
 from covey.overlay.client.listeners import Listeners
-from covey.overlay.transport.limits import Limits
+from covey.overlay.core.endpoint.limits import Limits
 
 NOTE = EventType("Note", {"text": "string"})
 

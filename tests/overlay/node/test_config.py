@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from covey.matcher import EventType
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
-from covey.overlay.transport.limits import Limits, SessionLimits
 
 FIVE = Path(__file__).parents[3] / "examples" / "five.yaml"
 TWO = """

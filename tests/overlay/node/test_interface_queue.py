@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher import EventBatch, EventType
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
 from covey.overlay.core.messages import Deliver, Publish, Unsubscribe
 from covey.overlay.node.interface_queue import InterfaceQueue
-from covey.overlay.transport.limits import SlowConsumer
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 

@@ -10,8 +10,8 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
+from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.introspection.views import render
-from covey.overlay.transport.limits import SessionLimits
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 

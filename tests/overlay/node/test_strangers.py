@@ -19,13 +19,13 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch
 from covey.overlay import Client
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
 from covey.overlay.node import interface_queue
 from covey.overlay.transport.channel import CONNECT, DESCRIBE
 from covey.overlay.transport.codec import decode_message
-from covey.overlay.transport.limits import Limits, SessionLimits
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,

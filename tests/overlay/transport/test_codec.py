@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
@@ -32,7 +33,6 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.codec import decode_message, event_bytes
 from covey.overlay.transport.errors import MalformedPacketError, MessageError
-from covey.overlay.transport.limits import Limits, SlowConsumer
 from covey.overlay.transport.packets import (
     Goodbye,
     Greeting,

@@ -15,6 +15,7 @@ from running import Brokers, Proxy, free_ports, on_a_loop, until
 
 from covey.overlay import Client
 from covey.overlay.client import inspect_broker
+from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.http2 import frames
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
@@ -22,7 +23,6 @@ from covey.overlay.node.server import AddressError, Server
 from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.errors import CallError
-from covey.overlay.transport.limits import Limits, SessionLimits
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import RpcServer, answer_with
 

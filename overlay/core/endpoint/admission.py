@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher import EventBatch
+from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.messages import Refuse
-from covey.overlay.transport.limits import Limits
 
 
 def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatch | None, list[Refuse]]:
