@@ -326,9 +326,9 @@ class RpcConnection:
             self.http2.send_headers(call_id, [(b":status", b"200"), _CONTENT_TYPE])
         self.http2.send_data(call_id, frame_message(message))
 
-    def consume(self, call_id: int, message: bytes) -> None:
-        """A received message was processed."""
-        self.http2.consume(call_id, len(message))
+    def consume(self, call_id: int, size: int) -> None:
+        """Received messages of so many bytes were processed."""
+        self.http2.consume(call_id, size)
 
 
 def _shown(value: bytes) -> str:

@@ -114,14 +114,15 @@ class Pump:
 
     # --- what the call calls --------------------------------------------------------------------------------
 
-    def take(self, message: bytes) -> bool:
+    def take(self, messages: list[bytes]) -> bool:
         if self._closed.done():
             return True
         if self._busy is not None and self._busy():
             self._loop.call_later(_BUSY_S, self._call.resume)
             return False
         try:
-            self._receive(message)
+            for message in messages:
+                self._receive(message)
         except Exception as error:
             self._fail(error)
         return True

@@ -12,8 +12,10 @@ _QUEUED_BYTES = 64 << 10
 class Receiver(Protocol):
     """What takes the messages of a call in the turn of the loop in which they arrive."""
 
-    def take(self, message: bytes) -> bool:
-        """False if the message cannot be taken now: it is offered again after `resume`."""
+    def take(self, messages: list[bytes]) -> bool:
+        """All messages that were read at once, in order. False if they cannot be taken now: they are offered
+        again after `resume`, with those that have come meanwhile.
+        """
         ...
 
     def fill(self) -> None:
@@ -31,7 +33,7 @@ class Carrier(Protocol):
     peer: str
 
     def queued_bytes(self, call_id: int) -> int: ...
-    def consume(self, call_id: int, message: bytes) -> None: ...
+    def consume(self, call_id: int, size: int) -> None: ...
     def send(self, call_id: int, message: bytes) -> None: ...
     def end_request(self, call_id: int) -> None: ...
     def finish(self, call_id: int, status: str, details: str) -> None: ...
@@ -71,7 +73,7 @@ class RpcCall:
                 return None
             await self._wait()
         message = self._unread.popleft()
-        self._carrier.consume(self.id, message)
+        self._carrier.consume(self.id, len(message))
         return message
 
     async def drain(self) -> None:
@@ -103,15 +105,19 @@ class RpcCall:
     def resume(self) -> None:
         """Offer the receiver what it could not take."""
         self._held = False
-        while self._unread and self._receiver is not None and not self._held:
-            message = self._unread.popleft()
-            if self._receiver.take(message):
-                self._carrier.consume(self.id, message)
-            else:
-                self._unread.appendleft(message)
-                self._held = True
-        if self._complete and not self._unread and self._receiver is not None:
+        self._offer()
+        if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
+
+    def _offer(self) -> None:
+        if not self._unread or self._held or self._receiver is None:
+            return
+        messages, self._unread = list(self._unread), deque()
+        if self._receiver.take(messages):
+            self._carrier.consume(self.id, sum(map(len, messages)))
+        else:
+            self._unread.extendleft(reversed(messages))
+            self._held = True
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -142,8 +148,7 @@ class RpcCall:
         """A server ends the call, behind its messages."""
         if self.status is None:
             self._set_ended(status, details)
-            for message in self._unread:
-                self._carrier.consume(self.id, message)
+            self._carrier.consume(self.id, sum(map(len, self._unread)))
             self._unread.clear()
             self._carrier.finish(self.id, status, details)
 
@@ -155,12 +160,9 @@ class RpcCall:
 
     # --- what the protocol calls ----------------------------------------------------------------------------
 
-    def _received(self, message: bytes) -> None:
-        if self._receiver is not None and not self._unread and self._receiver.take(message):
-            self._carrier.consume(self.id, message)
-            return
-        self._held = self._receiver is not None
-        self._unread.append(message)
+    def _received(self, messages: list[bytes]) -> None:
+        self._unread.extend(messages)
+        self._offer()
         self._wake_reader()
 
     def _set_complete(self) -> None:

@@ -101,8 +101,8 @@ class RpcProtocol(asyncio.Protocol):
     def queued_bytes(self, call_id: int) -> int:
         return self.rpc.http2.queued_bytes(call_id)
 
-    def consume(self, call_id: int, message: bytes) -> None:
-        self.rpc.consume(call_id, message)
+    def consume(self, call_id: int, size: int) -> None:
+        self.rpc.consume(call_id, size)
         self._flush_if_due()
 
     def wake(self, call: RpcCall) -> None:
@@ -151,16 +151,17 @@ class RpcProtocol(asyncio.Protocol):
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[RpcEvent]) -> None:
+        messages: dict[int, list[bytes]] = {}
         for event in events:
             if isinstance(event, MessageReceived):
-                call = self._calls.get(event.call_id)
-                if call is not None:
-                    call._received(event.message)
-            elif isinstance(event, CallStarted):
-                call = self._calls[event.call_id] = RpcCall(self, event.call_id, event.path)
+                messages.setdefault(event.call_id, []).append(event.message)
+                continue
+            self._pass_on(event.call_id, messages)
+            if isinstance(event, CallStarted):
+                started = self._calls[event.call_id] = RpcCall(self, event.call_id, event.path)
                 self._arm()
                 assert self._started is not None
-                self._started(call)
+                self._started(started)
             elif isinstance(event, CallEnded):
                 call = self._forget(event.call_id)
                 if call is not None:
@@ -168,7 +169,15 @@ class RpcProtocol(asyncio.Protocol):
                 self._make_room()
             elif event.call_id in self._calls:
                 self._calls[event.call_id]._set_complete()
+        for call_id in list(messages):
+            self._pass_on(call_id, messages)
         self._flush_if_due()
+
+    def _pass_on(self, call_id: int, messages: dict[int, list[bytes]]) -> None:
+        """Give a call its messages, all at once."""
+        call = self._calls.get(call_id)
+        if call_id in messages and call is not None:
+            call._received(messages.pop(call_id))
 
     def _forget(self, call_id: int) -> RpcCall | None:
         self._blocked.pop(call_id, None)

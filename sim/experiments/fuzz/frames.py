@@ -271,7 +271,7 @@ class FuzzedConnection:
         live = sorted(self._calls - self._ended)
         if chance < 0.2:
             for call_id, message in self._unread:
-                rpc.consume(call_id, message)
+                rpc.consume(call_id, len(message))
             self._unread.clear()
         elif chance < 0.4 and live:
             rpc.send(draw.choice(live), bytes(draw.choice((0, 10, 70_000))))

@@ -213,6 +213,59 @@ async def test_a_peer_that_does_not_read_is_sent_no_more_than_its_window() -> No
     await server.stop(0.0)
 
 
+class Taker:
+    """Takes messages, but not while it is busy."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.taken: list[list[bytes]] = []
+        self.over = False
+
+    def take(self, messages: list[bytes]) -> bool:
+        if not self.busy:
+            self.taken.append(messages)
+        return not self.busy
+
+    def fill(self) -> None: ...
+
+    def ended(self) -> None:
+        self.over = True
+
+
+@on_a_loop
+async def test_messages_that_arrive_together_are_taken_together() -> None:
+    taker = Taker()
+    calls = []
+
+    async def serve(call: RpcCall) -> None:
+        calls.append(call)
+        call.attach(taker)
+        await call.ended()
+
+    (port,) = free_ports(1)
+    server = RpcServer({"/t/take": serve}, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"127.0.0.1:{port}")
+    async with Channel(f"127.0.0.1:{port}") as channel:
+        call = channel.call("/t/take")
+        await until(lambda: bool(calls))
+        for message in (b"a", b"b", b"c"):
+            call.send(message)
+        await until(lambda: bool(taker.taken))
+        assert taker.taken == [[b"a", b"b", b"c"]]
+        taker.busy = True
+        for message in (b"d", b"e"):
+            call.send(message)
+            await until(lambda message=message: message in calls[0]._unread)
+        call.end_request()
+        await until(lambda: calls[0]._complete)
+        taker.busy = False
+        assert not taker.over
+        calls[0].resume()
+        assert taker.taken[1:] == [[b"d", b"e"]]
+        assert taker.over
+    await server.stop(0.0)
+
+
 @on_a_loop
 async def test_a_call_that_is_cancelled_while_its_writer_waits_lets_it_go_on() -> None:
     (port,) = free_ports(1)
