@@ -14,7 +14,8 @@ further on that it concerns, in the order of its interface.
 delivered to a client once, with the ids of all its subscriptions that match.
 
 Order of the actions of one message: control messages, neighbour by neighbour, each in the order of
-`slots.py`; refusals; events to links, then to sessions; acknowledgements last.
+`slots.py`; refusals; events to links, then to sessions; acknowledgements last. A caller may have all events
+to links first, those of several messages, and fetch the deliveries to sessions afterwards (`deliver`).
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.acks import UNSYNCED
 from covey.overlay.core.routing.advertisements import on_advertise, on_refuse, on_unadvertise
 from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.events import on_publish
+from covey.overlay.core.routing.dispatch import Dispatch
+from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
@@ -132,6 +134,7 @@ class Broker:
             ),
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
         )
+        self._deferred: list[Dispatch] = []
         for event_type in event_types:
             self.tables.declare(event_type).pinned = event_type
 
@@ -158,14 +161,23 @@ class Broker:
         """
         return self.handle_all((message,), source, now)
 
-    def handle_all(self, messages: Iterable[Message], source: Interface, now: float) -> list[Action]:
+    def handle_all(
+        self, messages: Iterable[Message], source: Interface, now: float, *, defer: bool = False
+    ) -> list[Action]:
         """As `handle`, for messages that arrived together, in order. Each interface gets at most one
         acknowledgement, after all other actions.
+
+        With `defer` the actions that deliver events to sessions are left to `deliver`, which is to be called
+        next; until then events are only on their way to links.
         """
         tables = self.tables
-        call = Call(source, round(now * 1e9))
+        call = Call(source, round(now * 1e9), defer=defer)
+        if self._deferred:
+            call.actions += self.deliver()
         for message in messages:
             kind = message.__class__
+            if call.deferred and kind is not Publish:  # its change is not to be seen by events before it
+                self._deliver(call, call.deferred)
             peer = tables.peers.get(source)
             if kind is Tick:
                 on_tick(tables, call)
@@ -189,7 +201,20 @@ class Broker:
                     call.acknowledge(peer, epoch)
         if tables.maybe_idle:
             tables.remove_idle_types()
+        if call.deferred:
+            self._deferred = call.deferred
         return call.actions
+
+    def deliver(self) -> list[Action]:
+        """The actions that the last `handle_all` deferred: events to sessions, in order."""
+        call = Call("", 0)
+        self._deliver(call, self._deferred)
+        return call.actions
+
+    def _deliver(self, call: Call, deferred: list[Dispatch]) -> None:
+        for dispatched in deferred:
+            deliver(self.tables, call, dispatched)
+        deferred.clear()
 
 
 def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> None:

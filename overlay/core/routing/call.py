@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -16,17 +18,23 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.peers import Peer
 
+if TYPE_CHECKING:
+    from covey.overlay.core.routing.dispatch import Dispatch
+
 
 class Call:
-    """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for."""
+    """`waits` are the epochs, by neighbour, that the acknowledgement of the current message waits for;
+    `deferred` are the events whose sessions are served after the call, None if they are served within it.
+    """
 
-    __slots__ = ("actions", "now_ns", "source", "waits")
+    __slots__ = ("actions", "deferred", "now_ns", "source", "waits")
 
-    def __init__(self, source: Interface, now_ns: int) -> None:
+    def __init__(self, source: Interface, now_ns: int, *, defer: bool = False) -> None:
         self.source = source
         self.now_ns = now_ns
         self.actions: list[Action] = []
         self.waits: dict[Interface, int] = {}
+        self.deferred: list[Dispatch] | None = [] if defer else None
 
     def send(self, peer: Peer, message: Message) -> None:
         peer.counters.sent[message.__class__] += 1

@@ -21,38 +21,54 @@ from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState
 
 
-def dispatch(
-    message: Publish, source: Peer, state: TypeState, peers: Peers, registry: Registry
-) -> Iterator[tuple[Peer, Publish | Deliver]]:
-    """The receivers of a batch of at least one event, and what each gets: neighbours first, both in order of
-    their numbers."""
-    batch, replayed = message.batch, message.replayed
-    events = EventPoints(batch)
-    links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
-    shares: list[tuple[Peer, Share]] = []
-    own = state.groups.get(source.name)
-    if len(state.links) > (0 if own is None else len(own)):
-        bits = state.links.match_interfaces(events, source.number if source.is_broker else -1)
+class Dispatch:
+    """A batch of at least one event on its way to its receivers, both kinds in order of their numbers:
+    `to_links` once, then `to_sessions` once, before the state changes.
+    """
+
+    __slots__ = ("_events", "_links", "_message", "_source", "_state")
+
+    def __init__(self, message: Publish, source: Peer, state: TypeState) -> None:
+        self._message = message
+        self._source = source
+        self._state = state
+        self._events = EventPoints(message.batch)
+        self._links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
+
+    def to_links(self, peers: Peers) -> Iterator[tuple[Peer, Publish]]:
+        """The neighbours that receive events, and what each gets."""
+        state, source, message = self._state, self._source, self._message
+        own = state.groups.get(source.name)
+        if len(state.links) <= (0 if own is None else len(own)):
+            return
+        bits = state.links.match_interfaces(self._events, source.number if source.is_broker else -1)
         numbers = sorted(peer.number for peer in peers.neighbours() if peer is not source)
-        links = [(peers.link(number), mask) for number, mask in split_by_link(bits, numbers)]
-        for link, mask in links:
-            yield link, Publish(batch if mask is None else batch.filter(mask), replayed)
-    if len(state.sessions):
-        offsets, uids = state.sessions.match(events).ordered()
-        split = split_by_session(offsets, uids, registry.owner, registry.subscription)
-        shares = [(peers.session(share[0]), share) for share in split]
-        for session, (_, rows, ends, ids) in shares:
-            part = batch if rows is None else batch.take(rows)
-            yield session, Deliver(part, ends, ids, session.received, replayed)
-    if source.is_broker and not replayed:
-        source.counters.events_unwanted += _unwanted(len(batch), links, shares)
-    if state.ring is not None:
-        state.ring.record(
-            batch,
-            source.serial,
-            [(link.serial, mask) for link, mask in links],
-            [(session.serial, share) for session, share in shares],
-        )
+        self._links = [(peers.link(number), mask) for number, mask in split_by_link(bits, numbers)]
+        batch = message.batch
+        for link, mask in self._links:
+            yield link, Publish(batch if mask is None else batch.filter(mask), message.replayed)
+
+    def to_sessions(self, peers: Peers, registry: Registry) -> Iterator[tuple[Peer, Deliver]]:
+        """The sessions that receive events, and what each gets; records all receivers."""
+        state, source = self._state, self._source
+        batch, replayed = self._message.batch, self._message.replayed
+        shares: list[tuple[Peer, Share]] = []
+        if len(state.sessions):
+            offsets, uids = state.sessions.match(self._events).ordered()
+            split = split_by_session(offsets, uids, registry.owner, registry.subscription)
+            shares = [(peers.session(share[0]), share) for share in split]
+            for session, (_, rows, ends, ids) in shares:
+                part = batch if rows is None else batch.take(rows)
+                yield session, Deliver(part, ends, ids, session.received, replayed)
+        if source.is_broker and not replayed:
+            source.counters.events_unwanted += _unwanted(len(batch), self._links, shares)
+        if state.ring is not None:
+            state.ring.record(
+                batch,
+                source.serial,
+                [(link.serial, mask) for link, mask in self._links],
+                [(session.serial, share) for session, share in shares],
+            )
 
 
 def _unwanted(

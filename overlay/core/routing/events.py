@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from covey.overlay.core.messages import Drop, Publish, Refuse
 from covey.overlay.core.routing.call import Call
-from covey.overlay.core.routing.dispatch import dispatch
+from covey.overlay.core.routing.dispatch import Dispatch
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.promises import Promise
 from covey.overlay.core.routing.tables import Tables
@@ -37,9 +37,21 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         message, count = Publish(batch), len(batch)
     if not count:
         return
-    for target, event_message in dispatch(message, peer, state, tables.peers, tables.registry):
-        target.counters.events_sent += len(event_message.batch)
-        call.send(target, event_message)
+    dispatched = Dispatch(message, peer, state)
+    for link, publish in dispatched.to_links(tables.peers):
+        link.counters.events_sent += len(publish.batch)
+        call.send(link, publish)
+    if call.deferred is None:
+        deliver(tables, call, dispatched)
+    else:
+        call.deferred.append(dispatched)
+
+
+def deliver(tables: Tables, call: Call, dispatched: Dispatch) -> None:
+    """The sessions' part of a PUB."""
+    for session, message in dispatched.to_sessions(tables.peers, tables.registry):
+        session.counters.events_sent += len(message.batch)
+        call.send(session, message)
 
 
 def _refuse_outside(

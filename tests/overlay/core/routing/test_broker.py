@@ -76,6 +76,49 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
     assert x.broker.handle_all([], C, 0.0) == []
 
 
+# --- deliveries that are deferred ---------------------------------------------------------------------------
+
+
+def _deferring(x: Driven) -> None:
+    """Interest of a neighbour and of a client in what another neighbour publishes."""
+    x(A, Advertise(1, QUOTE))
+    x(B, Subscribe(1, 1, STRUCTURE, {"1": 9.0}))
+    x(C, Subscribe(1, 1, BELOW, {"limit": 5.0}))
+
+
+def test_deferred_deliveries_follow_the_events_to_links_and_are_the_same() -> None:
+    messages = [Publish(batch(1.0, 7.0)), Publish(batch(2.0, publisher="q"))]
+    once, twice = Driven(A, B, C), Driven(A, B, C)
+    _deferring(once)
+    _deferring(twice)
+    together = once.broker.handle_all(messages, A, 0.0)
+    to_links = twice.broker.handle_all(messages, A, 0.0, defer=True)
+    assert [(a.interface, type(a.message)) for a in to_links if isinstance(a, Send)] == [(B, Publish)] * 2
+    to_sessions = twice.broker.deliver()
+    assert [(a.interface, type(a.message)) for a in to_sessions if isinstance(a, Send)] == [(C, Deliver)] * 2
+    assert to_links == [a for a in together if isinstance(a, Send) and a.interface == B]
+    assert str(to_sessions) == str([a for a in together if isinstance(a, Send) and a.interface == C])
+    assert twice.broker.deliver() == []
+    assert inspect(once.broker)["interfaces"] == inspect(twice.broker)["interfaces"]
+
+
+def test_deferred_deliveries_are_matched_before_a_change_behind_them() -> None:
+    x = Driven(A, B, C)
+    _deferring(x)
+    actions = x.broker.handle_all([Publish(batch(1.0)), Unadvertise(2, "Quote")], A, 0.0, defer=True)
+    assert [type(a.message) for a in actions if isinstance(a, Send)][:2] == [Publish, Deliver]
+    assert x.broker.deliver() == []
+
+
+def test_deliveries_that_were_not_fetched_come_with_the_next_call() -> None:
+    x = Driven(A, B, C)
+    _deferring(x)
+    x.broker.handle_all([Publish(batch(1.0))], A, 0.0, defer=True)
+    actions = x.broker.handle_all([Unsubscribe(2, 1)], C, 0.0, defer=True)
+    assert next(type(a.message) for a in actions if isinstance(a, Send)) is Deliver
+    assert x.broker.deliver() == []
+
+
 # --- interfaces ---------------------------------------------------------------------------------------------
 
 
