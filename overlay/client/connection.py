@@ -96,14 +96,12 @@ class BrokerConnection:
         backoff = Backoff()
         try:
             while not self._closing.is_set():
-                was_connected, error = await self._attempt()
+                error = await self._attempt(backoff)
                 if self._closing.is_set():
                     return
                 if error is not None:
                     self._handlers.failed(error)
                     return
-                if was_connected:
-                    backoff.reset()
                 try:
                     await asyncio.wait_for(self._closing.wait(), backoff.pause_s())
                 except TimeoutError:
@@ -112,9 +110,8 @@ class BrokerConnection:
             self._handlers.failed(ConnectError(f"the client's connection failed: {error!r}", "INTERNAL"))
             raise
 
-    async def _attempt(self) -> tuple[bool, ConnectError | None]:
-        """One connection from beginning to end: whether it opened, and the error if no other attempt can
-        succeed."""
+    async def _attempt(self, backoff: Backoff) -> ConnectError | None:
+        """One connection from beginning to end; the error if no other attempt can succeed."""
         opened = False
         error = None
         try:
@@ -122,6 +119,7 @@ class BrokerConnection:
                 call = channel.call(CONNECT)
                 greeting = await self._greet(call)
                 opened = True
+                backoff.connected()
                 await self._pump_until_it_ends(call, greeting)
         except CallError as failure:
             self.why = str(failure)
@@ -135,7 +133,7 @@ class BrokerConnection:
             self._pump = None
         if opened:
             self._handlers.lost(self.why)
-        return opened, error
+        return error
 
     async def _greet(self, call: RpcCall) -> Greeting:
         hello = Greeting(Role.CLIENT, self.name, self.link.hello(), slow_consumer=self._slow_consumer)

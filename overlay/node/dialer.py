@@ -28,17 +28,13 @@ async def keep_connected(node: Node, neighbour: str) -> None:
     backoff = Backoff()
     logged = ""
     while not node.draining:
-        connections = queue.connections
         try:
-            await _connection(node, queue, address)
+            await _connection(node, queue, address, backoff)
             why = "the connection ended"
         except (CallError, LinkError, MalformedPacketError) as error:
             why = str(error)
         except TimeoutError:
             why = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s"
-        if queue.connections != connections:
-            backoff.reset()
-            logged = ""
         if node.draining:
             return
         if why != logged:
@@ -47,7 +43,7 @@ async def keep_connected(node: Node, neighbour: str) -> None:
         await asyncio.sleep(backoff.pause_s())
 
 
-async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:
+async def _connection(node: Node, queue: InterfaceQueue, address: str, backoff: Backoff) -> None:
     """One connection, from hello to its end."""
     async with Channel(address, node.overlay.limits.max_frame_bytes) as channel:
         call = channel.call(CONNECT)
@@ -66,6 +62,7 @@ async def _connection(node: Node, queue: InterfaceQueue, address: str) -> None:
                     "FAILED_PRECONDITION", f"{address} is {greeting.id}'s, not {queue.interface}'s"
                 )
             node.resume(queue, greeting)
+            backoff.connected()
         finally:
             queue.greeting = False
         await _pump(node, queue, call)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Self
 
 import pytest
-from running import Brokers, on_a_loop
+from running import Brokers, on_a_loop, until
 
 from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
@@ -45,6 +46,29 @@ async def test_a_stream_that_has_ended_before_it_began_is_dialled_again(
 
 
 @on_a_loop
+async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    class Told(Backoff):
+        def pause_s(self) -> float:
+            pauses.append(super().pause_s())
+            return 0.0
+
+    monkeypatch.setattr(dialer, "Backoff", Told)
+    async with Brokers([("b1", "b2")]) as overlay:
+        dialled = overlay.nodes["b2"].queues["broker/b1"]
+        for broken in range(9):
+            await until(lambda: dialled.pump is not None)
+            assert dialled.pump is not None
+            dialled.pump.close("INTERNAL", "cannot take this")
+            await until(lambda broken=broken: len(pauses) > broken)
+        assert pauses[-1] >= 1.0
+        assert sorted(pauses)[0] == pauses[0]
+
+
+@on_a_loop
 async def test_a_broker_that_stops_does_not_retry(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -55,9 +79,18 @@ async def test_a_broker_that_stops_does_not_retry(
     assert not caplog.records
 
 
-def test_pauses_double_up_to_a_bound_and_begin_anew() -> None:
+def test_pauses_double_up_to_a_bound_and_start_over_after_a_connection_that_lasted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     backoff = Backoff()
     for longest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0):
+        backoff.connected()
+        now_s += 4.9
         assert longest_s / 2 <= backoff.pause_s() <= longest_s
-    backoff.reset()
+    backoff.connected()
+    now_s += 5.0
     assert backoff.pause_s() <= 0.05
+    now_s += 100
+    assert backoff.pause_s() >= 0.05, "an attempt that did not connect"

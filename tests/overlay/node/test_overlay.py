@@ -12,6 +12,7 @@ from covey.matcher import EventBatch, EventType
 from covey.overlay import Client, ConnectError, NotSettledError, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.introspection.views import render
+from covey.overlay.transport import backoff
 
 CHAIN = [("b1", "b2"), ("b2", "b3")]
 
@@ -70,7 +71,10 @@ async def test_calls_side_by_side_travel_as_one_batch_in_their_order() -> None:
 
 @on_a_loop
 @pytest.mark.parametrize("where", ["client", "link"])
-async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(where: str) -> None:
+async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "HEALTHY_AFTER_S", 0.0)
     seed = random.Random(7)
     proxied = [CHAIN[0]] if where == "link" else []
     async with Brokers(CHAIN, proxied=proxied) as overlay:
