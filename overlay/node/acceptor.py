@@ -12,6 +12,7 @@ import logging
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import difference
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import (
@@ -155,4 +156,11 @@ def check_neighbour(node: Node, greeting: Greeting) -> None:
         raise StreamClosedError(
             "FAILED_PRECONDITION",
             f"broker {greeting.id!r} is no neighbour of {node.name}: it has {', '.join(neighbours)}",
+        )
+    differing = difference(node.overlay.shared_options(), greeting.options)
+    if differing is not None:
+        option, mine, theirs = differing
+        raise StreamClosedError(
+            "FAILED_PRECONDITION",
+            f"broker {greeting.id!r} has {option} {theirs!r}: expected {mine!r}, as broker {node.name} has",
         )

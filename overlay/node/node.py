@@ -97,7 +97,12 @@ class Node:
     def greeting(self, queue: InterfaceQueue) -> Greeting:
         """The hello for this interface."""
         return Greeting(
-            Role.BROKER, self.name, queue.link.hello(), self.overlay.name, limits=self.overlay.limits
+            Role.BROKER,
+            self.name,
+            queue.link.hello(),
+            self.overlay.name,
+            limits=self.overlay.limits,
+            options=self.overlay.shared_options() if queue.is_broker else {},
         )
 
     def session(self, peer: Greeting) -> InterfaceQueue:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 
 REPLAY_EVENTS = 10_000
+_LONGEST_OPTION = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,21 @@ class Overlay:
             elif broker == listener:
                 neighbours[dialer] = False
         return neighbours
+
+    def shared_options(self) -> dict[str, str]:
+        """The options in which the brokers must agree, as text by their place in the overlay file."""
+        links = " ".join(sorted("-".join(sorted(link)) for link in self.links))
+        if len(links) > _LONGEST_OPTION:
+            links = f"{len(self.links)} with digest {hashlib.sha256(links.encode()).hexdigest()[:12]}"
+        limits = {f"limits.{name}": str(value) for name, value in asdict(self.limits).items()}
+        return {"routing": self.routing, "links": links, **limits}
+
+
+def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The first option of two brokers that differs, with the value of each. An option that only one of them
+    has, since it is of another version, does not count.
+    """
+    for name, value in mine.items():
+        if theirs.get(name, value) != value:
+            return name, value, theirs[name]
+    return None

@@ -7,6 +7,7 @@ an equal one; bytes of a peer raise `MalformedPacketError`, never anything else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -39,6 +40,7 @@ class Greeting:
     overlay: str = ""
     slow_consumer: SlowConsumer = SlowConsumer.BLOCK
     limits: Limits = field(default_factory=Limits)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def encode_greeting(greeting: Greeting) -> bytes:
             max_batch_events=limits.max_batch_events,
             max_frame_bytes=limits.max_frame_bytes,
         ),
+        options=greeting.options,
     )
     return pb.Packet(hello=hello).SerializeToString()
 
@@ -144,4 +147,5 @@ def _decode_greeting(hello: pb.Hello) -> Greeting:
         hello.overlay,
         slow_consumer,
         limits,
+        dict(hello.options),
     )

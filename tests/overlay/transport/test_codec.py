@@ -166,7 +166,7 @@ def test_a_subscription_may_bring_its_schema() -> None:
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("policy", SlowConsumer)
 def test_round_trip_of_greetings(role: Role, policy: SlowConsumer) -> None:
-    greeting = Greeting(role, "b1", Hello(1, 2, 3, 4), "five", policy, Limits(10, 20, 30))
+    greeting = Greeting(role, "b1", Hello(1, 2, 3, 4), "five", policy, Limits(10, 20, 30), {"a": "b"})
     assert decode_packet(encode_greeting(greeting)) == greeting
 
 

@@ -1,0 +1,76 @@
+"""Brokers whose overlay files differ where they must agree: refused, with the option and both values."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from running import Brokers, on_a_loop, until
+
+from covey.overlay.core.endpoint.limits import Limits
+from covey.overlay.node.overlay import Overlay, difference
+
+LINKS = [("b1", "b2"), ("b2", "b3")]
+
+
+class Differing(Brokers):
+    """Brokers of which b2 has another overlay file."""
+
+    def __init__(self, **other: object) -> None:
+        super().__init__(LINKS[:1])
+        self._other = other
+
+    def overlay(self, name: str) -> Overlay:
+        overlay = super().overlay(name)
+        return replace(overlay, **self._other) if name == "b2" else overlay  # type: ignore[arg-type]
+
+
+@on_a_loop
+@pytest.mark.parametrize(
+    ("option", "value", "name", "b1_has", "b2_has"),
+    [
+        ("limits", Limits(max_frame_bytes=100_000), "limits.max_frame_bytes", "4194304", "100000"),
+        ("routing", "static", "routing", "parametric", "static"),
+        ("links", LINKS, "links", "b1-b2", "b1-b2 b2-b3"),
+    ],
+)
+async def test_a_neighbour_whose_file_differs_is_refused_with_growing_pauses(
+    option: str, value: object, name: str, b1_has: str, b2_has: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    overlay = Differing(**{option: value})
+    caplog.set_level("INFO", "covey.broker")
+    refusal = f"broker 'b2' has {name} {b2_has!r}: expected {b1_has!r}, as broker b1 has"
+    try:
+        await overlay.start("b1")
+        await overlay.start("b2")
+        await until(lambda: "retrying" in caplog.text and refusal in caplog.text)
+        await asyncio.sleep(1.0)
+        assert caplog.text.count("refused a connection") <= 8
+        assert caplog.text.count("; retrying") == 1
+        assert not overlay.nodes["b1"].queues["broker/b2"].connected
+    finally:
+        for broker in list(overlay.nodes):
+            await overlay.crash(broker)
+
+
+def test_shared_options() -> None:
+    overlay = Brokers(LINKS).overlay("b1")
+    options = overlay.shared_options()
+    assert options == {
+        "routing": "parametric",
+        "links": "b1-b2 b2-b3",
+        "limits.max_event_bytes": "65536",
+        "limits.max_batch_events": "4096",
+        "limits.max_frame_bytes": "4194304",
+    }
+    turned = replace(overlay, links=(("b3", "b2"), ("b2", "b1")))
+    assert turned.shared_options() == options, "who dials does not matter"
+    long = replace(overlay, links=tuple((f"b{i}", f"b{i + 1}") for i in range(100)))
+    assert long.shared_options()["links"].startswith("100 with digest ")
+
+
+def test_options_of_brokers_of_different_versions() -> None:
+    assert difference({"a": "1"}, {}) is None
+    assert difference({}, {"a": "1"}) is None
+    assert difference({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == ("b", "2", "3")
