@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,10 +39,6 @@ def routing(
     ] = 1_000,
     merging: Annotated[str, typer.Option(help="off, perfect, budget; several separated by commas.")] = "off",
     merging_budget: Annotated[int, typer.Option(min=1, help="Slots, for merging within a budget.")] = 64,
-    grpc: Annotated[
-        bool, typer.Option("--grpc", help="Also measure awaited updates through three broker processes.")
-    ] = False,
-    concurrent: Annotated[int, typer.Option(min=1, help="Concurrent updates over gRPC.")] = 512,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
@@ -52,17 +47,11 @@ def routing(
     Runs a broker core in process, with the subscriptions and updates of a workload and one neighbour that
     publishes. The poset "naive" compares each filter with every other.
 
-    Example: covey bench routing --workload VEHICLES --filters 1000,100000 --grpc --json
+    Example: covey bench routing --workload VEHICLES --filters 1000,100000 --json
     """
     from covey.cli.support.output import print_json, print_table
     from covey.cli.support.progress import load_kernels, progress
-    from covey.sim.experiments.bench.routing import (
-        GrpcPlan,
-        RoutingPlan,
-        RoutingResult,
-        measure_grpc,
-        measure_routing,
-    )
+    from covey.sim.experiments.bench.routing import RoutingPlan, RoutingResult, measure_routing
     from covey.sim.workload import WORKLOADS
     from covey.sim.workload.options import find_workload
 
@@ -75,7 +64,6 @@ def routing(
         scan_limit=scan_limit,
         seed=seed,
     )
-    grpc_plan = GrpcPlan(concurrent=concurrent) if grpc else None
     workloads = [find_workload(name, WORKLOADS) for name in words(workload)]
     load_kernels()
     results: list[RoutingResult] = []
@@ -86,16 +74,5 @@ def routing(
         if not json_output:
             rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in latest]
             print_table(f"{each.name}: µs of one core per message", list(_COLUMNS), rows)
-    document: dict[str, Any] = {"routing": [asdict(result) for result in results]}
-    if grpc_plan is not None:
-        with progress() as on_progress:
-            over_grpc = asyncio.run(measure_grpc(grpc_plan, on_progress))
-        document["grpc"] = asdict(over_grpc)
-        if not json_output:
-            runs = ", ".join(f"{rate:,.0f}" for rate in over_grpc.runs)
-            print(
-                f"over gRPC: {over_grpc.updates_per_s:,.0f} awaited updates/s through three brokers "
-                f"(median of {runs}); one takes {over_grpc.upd_ms:g} ms"
-            )
     if json_output:
-        print_json(document)
+        print_json({"routing": [asdict(result) for result in results]})

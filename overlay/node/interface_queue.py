@@ -195,6 +195,7 @@ class InterfaceQueue:
             "connected": self.connected,
             "connections": self.connections,
             "frames_sent": link.sent,
+            "frames_written": link.written,
             "frames_acknowledged": link.acknowledged,
             "frames_received": link.received,
             "queued_control": link.queued_control,

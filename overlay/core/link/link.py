@@ -120,6 +120,8 @@ class Link:
         self.retained_events = 0
         self._retained_control = 0
         self.dropped = 0
+        self.written = 0
+        """Frames that were written on any connection, those that only acknowledge included."""
         # Receiving.
         self.received = 0
         self._announced = 0
@@ -319,6 +321,7 @@ class Link:
 
     def _frame(self, sequence: int, messages: tuple[Message, ...]) -> Frame[Message]:
         """A frame with the current acknowledgement and credit."""
+        self.written += 1
         self._announced = self.received
         self._granted = self._grant()
         self._frames_since_ack = 0

@@ -1,4 +1,4 @@
-"""`covey bench chain`: throughput and latency through three brokers in a row.
+"""`covey bench chain`: three brokers in a row beside bare relays: throughput, latency, CPU, memory.
 
     publisher -> b1 -> b2 -> b3 -> subscriber        each a process of its own
                   \\     |     /
@@ -8,219 +8,237 @@ Events are small (symbol, price, volume, time). The subscriber's filter matches 
 1,000 parametric subscriptions at each broker, `symbol == $symbol and price < $limit`, of which about 1 %
 match an event: 100 symbols, and limits above most prices. Brokers deliver these matches to the crowd.
 
-Throughput: the publisher publishes batches as fast as the overlay accepts them; the number of events divided
-by the time from the first publish to the last arrival at the subscriber; the median of several runs after a
-warm-up run. Latency: single events at a steady rate, from just before `publish` to the delivery to the
-subscriber, by the machine's clock.
+The baselines are two chains of three bare relays that parse, filter and forward each message (`relays.py`),
+by grpc.aio and by TCP. All chains run in the same minutes and are measured in turns, in several short rounds
+after one that warms up, so that a slow phase of the machine meets all of them; the figure is the median of
+the rounds.
 
-The baseline, measured in the same way in the same run, is a chain of three bare relays (`bare_worker.py`).
+- *Batches*: the publisher publishes them as fast as the chain accepts them; events divided by the time from
+  the first publish to the last arrival at the subscriber.
+- *Sequence*: the same with single events, a loop of `await client.publish(...)`.
+- *One by one*: a client publishes an event, waits for its arrival at the far end, and goes on with the next.
+- *Rates*: single events at a steady rate; one-way latency from just before `publish` to the delivery, by the
+  machine's clock, the rate of arrival, and what an event costs a broker: CPU time (user and system) and sent
+  messages, of all links and clients.
+- *Updates*: the subscriber's, one awaited at a time and 512 at a time; each crosses all brokers and back.
+- *Idle*: CPU of a broker while nothing is published, and the memory that a connected client takes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
-import sys
+from collections import defaultdict
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from covey.matcher.errors import CoveyError
-from covey.overlay.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.progress import Progress, part, silent
+from covey.sim.experiments.bench.awaited_updates import SUBSCRIPTIONS
+from covey.sim.experiments.bench.chain_processes import (
+    LENGTH,
+    RELAYS,
+    BrokerChain,
+    Chain,
+    Worker,
+    brokers,
+    relays,
+)
+from covey.sim.experiments.bench.usage import resident_bytes, total_cpu_ns
+from covey.sim.experiments.progress import Progress, silent
+
+COVEY = "covey"
+_SETTLING_S = 0.3
+_WARM_UP = 0.2
+"""The share of a round that the first one takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """Sizes, counts and rates of the measurement; latency at `rate` and at `low_rate`, events per second."""
+    """Sizes of a round, and how many rounds there are. Each rate (events per second) takes `seconds`."""
 
-    runs: int = 5
-    events: int = 1_000_000
+    rounds: int = 5
+    events: int = 500_000
     batch: int = 1024
     subscriptions: int = 1000
-    rate: int = 1000
-    low_rate: int = 100
-    latency_s: float = 10.0
+    rates: tuple[int, ...] = (100, 1000, 8000)
+    seconds: float = 2.0
+    sequence: int = 20_000
+    one_by_one: int = 300
+    updates: int = 20 * SUBSCRIPTIONS
+    idle_s: float = 3.0
+    idle_clients: int = 200
     bare: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """One-way latency of single events, in milliseconds."""
+class Spread:
+    """A figure of each round, in order."""
 
-    p50_ms: float
-    p99_ms: float
-
-    def as_json(self) -> dict[str, float]:
-        return {"p50": round(self.p50_ms, 3), "p99": round(self.p99_ms, 3)}
-
-
-@dataclass(frozen=True, slots=True)
-class ChainFigures:
-    """The results of one chain; `runs` are the events per second of each run, in order."""
-
-    runs: tuple[float, ...]
-    latency: Latency
-    low_latency: Latency
+    rounds: tuple[float, ...]
 
     @property
-    def events_per_s(self) -> float:
-        return statistics.median(self.runs)
+    def median(self) -> float:
+        return statistics.median(self.rounds)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "events_per_s": round(self.events_per_s),
-            "latency_ms": self.latency.as_json(),
-            "latency_at_low_rate_ms": self.low_latency.as_json(),
-            "runs": [round(run) for run in self.runs],
-        }
+        return {"median": _rounded(self.median), "rounds": [_rounded(value) for value in self.rounds]}
+
+
+Figures = dict[str, Spread]
+"""The figures of one chain by name; units are in the names, and so are rates: `p50_ms_at_100`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainResult:
-    """The results of Covey and, optionally, of bare relays; `matches_per_event` is the number of the crowd's
-    subscriptions at each broker that match an event."""
+    """The figures of `covey` and, where they were measured, of the relays by `grpc` and by `tcp`.
 
-    covey: ChainFigures
-    bare: ChainFigures | None
+    `matches_per_event` is the number of the crowd's subscriptions at each broker that match an event.
+    """
+
+    figures: dict[str, Figures]
     matches_per_event: float
 
     def as_json(self) -> dict[str, Any]:
         return {
-            **self.covey.as_json(),
-            "crowd_matches_per_event": round(self.matches_per_event, 2),
-            "bare": None if self.bare is None else self.bare.as_json(),
+            **{
+                chain: {name: spread.as_json() for name, spread in figures.items()}
+                for chain, figures in self.figures.items()
+            },
+            "crowd_matches_per_event": _rounded(self.matches_per_event),
         }
 
 
-class Worker:
-    """A process with a role of `module` that executes commands: one line of JSON each way.
-
-    `ready` is its first line.
-    """
-
-    def __init__(self, role: str, *, module: str = "chain_worker", **settings: Any) -> None:
-        self.ready: dict[str, Any] = {}
-        self._role = role
-        self._module = f"covey.sim.experiments.bench.{module}"
-        self._settings = settings
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self._module,
-            self._role,
-            json.dumps(self._settings),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        self.ready = await self.response()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), 10.0)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-
-    async def send(self, command: str, **arguments: Any) -> None:
-        """Send a command without waiting for its result."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
-        await self._process.stdin.drain()
-
-    async def response(self, timeout_s: float = 120.0) -> dict[str, Any]:
-        """The result of a command. Raises `CoveyError` if the process has ended."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), timeout_s)
-        except TimeoutError:
-            raise CoveyError(f"the {self._role} did not respond within {timeout_s:g} s") from None
-        if not line:
-            raise CoveyError(f"the {self._role} exited early")
-        result: dict[str, Any] = json.loads(line)
-        return result
-
-    async def request(self, command: str, **arguments: Any) -> dict[str, Any]:
-        await self.send(command, **arguments)
-        return await self.response()
+def _rounded(value: float) -> float:
+    """Four significant digits, and all those before the point."""
+    return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")
 
 
 async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainResult:
     """Start the processes, measure, and stop them."""
-    covey, matches_per_event = await _covey(plan, part(progress, 0.0, 0.6 if plan.bare else 1.0))
-    bare = await _bare(plan, part(progress, 0.6, 1.0)) if plan.bare else None
-    return ChainResult(covey, bare, matches_per_event)
-
-
-async def _covey(plan: ChainPlan, progress: Progress) -> tuple[ChainFigures, float]:
     async with AsyncExitStack() as stack:
-        progress("starting three brokers", 0.0)
-        overlay = await stack.enter_async_context(LocalOverlay(chain(3)))
-        addresses = [overlay.addresses[broker] for broker in overlay.brokers]
-        publisher = await stack.enter_async_context(Worker("publisher", address=addresses[0]))
-        subscriber = await stack.enter_async_context(Worker("subscriber", address=addresses[-1]))
-        progress(f"adding {plan.subscriptions:,} subscriptions at each broker", 0.05)
-        crowd = await stack.enter_async_context(
-            Worker("crowd", addresses=addresses, subscriptions=plan.subscriptions)
-        )
-        runs = await _throughput(plan, publisher, subscriber, progress)
-        counts = await crowd.request("count")
-        figures = ChainFigures(runs, *await _latencies(plan, publisher, subscriber, progress))
-    return figures, counts["matches"] / (plan.events * (plan.runs + 1) * len(addresses))
+        progress("starting brokers", 0.0)
+        covey = await stack.enter_async_context(brokers(plan.subscriptions))
+        chains: dict[str, Chain] = {COVEY: covey}
+        for carrier in RELAYS if plan.bare else ():
+            progress(f"starting relays by {carrier}", 0.0)
+            chains[carrier] = await stack.enter_async_context(relays(carrier))
+        measurement = _Measurement(plan, chains, progress)
+        await measurement.run()
+        await measurement.idle(covey)
+        counts = await covey.crowd.request("count")
+    published = measurement.published[COVEY]
+    figures = {
+        chain: {name: Spread(tuple(values)) for name, values in by_name.items()}
+        for chain, by_name in measurement.values.items()
+    }
+    return ChainResult(figures, counts["matches"] / (published * LENGTH))
 
 
-async def _bare(plan: ChainPlan, progress: Progress) -> ChainFigures:
-    async with AsyncExitStack() as stack:
-        progress("starting three bare relays", 0.0)
-        subscriber = await stack.enter_async_context(Worker("sink", module="bare_worker"))
-        address = subscriber.ready["address"]
-        for _ in range(3):
-            relay = await stack.enter_async_context(
-                Worker("relay", module="bare_worker", next_address=address)
-            )
-            address = relay.ready["address"]
-        publisher = await stack.enter_async_context(Worker("source", module="bare_worker", address=address))
-        runs = await _throughput(plan, publisher, subscriber, progress)
-        return ChainFigures(runs, *await _latencies(plan, publisher, subscriber, progress))
+class _Measurement:
+    """The values of every figure, by chain, as rounds add them."""
 
+    def __init__(self, plan: ChainPlan, chains: dict[str, Chain], progress: Progress) -> None:
+        self.values: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in chains}
+        self.published: dict[str, int] = dict.fromkeys(chains, 0)
+        self._plan = plan
+        self._chains = chains
+        self._progress = progress
 
-async def _throughput(
-    plan: ChainPlan, publisher: Worker, subscriber: Worker, progress: Progress
-) -> tuple[float, ...]:
-    runs = []
-    for run in range(plan.runs + 1):
-        await subscriber.send("receive", events=plan.events)
-        sent = await publisher.request("publish", events=plan.events, batch=plan.batch)
-        received = await subscriber.response()
-        rate = plan.events / ((received["last_ns"] - sent["first_ns"]) / 1e9)
-        progress(f"run {run} of {plan.runs}: {rate:,.0f} events/s", 0.1 + 0.5 * run / plan.runs)
-        runs.append(rate)
-        await asyncio.sleep(0.5)
-    return tuple(runs[1:])
+    async def run(self) -> None:
+        plan = self._plan
+        steps = [self._batches, self._sequence, self._one_by_one, self._updates]
+        for round_number in range(plan.rounds + 1):
+            share = 1.0 if round_number else _WARM_UP
+            if round_number == 1:
+                for values in self.values.values():
+                    values.clear()
+            done = 0.05 + 0.85 * round_number / (plan.rounds + 1)
+            self._progress(f"round {round_number} of {plan.rounds}", done)
+            for step in steps:
+                for name in self._chains:
+                    await step(name, share)
+            for rate in plan.rates:
+                for name in self._chains:
+                    await self._rate(name, rate, share)
 
+    async def _throughput(self, name: str, command: str, events: int, **arguments: int) -> float:
+        """Events per second from the first publish to the last arrival."""
+        chain = self._chains[name]
+        self.published[name] += events
+        await chain.subscriber.send("receive", events=events)
+        sent = await chain.publisher.request(command, events=events, **arguments)
+        received = await chain.subscriber.response()
+        await asyncio.sleep(_SETTLING_S)
+        took_ns: int = received["last_ns"] - sent["first_ns"]
+        return events / took_ns * 1e9
 
-async def _latencies(
-    plan: ChainPlan, publisher: Worker, subscriber: Worker, progress: Progress
-) -> list[Latency]:
-    latencies: list[Latency] = []
-    for rate in (plan.rate, plan.low_rate):
-        events = max(1, int(rate * plan.latency_s))
-        progress(f"{rate:,} single events per second for {plan.latency_s:g} s", 0.6 + 0.2 * len(latencies))
-        await subscriber.send("receive", events=events)
-        await publisher.request("trickle", events=events, rate=rate)
-        received = await subscriber.response()
-        latencies.append(Latency(received["p50_ms"], received["p99_ms"]))
-    return latencies
+    async def _batches(self, name: str, share: float) -> None:
+        events = max(1, int(self._plan.events * share))
+        rate = await self._throughput(name, "batches", events, batch=self._plan.batch)
+        self.values[name]["events_per_s"].append(rate)
+
+    async def _sequence(self, name: str, share: float) -> None:
+        events = max(1, int(self._plan.sequence * share))
+        self.values[name]["sequence_per_s"].append(await self._throughput(name, "sequence", events))
+
+    async def _one_by_one(self, name: str, share: float) -> None:
+        chain = self._chains[name]
+        events = max(1, int(self._plan.one_by_one * share))
+        self.published[name] += events
+        result = await chain.subscriber.request("one_by_one", events=events, address=chain.first_address)
+        self.values[name]["one_by_one_ms"].append(result["p50_ms"])
+
+    async def _updates(self, name: str, share: float) -> None:
+        if name != COVEY:
+            return
+        subscriber = self._chains[name].subscriber
+        updates = max(1, int(self._plan.updates * share))
+        many = await subscriber.request("updates", updates=updates, concurrent=SUBSCRIPTIONS)
+        one = await subscriber.request("updates", updates=max(1, updates // 50), concurrent=1)
+        self.values[name]["updates_per_s"].append(many["per_s"])
+        self.values[name]["update_ms"].append(one["p50_ms"])
+
+    async def _rate(self, name: str, rate: int, share: float) -> None:
+        chain, values = self._chains[name], self.values[name]
+        events = max(1, int(rate * self._plan.seconds * share))
+        self.published[name] += events
+        messages = await chain.messages()
+        await asyncio.sleep(_SETTLING_S)
+        used_ns = total_cpu_ns(chain.process_ids)
+        await chain.subscriber.send("receive", events=events)
+        sent = await chain.publisher.request("trickle", events=events, rate=rate)
+        received = await chain.subscriber.response()
+        used_ns = total_cpu_ns(chain.process_ids) - used_ns
+        values[f"p50_ms_at_{rate}"].append(received["p50_ms"])
+        values[f"p99_ms_at_{rate}"].append(received["p99_ms"])
+        values[f"arrived_per_s_at_{rate}"].append(events / (received["last_ns"] - sent["first_ns"]) * 1e9)
+        values[f"cpu_ms_per_event_at_{rate}"].append(used_ns / 1e6 / events / LENGTH)
+        if messages is None:
+            values[f"messages_per_event_at_{rate}"].append(1.0)
+            return
+        await asyncio.sleep(_SETTLING_S)
+        later = await chain.messages()
+        assert later is not None
+        values[f"messages_per_event_at_{rate}"].append((later - messages) / events / LENGTH)
+
+    async def idle(self, covey: BrokerChain) -> None:
+        """CPU of brokers that do nothing, and what idle clients at the second one take."""
+        plan, values = self._plan, self.values[COVEY]
+        self._progress("idle brokers", 0.9)
+        values["idle_cpu_percent"].append(await self._cpu_percent(covey))
+        middle = covey.process_ids[1]
+        before = resident_bytes(middle)
+        self._progress(f"{plan.idle_clients} idle clients", 0.95)
+        async with Worker("idle", address=covey.addresses[1], clients=plan.idle_clients):
+            await asyncio.sleep(_SETTLING_S)
+            memory = resident_bytes(middle) - before
+            values["idle_client_kb"].append(memory / 1000 / plan.idle_clients)
+            values["idle_cpu_percent_with_clients"].append(await self._cpu_percent(covey))
+
+    async def _cpu_percent(self, chain: Chain) -> float:
+        """The share of one core that a broker takes."""
+        await asyncio.sleep(1.0)
+        used_ns = total_cpu_ns(chain.process_ids)
+        await asyncio.sleep(self._plan.idle_s)
+        used_ns = total_cpu_ns(chain.process_ids) - used_ns
+        return used_ns / 1e9 / self._plan.idle_s / LENGTH * 100

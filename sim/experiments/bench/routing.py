@@ -1,18 +1,13 @@
 """`covey bench routing`: the cost of SUB, UPD and USUB at a broker with many subscriptions.
 
-In process: one broker core (`Broker.handle`) with the subscriptions of one client and a neighbour that
-publishes and acknowledges every message at once, within the measured time. A workload supplies subscriptions
-and updates. Each poset handles the same messages; one that compares a filter with every other is skipped
-above `scan_limit` filters, and its figures are None. With merging, events of the workload measure the excess.
-
-Over gRPC: client -> b3 -> b2 -> b1, three broker processes in a row. None of the client's intervals covers
-another, so every update is a message on every link. The client awaits many updates concurrently: an update
-counts once it has taken effect at the publisher's broker and is acknowledged.
+One broker core (`Broker.handle`) with the subscriptions of one client and a neighbour that publishes and
+acknowledges every message at once, within the measured time. A workload supplies subscriptions and updates.
+Each poset handles the same messages; one that compares a filter with every other is skipped above
+`scan_limit` filters, and its figures are None. With merging, events of the workload measure the excess.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from covey.matcher import EventBatch, EventType, create_engine
-from covey.overlay import Client, Subscription
 from covey.overlay.core.baselines.options import POSETS
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.core.messages import (
@@ -37,8 +31,7 @@ from covey.overlay.core.messages import (
 )
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
-from covey.overlay.local_overlay import LocalOverlay, chain
-from covey.sim.experiments.bench.plans import PlanError, check_known
+from covey.sim.experiments.bench.plans import check_known
 from covey.sim.experiments.progress import Progress, silent
 from covey.sim.workload import Workload
 
@@ -215,74 +208,3 @@ class _Edge:
                 handle(Acknowledge(newest), PUBLISHING, 0.0)
             times_us.append((clock() - start) / 1000)
         return times_us
-
-
-# --- over gRPC ----------------------------------------------------------------------------------------------
-
-SPOT = EventType("Spot", {"level": "float64"})
-
-
-@dataclass(frozen=True, slots=True)
-class GrpcPlan:
-    """`concurrent` updates are awaited at a time, one per subscription."""
-
-    updates: int = 20_000
-    concurrent: int = 512
-    repetitions: int = 3
-
-    def __post_init__(self) -> None:
-        if not 0 < self.concurrent <= self.updates:
-            raise PlanError(
-                f"concurrent is {self.concurrent}: expected 1 to {self.updates}, the updates of a repetition"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class GrpcResult:
-    """Updates per second that took effect three brokers away and were acknowledged: the median, and each
-    repetition. `upd_ms` is the median time of one `await update(...)` under this load.
-    """
-
-    updates_per_s: float
-    runs: tuple[float, ...]
-    upd_ms: float
-
-
-async def measure_grpc(plan: GrpcPlan, progress: Progress = silent) -> GrpcResult:
-    """Awaited updates through a chain of three broker processes."""
-    rates: list[float] = []
-    times: list[float] = []
-    async with LocalOverlay(chain(3)) as overlay:
-        ends = overlay.addresses["b1"], overlay.addresses["b3"]
-        async with Client(ends[0]) as publisher, Client(ends[1]) as subscriber:
-            await publisher.advertise(SPOT)
-            text = "level between $low and $high"
-            subscriptions = await asyncio.gather(
-                *[
-                    subscriber.subscribe(SPOT, text, low=2.0 * i, high=2.0 * i + 1)
-                    for i in range(plan.concurrent)
-                ]
-            )
-            for repetition in range(plan.repetitions + 1):
-                progress(f"gRPC, repetition {repetition}", repetition / (plan.repetitions + 1))
-                share = plan.updates // plan.concurrent
-                start = time.perf_counter()
-                latencies_ms = await asyncio.gather(
-                    *[_move(one, i, share, repetition * share) for i, one in enumerate(subscriptions)]
-                )
-                took = time.perf_counter() - start
-                if repetition:  # the first warms up
-                    rates.append(share * plan.concurrent / took)
-                    times += [ms for each in latencies_ms for ms in each]
-    return GrpcResult(round(median(rates)), tuple(round(rate) for rate in rates), round(median(times), 2))
-
-
-async def _move(subscription: Subscription, place: int, count: int, first: int) -> list[float]:
-    """Move one interval back and forth within its range; milliseconds of each awaited update."""
-    latencies_ms: list[float] = []
-    for step in range(first, first + count):
-        low = 2.0 * place + (step % 2 + 1) / 4
-        start = time.perf_counter()
-        await subscription.update(low=low, high=low + 1.0)
-        latencies_ms.append((time.perf_counter() - start) * 1000)
-    return latencies_ms

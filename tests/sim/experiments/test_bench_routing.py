@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from commands import run
 
-from covey.sim.experiments.bench.routing import GrpcPlan, RoutingPlan, measure_grpc, measure_routing
+from covey.sim.experiments.bench.routing import RoutingPlan, measure_routing
 from covey.sim.workload import WORKLOADS
 
 
@@ -36,14 +35,6 @@ def test_merging_uses_fewer_slots_with_some_excess() -> None:
     assert 0 < (budget.excess or 0) < 1
 
 
-@pytest.mark.usefixtures("local_brokers")
-def test_settled_updates_over_grpc_are_counted() -> None:
-    result = asyncio.run(measure_grpc(GrpcPlan(updates=40, concurrent=8, repetitions=2)))
-    assert len(result.runs) == 2
-    assert result.updates_per_s > 0
-    assert result.upd_ms > 0
-
-
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--workload", "VEHICLES", "--filters", "50, 100", "--posets", "forest, naive", "--updates", "60"]
     assert run("bench", "routing", *words, "--json") == 0
@@ -57,7 +48,6 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (("--filters", "many"), "filters 'many': expected positive integers"),
         (("--posets", "foo"), "posets: 'foo', expected one of forest, naive, diagram"),
         (("--merging", "off,foo"), "mergings: 'foo', expected one of off, perfect, budget"),
-        (("--grpc", "--concurrent", "20001"), "concurrent is 20001: expected 1 to 20000, the updates of a"),
     ],
 )
 def test_a_mistake_is_one_line(
