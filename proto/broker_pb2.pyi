@@ -51,7 +51,7 @@ class Goodbye(_message.Message):
     def __init__(self, status: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits", "options")
+    __slots__ = ("protocol", "role", "id", "incarnation", "peer_incarnation", "received", "credit", "overlay", "slow_consumer", "limits", "options", "oldest_protocol")
     class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ROLE_UNSPECIFIED: _ClassVar[Hello.Role]
@@ -78,6 +78,7 @@ class Hello(_message.Message):
     SLOW_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     role: Hello.Role
     id: str
@@ -89,7 +90,8 @@ class Hello(_message.Message):
     slow_consumer: SlowConsumer
     limits: Limits
     options: _containers.ScalarMap[str, str]
-    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    oldest_protocol: int
+    def __init__(self, protocol: _Optional[int] = ..., role: _Optional[_Union[Hello.Role, str]] = ..., id: _Optional[str] = ..., incarnation: _Optional[int] = ..., peer_incarnation: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., overlay: _Optional[str] = ..., slow_consumer: _Optional[_Union[SlowConsumer, str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., options: _Optional[_Mapping[str, str]] = ..., oldest_protocol: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_event_bytes", "max_batch_events", "max_frame_bytes")
@@ -102,48 +104,52 @@ class Limits(_message.Message):
     def __init__(self, max_event_bytes: _Optional[int] = ..., max_batch_events: _Optional[int] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("sequence", "received", "credit", "messages", "probe", "dropped")
+    __slots__ = ("sequence", "received", "credit", "messages", "probe", "dropped", "settled")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     received: int
     credit: int
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     probe: bool
     dropped: int
-    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ...) -> None: ...
+    settled: int
+    def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "acknowledge", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
-    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     SYNC_BEGIN_FIELD_NUMBER: _ClassVar[int]
     SYNC_END_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
     DELIVER_FIELD_NUMBER: _ClassVar[int]
     REFUSE_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_REPORT_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
     unsubscribe: Unsubscribe
     update: Update
-    acknowledge: Acknowledge
     sync_begin: SyncBegin
     sync_end: SyncEnd
     publish: Publish
     deliver: Deliver
     refuse: Refuse
     listeners_report: ListenersReport
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., acknowledge: _Optional[_Union[Acknowledge, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ...) -> None: ...
+    hold: Hold
+    gap: Gap
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -257,11 +263,25 @@ class Update(_message.Message):
     since_ns: int
     def __init__(self, epoch: _Optional[int] = ..., subscription_id: _Optional[int] = ..., values: _Optional[_Mapping[str, Value]] = ..., since_ns: _Optional[int] = ...) -> None: ...
 
-class Acknowledge(_message.Message):
-    __slots__ = ("epoch",)
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+class Hold(_message.Message):
+    __slots__ = ("type_name", "held")
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    held: bool
+    def __init__(self, type_name: _Optional[str] = ..., held: bool = ...) -> None: ...
+
+class Gap(_message.Message):
+    __slots__ = ("type_name", "first_ns", "last_ns", "count")
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NS_FIELD_NUMBER: _ClassVar[int]
+    LAST_NS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    type_name: str
+    first_ns: int
+    last_ns: int
+    count: int
+    def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class ListenersReport(_message.Message):
     __slots__ = ("type_name", "present")

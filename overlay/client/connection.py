@@ -15,7 +15,7 @@ from typing import Protocol
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame, Link, LinkError
-from covey.overlay.core.messages import Message
+from covey.overlay.core.messages import Acknowledge, Message
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
@@ -36,7 +36,7 @@ class Handlers(Protocol):
     connection opened, broke, or failed for good.
     """
 
-    def take(self, messages: tuple[WireMessage, ...]) -> None: ...
+    def take(self, messages: tuple[WireMessage | Acknowledge, ...]) -> None: ...
 
     def prepare(self) -> None: ...
 

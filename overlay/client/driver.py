@@ -26,7 +26,7 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, ListenersReport, Message
+from covey.overlay.core.messages import Acknowledge, Deliver, ListenersReport, Message
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.packets import Greeting
@@ -231,9 +231,12 @@ class SessionDriver:
 
     # --- what the connection calls ----------------------------------------------------------------
 
-    def take(self, messages: tuple[WireMessage, ...]) -> None:
+    def take(self, messages: tuple[WireMessage | Acknowledge, ...]) -> None:
         for message in messages:
-            self._take(message)
+            if isinstance(message, Acknowledge):
+                self._receive(message)
+            else:
+                self._take(message)
 
     def _take(self, wire: WireMessage) -> None:
         try:
@@ -245,7 +248,10 @@ class SessionDriver:
             return
         if isinstance(message, Deliver):
             self._deliver(message)
-            return
+        else:
+            self._receive(message)
+
+    def _receive(self, message: Message) -> None:
         for action in self.core.receive(message):
             if isinstance(action, Settled):
                 self.waiters.settle(action.epoch)

@@ -157,6 +157,34 @@ class Deliver:
     replayed: bool = False
 
 
+# --- flow: between the endpoints of a link, unknown to routing ----------------------------------------------
+
+
+@message
+class Hold:
+    """The sender takes no events of this type, or takes them again: who wants them does not keep up."""
+
+    type_name: str
+    held: bool
+
+
+@message
+class Gap:
+    """To a client: events of this type that it will not get, in its stream. `first_ns` and `last_ns` are the
+    ingress times of the first and the last batch that lost some.
+    """
+
+    type_name: str
+    first_ns: int
+    last_ns: int
+    count: int
+
+    def union(self, other: Gap) -> Gap:
+        """Both in one."""
+        first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
+        return Gap(self.type_name, first_ns, last_ns, self.count + other.count)
+
+
 # --- refusals; interfaces that come and go ------------------------------------------------------------------
 
 
@@ -211,6 +239,8 @@ Message = (
     | Publish
     | Deliver
     | Refuse
+    | Hold
+    | Gap
     | Connect
     | Tick
     | Disconnect
@@ -226,6 +256,7 @@ CONTROL = (
     SyncEnd,
     ListenersReport,
     Refuse,
+    Hold,
 )
 """Messages that need no credit on a link and overtake events that wait for credit.
 

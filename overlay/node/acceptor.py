@@ -16,8 +16,6 @@ from covey.overlay.node.overlay import difference
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import (
-    ACCEPT_AFTER_S,
-    ACKNOWLEDGE_AFTER_S,
     PeerClosedError,
     Pump,
     StreamClosedError,
@@ -116,7 +114,6 @@ class Acceptor:
             received=queue.frame_received,
             schemas=queue.is_broker,
             busy=None if queue.is_broker else node.overloaded,
-            acknowledge_after_s=ACKNOWLEDGE_AFTER_S if queue.is_broker else ACCEPT_AFTER_S,
         )
         queue.attach(pump)
         why = "the connection broke"

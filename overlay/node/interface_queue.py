@@ -140,9 +140,9 @@ class InterfaceQueue:
     def _drop_oldest(self, reason: str) -> None:
         while self._over():
             dropped = self.link.drop_oldest()
-            if not dropped:
+            if dropped is None:
                 return
-            self._drop(reason, dropped)
+            self._drop(reason, events_in(dropped))
 
     def _drop(self, reason: str, events: int) -> None:
         self.drops.add(reason, events)

@@ -130,7 +130,7 @@ class Node:
         """
         resumed = queue.link.resume(peer.hello)
         if not resumed:
-            self._perform(self.core.handle(Connect(), queue.interface, time.time()))
+            self._perform(self.core.handle(Connect(), queue.interface, time.time_ns()))
         queue.progressed()
         lease = self._leases.pop(queue.interface, None)
         if lease is not None:
@@ -177,7 +177,7 @@ class Node:
             self._count_drop(reason, events)
         if queue.pump is not None:
             queue.pump.close(status, f"session ended: {why}")
-        self._perform(self.core.handle(Disconnect(), queue.interface, time.time()))
+        self._perform(self.core.handle(Disconnect(), queue.interface, time.time_ns()))
 
     def overloaded(self) -> bool:
         """Whether so much control is queued for a neighbour that clients must not add to it."""
@@ -193,14 +193,14 @@ class Node:
 
     def _arm(self) -> None:
         """Set a timer for the core's next deadline."""
-        due = self.core.timer()
-        if due is not None and self._timer is None:
-            delay_s = max(0.0, due - time.time())
+        due_ns = self.core.next_timer()
+        if due_ns is not None and self._timer is None:
+            delay_s = max(0, due_ns - time.time_ns()) / 1e9
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
-        self._perform(self.core.handle(Tick(), "", time.time()))
+        self._perform(self.core.handle(Tick(), "", time.time_ns()))
 
     def close(self) -> None:
         """Stop all timers."""
@@ -212,13 +212,13 @@ class Node:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def take(self, queue: InterfaceQueue, messages: tuple[WireMessage, ...]) -> None:
+    def take(self, queue: InterfaceQueue, messages: tuple[WireMessage | Acknowledge, ...]) -> None:
         """Handle the messages of one frame. Consecutive events go into one call of the core, and so do
         updates and acknowledgements.
         """
         pending: list[Message] = []
         for wire in messages:
-            message = self._decode(queue, wire)
+            message = wire if isinstance(wire, Acknowledge) else self._decode(queue, wire)
             if message is None:
                 continue
             if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
@@ -258,7 +258,7 @@ class Node:
         if isinstance(messages[0], Publish):
             limits = self.overlay.limits
             messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
-        self._perform(self.core.handle_all(messages, queue.interface, time.time()), queue)
+        self._perform(self.core.handle_all(messages, queue.interface, time.time_ns()), queue)
 
     def _refuse(self, queue: InterfaceQueue, refusal: Refuse) -> None:
         if refusal.status == "NOT_FOUND":

@@ -16,9 +16,10 @@ from covey.matcher import parse
 from covey.matcher.errors import CoveyError, EventError, EventTypeError, FilterError
 from covey.overlay.core.link.size import FIXED_BYTES
 from covey.overlay.core.messages import (
-    Acknowledge,
     Advertise,
     Deliver,
+    Gap,
+    Hold,
     ListenersReport,
     Message,
     Publish,
@@ -81,8 +82,16 @@ def _encode_update(wire: pb.Message, m: Update) -> None:
     fill_values(wire.update.values, m.values)
 
 
-def _encode_acknowledge(wire: pb.Message, m: Acknowledge) -> None:
-    wire.acknowledge.epoch = m.epoch
+def _encode_hold(wire: pb.Message, m: Hold) -> None:
+    wire.hold.type_name = m.type_name
+    wire.hold.held = m.held
+
+
+def _encode_gap(wire: pb.Message, m: Gap) -> None:
+    wire.gap.type_name = m.type_name
+    wire.gap.first_ns = m.first_ns
+    wire.gap.last_ns = m.last_ns
+    wire.gap.count = m.count
 
 
 def _encode_listeners_report(wire: pb.Message, m: ListenersReport) -> None:
@@ -192,7 +201,8 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     Subscribe: _encode_subscribe,
     Unsubscribe: _encode_unsubscribe,
     Update: _encode_update,
-    Acknowledge: _encode_acknowledge,
+    Hold: _encode_hold,
+    Gap: _encode_gap,
     ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
     SyncEnd: _encode_sync_end,
@@ -209,7 +219,8 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     "update": lambda w, _: Update(
         w.update.epoch, w.update.subscription_id, values_of(w.update.values), w.update.since_ns
     ),
-    "acknowledge": lambda w, _: Acknowledge(w.acknowledge.epoch),
+    "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
+    "gap": lambda w, _: Gap(w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count),
     "listeners_report": lambda w, _: ListenersReport(
         w.listeners_report.type_name, w.listeners_report.present
     ),

@@ -21,7 +21,9 @@ from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.wire_values import fill_event_type
 from covey.proto import broker_pb2 as pb
 
-PROTOCOL = 1
+PROTOCOL = 2
+"""The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
+is used (`_check_protocol`)."""
 SERVICE = "covey.v1.Broker"
 
 
@@ -66,6 +68,7 @@ def encode_greeting(greeting: Greeting) -> bytes:
     limits = greeting.limits
     hello = pb.Hello(
         protocol=PROTOCOL,
+        oldest_protocol=PROTOCOL,
         role=_ROLES[greeting.role],
         id=greeting.id,
         incarnation=greeting.hello.incarnation,
@@ -92,6 +95,7 @@ def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
         credit=frame.credit,
         probe=frame.probe,
         dropped=frame.dropped,
+        settled=frame.settled,
     )
     for message in frame.messages:
         encode_message(wire.messages.add(), message)
@@ -114,7 +118,7 @@ def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
     if kind == "frame":
         frame = packet.frame
         head = (frame.sequence, frame.received, frame.credit)
-        return Frame(*head, tuple(frame.messages), frame.probe, frame.dropped)
+        return Frame(*head, tuple(frame.messages), frame.probe, frame.dropped, frame.settled)
     if kind == "hello":
         return _decode_greeting(packet.hello)
     if kind == "goodbye":
@@ -123,8 +127,7 @@ def decode_packet(data: bytes) -> Greeting | Frame[WireMessage] | Goodbye:
 
 
 def _decode_greeting(hello: pb.Hello) -> Greeting:
-    if hello.protocol != PROTOCOL:
-        raise MalformedPacketError(f"hello with protocol {hello.protocol}: expected {PROTOCOL}")
+    _check_protocol(hello)
     role = _ROLE_OF.get(hello.role)
     slow_consumer = _SLOW_OF.get(hello.slow_consumer)
     if role is None or slow_consumer is None:
@@ -149,3 +152,13 @@ def _decode_greeting(hello: pb.Hello) -> Greeting:
         limits,
         dict(hello.options),
     )
+
+
+def _check_protocol(hello: pb.Hello) -> None:
+    """`MalformedPacketError` unless there is a version that both sides speak."""
+    oldest = hello.oldest_protocol or hello.protocol
+    if hello.protocol < PROTOCOL or oldest > PROTOCOL:
+        spoken = str(oldest) if oldest == hello.protocol else f"{oldest} to {hello.protocol}"
+        raise MalformedPacketError(
+            f"hello from {hello.id[:40]!r} with protocol {spoken}: this side speaks {PROTOCOL}"
+        )

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 
 from covey.overlay.core.link.link import Frame, Link
-from covey.overlay.core.messages import Message
+from covey.overlay.core.messages import Acknowledge, Message
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.errors import CallError
 from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, encode_frame, encode_goodbye
 from covey.overlay.transport.rpc_call import RpcCall
-
-ACKNOWLEDGE_AFTER_S = 0.01
-ACCEPT_AFTER_S = 0.001
-"""After how long a broker acknowledges events of a client. Not at once: meanwhile the client's events
-gather. Acknowledged at once, 1,000 single events a second through a chain of three brokers, each with a
-thousand other subscriptions, took 12 ms; delayed they take 4 ms, as brokers handle half as many frames. 2 ms
-is no better."""
 
 _GOODBYE_S = 1.0
 _BUSY_S = 0.005
@@ -51,13 +45,12 @@ class Pump:
         self,
         link: Link,
         call: RpcCall,
-        take: Callable[[tuple[WireMessage, ...]], None],
+        take: Callable[[tuple[WireMessage | Acknowledge, ...]], None],
         *,
         received: Callable[[], None],
         schemas: bool,
         prepare: Callable[[], None] | None = None,
         sent: Callable[[Frame[Message]], None] | None = None,
-        acknowledge_after_s: float = ACKNOWLEDGE_AFTER_S,
         await_end: bool = False,
         busy: Callable[[], bool] | None = None,
     ) -> None:
@@ -68,7 +61,6 @@ class Pump:
         self._prepare = prepare
         self._sent = sent
         self._schemas = schemas
-        self._acknowledge_after_s = acknowledge_after_s
         self._await_end = await_end
         self._busy = busy
         self._loop = asyncio.get_running_loop()
@@ -146,18 +138,24 @@ class Pump:
                 "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
             )
         link = self._link
-        messages = link.receive(packet)
+        now_ns = time.monotonic_ns()
+        messages = link.receive(packet, now_ns)
         if messages:
             self._take(messages)
         self._received()
-        if self._timer is None and link.acknowledgement_due:
-            self._timer = self._loop.call_later(self._acknowledge_after_s, self._acknowledge)
+        due_ns = link.next_timer()
+        if self._timer is None and due_ns is not None:
+            self._timer = self._loop.call_later((due_ns - now_ns) / 1e9, self._on_timer)
         self.wake()
 
-    def _acknowledge(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if not self._closed.done():
-            self._link.acknowledge()
+            now_ns = time.monotonic_ns()
+            self._link.handle_timer(now_ns)
+            due_ns = self._link.next_timer()
+            if due_ns is not None:
+                self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, self._on_timer)
             self.wake()
 
     def _write(self) -> None:

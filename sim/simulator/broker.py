@@ -15,7 +15,7 @@ from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send, Tick
 from covey.overlay.core.routing.broker import Broker
-from covey.sim.simulator.clock import NS_PER_S, Clock
+from covey.sim.simulator.clock import Clock
 from covey.sim.simulator.costs import Costs, Sample
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
@@ -155,14 +155,12 @@ class SimulatedBroker:
             del self.ports[port.interface], self._touched[port.interface]
             return self._perform(port.interface, Disconnect())
         cost_ns = 0
-        for message in port.link.receive(packet):
+        for message in port.link.receive(packet, self._clock.now_ns):
             if events_in(message):
                 port.link.consume(size_of(message))
             for observer in self._observers:
                 observer.received(port.interface, self.name, message)
             cost_ns += self._perform(port.interface, message)
-        if not port.interface.startswith("broker/"):
-            port.link.acknowledge()
         return cost_ns
 
     def _open(self, port: Port, hello: Hello) -> int:
@@ -177,7 +175,7 @@ class SimulatedBroker:
 
     def _perform(self, interface: str, message: Message) -> int:
         started = time.thread_time_ns() if self._costs.measures else 0
-        actions = self.core.handle(message, interface, self._clock.now_ns / NS_PER_S)
+        actions = self.core.handle(message, interface, self._clock.now_ns)
         took_ns = time.thread_time_ns() - started if self._costs.measures else 0
         if self._defect is not None:
             actions = self._defect.apply(self.core, interface, message, actions)
@@ -188,10 +186,10 @@ class SimulatedBroker:
 
     def _arm(self) -> None:
         """Schedule the core's timer."""
-        due = self.core.timer()
-        if due is not None and not self._armed:
+        due_ns = self.core.next_timer()
+        if due_ns is not None and not self._armed:
             self._armed = True
-            self._clock.poll_at(round(due * NS_PER_S), self._tick, self.incarnation)
+            self._clock.poll_at(due_ns, self._tick, self.incarnation)
 
     def _tick(self, incarnation: int) -> None:
         if self.alive and incarnation == self.incarnation:

@@ -129,7 +129,7 @@ class SimulatedClient:
                 self.send(self.session.sync())
             port.pump()
             return
-        for message in port.link.receive(packet):
+        for message in port.link.receive(packet, self.clock.now_ns):
             if events_in(message):
                 port.link.consume(size_of(message))
             for observer in self._observers:

@@ -16,9 +16,6 @@ from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Message
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 
-_ACKNOWLEDGE_AFTER_NS = 10 * NS_PER_MS
-"""When an acknowledgement leaves without a frame to ride on, as in a real broker."""
-
 
 class Goodbye(Enum):
     """The end of a client's stream: the client leaves."""
@@ -80,14 +77,16 @@ class Port:
             if frame is None:
                 break
             wire.transmit(self, frame)
-        if link.acknowledgement_due and not self._timer:
+        due_ns = link.next_timer()
+        if due_ns is not None and not self._timer:
             self._timer = True
-            wire.clock.after(_ACKNOWLEDGE_AFTER_NS, self._acknowledge)
+            wire.clock.at(due_ns, self._on_timer)
 
-    def _acknowledge(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = False
         if self.open:
-            self.link.acknowledge()
+            assert self.wire is not None
+            self.link.handle_timer(self.wire.clock.now_ns)
             self.pump()
 
 

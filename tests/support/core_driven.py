@@ -15,10 +15,10 @@ class Driven:
         for name in interfaces:
             self(name, Connect())
 
-    def __call__(self, source: str, *messages: Message, now: float = 0.0) -> list[Action]:
+    def __call__(self, source: str, *messages: Message, now_ns: int = 0) -> list[Action]:
         actions: list[Action] = []
         for message in messages:
-            actions += self.broker.handle(message, source, now)
+            actions += self.broker.handle(message, source, now_ns)
             check(self.broker)
         return actions
 

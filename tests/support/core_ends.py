@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
     Deliver,
@@ -14,6 +14,10 @@ from covey.overlay.core.messages import (
 
 QUOTE = EventType("Quote", {"price": "float64"})
 BELOW = parse("price < $limit", QUOTE)
+
+
+LATE_NS = ACKNOWLEDGE_AFTER_NS
+"""When what arrived at 0 is acknowledged."""
 
 
 def events(first: int, count: int = 1) -> Publish:
@@ -41,7 +45,7 @@ def drain(sender: Link, receiver: Link) -> list[Message]:
     """The messages that the sender has now, as received."""
     received: list[Message] = []
     while (frame := sender.next_frame()) is not None:
-        received += receiver.receive(frame)
+        received += receiver.receive(frame, 0)
     return received
 
 
@@ -58,6 +62,6 @@ def exchange(a: Link, b: Link) -> tuple[list[Message], list[Message]]:
                 if isinstance(message, Publish | Deliver):
                     link.consume(size_of(message))
         for link in (a, b):
-            link.acknowledge()
-        if a.idle and b.idle and not a.acknowledgement_due and not b.acknowledgement_due:
+            link.handle_timer(LATE_NS)
+        if a.idle and b.idle and not a.ready and not b.ready:
             return to_a, to_b

@@ -149,7 +149,7 @@ class Network:
         return done
 
     def _feed(self, broker: str, source: str, message: Message) -> None:
-        for action in self.brokers[broker].handle(message, source, 0.0):
+        for action in self.brokers[broker].handle(message, source, 0):
             if isinstance(action, Send) and (
                 action.interface in self.brokers or action.interface in self.clients
             ):

@@ -4,7 +4,7 @@ A pending Update absorbs the values of later Updates of the same subscription, i
 The newest epoch still follows, on an Update without values if necessary, so that the peer acknowledges an
 epoch only when values at least as new have taken effect. Only within a run of Updates are they merged: none
 overtakes a message that creates, replaces or removes a subscription. Of Acknowledges, which are cumulative,
-the newest replaces all.
+the newest replaces all, and so does the newest Hold of an event type.
 
 Merged values overtake other Updates, so an Update that narrows a slot may come before one that widens another
 to cover the difference. The peer must not observe the state between: the messages between the two positions
@@ -20,7 +20,7 @@ from collections import deque
 from dataclasses import replace
 
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Message, Refuse, Update
+from covey.overlay.core.messages import Acknowledge, Hold, Message, Refuse, Update
 
 
 class _Waiting:
@@ -42,6 +42,7 @@ class ControlQueue:
 
     __slots__ = (
         "_acknowledge",
+        "_holds",
         "_last_epoch",
         "_positions",
         "_section_bytes",
@@ -61,6 +62,7 @@ class ControlQueue:
         self._updates: dict[int, _Waiting] = {}  # of the last section, by subscription
         self._last_epoch: Update | None = None
         self._acknowledge: _Waiting | None = None
+        self._holds: dict[str, _Waiting] = {}
         self.urgent = False
 
     def __len__(self) -> int:
@@ -81,6 +83,12 @@ class ControlQueue:
         self._positions += 1
         if isinstance(message, Acknowledge):
             self._append_acknowledge(message, max_bytes)
+            return
+        if isinstance(message, Hold):
+            earlier_hold = self._holds.get(message.type_name)
+            if earlier_hold is not None:
+                earlier_hold.message = None
+            self._holds[message.type_name] = self._queue(message, max_bytes)
             return
         if isinstance(message, Refuse):
             # A refusal is never delayed: the frame that acknowledges the refused message must not precede it.
@@ -123,6 +131,18 @@ class ControlQueue:
             waiting.message = None  # a refusal between the two must precede the newer one
         self._acknowledge = self._queue(message, max_bytes)
 
+    @property
+    def settles(self) -> bool:
+        """Whether the next message is an Acknowledge."""
+        return bool(self.waiting) and self.waiting[0] is self._acknowledge and self._last_epoch is None
+
+    def take_acknowledge(self) -> Message:
+        """The next message, an Acknowledge."""
+        message = self.waiting.popleft().message
+        self._acknowledge = None
+        assert message is not None
+        return message
+
     def take(self, max_bytes: int) -> tuple[list[Message], int]:
         """The messages for one frame, at least one if any is pending, and their size."""
         messages: list[Message] = []
@@ -138,6 +158,8 @@ class ControlQueue:
                 self._acknowledge = None
             elif isinstance(message, Update) and self._updates.get(message.subscription_id) is waiting:
                 del self._updates[message.subscription_id]
+            elif isinstance(message, Hold):
+                del self._holds[message.type_name]
             if message is not None:
                 messages.append(message)
                 size += waiting.size

@@ -2,14 +2,20 @@
 reordering.
 
 A link joins two brokers, or a client and its broker, and outlives the connections that carry it. It does no
-I/O: the node passes received frames to `receive` and writes what `next_frame` returns.
+I/O and reads no clock: its owner passes received frames to `receive`, writes what `next_frame` returns, and
+calls `handle_timer` when `next_timer` says so.
 
 Invariants. Frames with messages are numbered 1, 2, 3 ... within a pair of incarnations and retained until the
 peer acknowledges them. A frame that arrives twice is dropped, a gap is an error. Events are sent only while
-their bytes are within the credit that the peer granted. Control needs no credit and overtakes events;
-Unadvertise needs none either but stays behind the events before it. While `frames_in_flight` frames are
-unacknowledged no events are sent, and with `CONTROL_IN_FLIGHT` no control, so that messages gather while the
-link is busy.
+their bytes are within the credit that the peer granted, and not while it holds their type. Events of one type
+keep their order. Control needs no credit and overtakes events; Unadvertise needs none either but stays behind
+the events of its type. While `frames_in_flight` frames are unacknowledged no events are sent, and with
+`CONTROL_IN_FLIGHT` more no control, so that messages gather while the peer is busy.
+
+Acknowledgements. The sender asks for one (`probe`) when half of its window is in flight, or when somebody
+waits (`ask`); other frames are acknowledged by whatever is sent back, `ACKNOWLEDGE_AFTER_NS` later at the
+latest. What has settled (`Acknowledge`) is a number in the header of every frame, so that no acknowledgement
+needs one itself.
 """
 
 from __future__ import annotations
@@ -20,21 +26,24 @@ from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
+from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import CONTROL, Message
+from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
 
 M = TypeVar("M")
 
 DEFAULT_FRAME_BYTES = 4 << 20
 DEFAULT_WINDOW_BYTES = 4 << 20
+FRAMES_IN_FLIGHT = 16
 CONTROL_BYTES = 12 << 10
 """About how much control one frame carries, some hundred updates, so that the next broker handles one frame
 while this one makes the next: 4,300 awaited updates/s, 512 at a time, through a chain of three brokers and
 back (2 cores), against 3,000 with 2,500 bytes and with no bound."""
 CONTROL_IN_FLIGHT = 4
-"""Control is sent while fewer frames are unacknowledged, even where events may have only one frame in flight,
-as a client's: otherwise its broker would wait between frames (4,150 such updates/s instead of 4,550)."""
+"""How many frames more than events may have in flight control may have, so that it passes events that a busy
+peer has not acknowledged."""
+ACKNOWLEDGE_AFTER_NS = 50_000_000
 
 
 class LinkError(CoveyError):
@@ -53,9 +62,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[M]):
-    """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or probes.
+    """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or asks.
 
-    The messages of a received frame may still be encoded.
+    `settled` is the newest epoch of the receiver that has taken effect, 0 for none: it holds once the
+    messages of the frame were handled. The messages of a received frame may still be encoded.
     """
 
     sequence: int
@@ -64,6 +74,7 @@ class Frame(Generic[M]):
     messages: tuple[M, ...] = ()
     probe: bool = False
     dropped: int = 0
+    settled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +88,9 @@ class _Retained:
 class Link:
     """One end of a link.
 
-    `window_bytes` is how many bytes of unconsumed events the peer may send. After `ack_frames` frames an
-    acknowledgement is sent at once; sooner with another frame, or on `acknowledge`. `max_control` bounds the
-    control messages pending for an unreachable peer (`give_up_control`). Up to `join_events` gathered events
-    are joined in one batch (`joining.py`).
+    `window_bytes` is how many bytes of unconsumed events the peer may send. `max_control` bounds the control
+    messages pending for an unreachable peer (`give_up_control`). Up to `join_events` gathered events are
+    joined in one batch (`joining.py`).
     """
 
     def __init__(
@@ -88,9 +98,8 @@ class Link:
         incarnation: int,
         *,
         window_bytes: int = DEFAULT_WINDOW_BYTES,
-        frames_in_flight: int = 4,
+        frames_in_flight: int = FRAMES_IN_FLIGHT,
         max_frame_bytes: int = DEFAULT_FRAME_BYTES,
-        ack_frames: int = 4,
         max_control: int = 100_000,
         join_events: int = 1,
     ) -> None:
@@ -99,37 +108,38 @@ class Link:
         self.max_frame_bytes = max_frame_bytes
         self._window_bytes = window_bytes
         self._frames_in_flight = frames_in_flight
-        self._control_in_flight = max(CONTROL_IN_FLIGHT, frames_in_flight)
-        self._ack_frames = ack_frames
         self._max_control = max_control
         self._join_events = join_events
         self._gave_up = False
         # Sending.
         self._control = ControlQueue()
-        self._events: deque[tuple[Message, int]] = deque()
+        self._events = EventQueue()
+        self._gaps: dict[str, Gap] = {}
         self._retained: deque[_Retained] = deque()
         self._resend: deque[Frame[Message]] = deque()
         self._probe = False
+        self._asking = False
+        self._asked = 0
         self.sent = 0
         self.acknowledged = 0
         self._credit = 0
         self._sent_bytes = 0
-        self.queued_bytes = 0
-        self.queued_events = 0
         self.retained_bytes = 0
         self.retained_events = 0
         self._retained_control = 0
         self.dropped = 0
         self.written = 0
         """Frames that were written on any connection, those that only acknowledge included."""
+        self._settled = 0
         # Receiving.
         self.received = 0
         self._announced = 0
-        self._frames_since_ack = 0
         self._ack_now = False
+        self._ack_due_ns: int | None = None
         self._consumed = 0
         self._granted = 0
         self._withhold = False
+        self._settled_here = 0
         self._missed = 0
         self._missed_before = 0
 
@@ -144,8 +154,8 @@ class Link:
         """Resume the link on a new connection and resend unacknowledged frames; True if that is possible.
 
         False if either end has another incarnation than the other expects: numbering restarts, queued control
-        is void (the caller sends the whole state), and unacknowledged events are queued again. Raises
-        `LinkError`.
+        is void (the caller sends the whole state), no type is held, and unacknowledged events are queued
+        again. Raises `LinkError`.
         """
         if peer.incarnation == 0:
             raise LinkError("the incarnation in the peer's hello is 0: expected a positive number")
@@ -157,27 +167,28 @@ class Link:
         self._resend = deque(retained.frame for retained in self._retained)
         self._announced = self.received
         self._granted = self._grant()
-        self._frames_since_ack = 0
+        self._ack_now = self._settled > 0  # what the last frames said of it may be lost
         self._probe = False
+        self._asked = self.acknowledged
         return True
 
     def _reset(self, peer_incarnation: int) -> None:
-        unsent = [m for retained in self._retained for m in retained.frame.messages] + [
-            m for m, _ in self._events
-        ]
-        again = [m for m in unsent if events_in(m)]
-        self._events = deque((m, size_of(m)) for m in again)
-        self.queued_bytes = sum(size for _, size in self._events)
-        self.queued_events = sum(events_in(m) for m in again)
+        retained = [m for frame in self._retained for m in frame.frame.messages]
+        self._events.restart([m for m in retained if events_in(m)])
+        for message in retained:
+            if isinstance(message, Gap):
+                self.tell_gap(message)
         self._control.clear()
         self._retained.clear()
         self._resend.clear()
         self.retained_bytes = self.retained_events = self._retained_control = 0
-        self.sent = self.acknowledged = 0
+        self.sent = self.acknowledged = self._asked = 0
         self._credit = self._sent_bytes = 0
-        self.received = self._announced = self._frames_since_ack = 0
+        self._settled = self._settled_here = 0
+        self.received = self._announced = 0
         self._consumed = self._granted = 0
         self._ack_now = True  # the first frame grants credit, even without messages
+        self._ack_due_ns = None
         self._probe = False
         self._gave_up = False
         self._missed_before += self._missed
@@ -201,38 +212,57 @@ class Link:
         if isinstance(message, CONTROL):
             if not self._gave_up:
                 self._control.append(message, self.max_frame_bytes)
-            return
-        events = events_in(message)
-        if not events and self._gave_up:
-            return  # as for control: the next connection begins with the whole state
-        size = size_of(message) if events else 0
-        self._events.append((message, size))
-        self.queued_bytes += size
-        self.queued_events += events
+        elif events_in(message) or not self._gave_up:
+            # Without events it is as for control: the next connection begins with the whole state.
+            self._events.append(message)
 
-    def drop_oldest(self) -> int:
-        """Drop the oldest events that are in no frame yet; returns how many, 0 if there are none."""
-        for index, (message, size) in enumerate(self._events):
-            events = events_in(message)
-            if events:
-                del self._events[index]
-                self.queued_bytes -= size
-                self.queued_events -= events
-                return events
-        return 0
+    def set_held(self, type_name: str, held: bool) -> None:
+        """The peer takes no events of this type, or takes them again."""
+        self._events.set_held(type_name, held)
+
+    def holds(self, type_name: str) -> bool:
+        """Whether the peer takes no events of this type at present."""
+        return self._events.holds(type_name)
+
+    def drop_oldest(self, type_name: str | None = None) -> Message | None:
+        """Remove the oldest events, of one type or of any, that are in no frame yet; None if there are
+        none.
+        """
+        return self._events.drop_oldest(type_name)
+
+    def tell_gap(self, gap: Gap) -> None:
+        """Tell the peer of events that it will not get."""
+        known = self._gaps.get(gap.type_name)
+        self._gaps[gap.type_name] = gap if known is None else known.union(gap)
 
     def probe(self) -> None:
-        """Probe the peer: it answers at once."""
+        """Have the peer answer at once."""
         self._probe = True
+
+    def ask(self) -> None:
+        """Have the peer acknowledge all that is queued or in flight as soon as it has it."""
+        self._asking = not self.idle
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._events.bytes
+
+    @property
+    def queued_events(self) -> int:
+        return self._events.count
+
+    def held_bytes(self, type_name: str) -> int:
+        """Bytes of events that are queued because the peer holds their type."""
+        return self._events.held_bytes(type_name)
 
     @property
     def backlog_bytes(self) -> int:
         """Bytes of events that are queued or unacknowledged."""
-        return self.queued_bytes + self.retained_bytes
+        return self._events.bytes + self.retained_bytes
 
     @property
     def backlog_events(self) -> int:
-        return self.queued_events + self.retained_events
+        return self._events.count + self.retained_events
 
     @property
     def queued_control(self) -> int:
@@ -248,13 +278,13 @@ class Link:
     @property
     def idle(self) -> bool:
         """Whether nothing is queued or unacknowledged."""
-        return not (self._control or self._events or self._retained)
+        return not (self._control or self._events.waiting or self._retained)
 
     @property
     def open_for_events(self) -> bool:
-        """Whether events queued now would be in the next frame."""
+        """Whether events queued now would be in the next frame, if their type is not held."""
         return (
-            not self._events
+            not self._events.ready
             and not self._resend
             and len(self._retained) < self._frames_in_flight
             and self._sent_bytes < self._credit
@@ -265,45 +295,86 @@ class Link:
         """Whether `next_frame` returns a frame."""
         if self._ack_now or self._probe or self._resend or self._control.urgent:
             return True
-        if self._control and len(self._retained) < self._control_in_flight:
+        if self._wants_answer(len(self._retained)):
             return True
-        if len(self._retained) >= self._frames_in_flight:
-            return False
-        return bool(self._events) and (self._sent_bytes < self._credit or not events_in(self._events[0][0]))
+        in_flight = len(self._retained)
+        if self._control.settles or (
+            self._control and in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT
+        ):
+            return True
+        return in_flight < self._frames_in_flight and (bool(self._gaps) or self._events_ready())
+
+    def _events_ready(self) -> bool:
+        head = self._events.head()
+        return head is not None and (self._sent_bytes < self._credit or not events_in(head[0]))
 
     def next_frame(self) -> Frame[Message] | None:
         """The next frame to write, or None."""
         if self._resend:
             again = self._resend.popleft()
-            return self._frame(again.sequence, again.messages)
+            in_flight = 0 if self._resend else len(self._retained)
+            frame = self._frame(again.sequence, again.messages, again.settled, in_flight)
+            self._ack_now = again.settled < self._settled
+            return frame
         in_flight = len(self._retained)
-        room_for_control = in_flight < self._control_in_flight or self._control.urgent
-        room_for_events = in_flight < self._frames_in_flight
-        if (self._control.waiting and room_for_control) or (self._events and room_for_events):
+        messages: list[Message] = []
+        size = control = event_bytes = events = 0
+        if self._control.waiting and (
+            in_flight < self._frames_in_flight + CONTROL_IN_FLIGHT or self._control.urgent
+        ):
             messages, size = self._control.take(min(CONTROL_BYTES, self.max_frame_bytes))
+            messages = self._settle(messages)
             control = len(messages)
-            event_bytes, events = self._take_events(messages, size) if room_for_events else (0, 0)
-            if messages:
-                self.sent += 1
-                frame = self._frame(self.sent, tuple(messages))
-                self._retained.append(_Retained(frame, control, event_bytes, events))
-                self._retained_control += control
-                return frame
-        if self._ack_now or self._probe:
-            return self._frame(0, ())
+        elif self._control.settles:
+            self._settle([self._control.take_acknowledge()])
+        if in_flight < self._frames_in_flight:
+            if self._gaps:
+                messages += self._gaps.values()
+                self._gaps = {}
+            event_bytes, events = self._take_events(messages, size)
+        if messages:
+            self.sent += 1
+            frame = self._frame(self.sent, tuple(messages), self._settled, in_flight + 1)
+            self._retained.append(_Retained(frame, control, event_bytes, events))
+            self._retained_control += control
+            return frame
+        if self._ack_now or self._probe or self._wants_answer(in_flight):
+            return self._frame(0, (), self._settled, in_flight)
         return None
+
+    def _settle(self, messages: list[Message]) -> list[Message]:
+        """The messages without the Acknowledges, which go into the header."""
+        rest: list[Message] = []
+        for message in messages:
+            if isinstance(message, Acknowledge):
+                self._settled = max(self._settled, message.epoch)
+                self._ack_now = True
+            else:
+                rest.append(message)
+        return rest
+
+    def _wants_answer(self, in_flight: int) -> bool:
+        """Whether a frame that is sent now should be acknowledged at once."""
+        if not in_flight or self._asked >= self.sent:
+            return False
+        if self._asking and not self._control and not self._events.ready:
+            return True
+        return in_flight >= (self._frames_in_flight + 1) // 2 and self._asked <= self.acknowledged
 
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
         taken: list[Message] = []
         taken_bytes = total_bytes = total_events = 0
-        while self._events and not self._control:
-            message, event_bytes = self._events[0]
+        while not self._control:
+            head = self._events.head()
+            if head is None:
+                break
+            message, event_bytes = head
             events = events_in(message)
             if events and self._sent_bytes + taken_bytes >= self._credit:
                 break
             if (messages or taken) and size + taken_bytes + event_bytes > self.max_frame_bytes:
                 break
-            self._events.popleft()
+            self._events.pop()
             taken.append(message)
             taken_bytes += event_bytes
             total_events += events
@@ -313,47 +384,55 @@ class Link:
             total_bytes += size_of(message) if events_in(message) else 0
         messages += taken
         self._sent_bytes += total_bytes
-        self.queued_bytes -= taken_bytes
-        self.queued_events -= total_events
         self.retained_bytes += total_bytes
         self.retained_events += total_events
         return total_bytes, total_events
 
-    def _frame(self, sequence: int, messages: tuple[Message, ...]) -> Frame[Message]:
+    def _frame(
+        self, sequence: int, messages: tuple[Message, ...], settled: int, in_flight: int
+    ) -> Frame[Message]:
         """A frame with the current acknowledgement and credit."""
         self.written += 1
         self._announced = self.received
         self._granted = self._grant()
-        self._frames_since_ack = 0
         self._ack_now = False
-        probe, self._probe = self._probe, False
-        return Frame(sequence, self.received, self._granted, messages, probe, self.dropped)
+        self._ack_due_ns = None
+        asks = self._wants_answer(in_flight)
+        if asks:
+            self._asked = self.sent
+        probe, self._probe = self._probe or asks, False
+        return Frame(sequence, self.received, self._granted, messages, probe, self.dropped, settled)
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame[M]) -> tuple[M, ...]:
-        """The messages of a received frame; none if it is a repetition. Raises `LinkError` for a gap."""
+    def receive(self, frame: Frame[M], now_ns: int) -> tuple[M | Acknowledge, ...]:
+        """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
+        more has settled. Raises `LinkError` for a gap in the numbers.
+        """
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
         self._missed = max(self._missed, frame.dropped)
         if frame.probe:
             self._ack_now = True
+        messages: tuple[M | Acknowledge, ...] = ()
         if frame.sequence == 0:
             if frame.messages:
                 raise LinkError("a frame with messages has sequence 0: expected a number from 1 on")
-            return ()
-        if frame.sequence <= self.received:
+        elif frame.sequence <= self.received:
             self._ack_now = True
-            return ()
-        if frame.sequence != self.received + 1:
+        elif frame.sequence != self.received + 1:
             raise LinkError(
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
-        self.received = frame.sequence
-        self._frames_since_ack += 1
-        if self._frames_since_ack >= self._ack_frames:
-            self._ack_now = True
-        return frame.messages
+        else:
+            self.received = frame.sequence
+            if self._ack_due_ns is None:
+                self._ack_due_ns = now_ns + ACKNOWLEDGE_AFTER_NS
+            messages = frame.messages
+        if frame.settled > self._settled_here:
+            self._settled_here = frame.settled
+            messages = (*messages, Acknowledge(frame.settled))
+        return messages
 
     def _accept_acknowledgement(self, received: int) -> None:
         if received > self.sent:
@@ -364,8 +443,20 @@ class Link:
             self.retained_events -= retained.events
             self._retained_control -= retained.control
         self.acknowledged = max(self.acknowledged, received)
+        if self._asking and self.idle:
+            self._asking = False
         while self._resend and self._resend[0].sequence <= received:
             self._resend.popleft()
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due, in nanoseconds, by the clock of `receive`; None if it is not."""
+        return self._ack_due_ns
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Acknowledge what has waited long enough."""
+        if self._ack_due_ns is not None and self._ack_due_ns <= now_ns:
+            self._ack_due_ns = None
+            self._ack_now = True
 
     @property
     def missed(self) -> int:
@@ -384,16 +475,6 @@ class Link:
             self._withhold = withhold
             if not withhold and self._grant() > self._granted:
                 self._ack_now = True
-
-    def acknowledge(self) -> None:
-        """Send an acknowledgement and credit at once, if either is due."""
-        if self.acknowledgement_due:
-            self._ack_now = True
-
-    @property
-    def acknowledgement_due(self) -> bool:
-        """Whether an acknowledgement or credit has not been sent yet."""
-        return self._announced != self.received or self._granted != self._grant()
 
     def _grant(self) -> int:
         return self._granted if self._withhold else self._consumed + self._window_bytes

@@ -147,22 +147,21 @@ class Broker:
         """The names of all event types of this broker, sorted."""
         return tuple(sorted(self.tables.types))
 
-    def timer(self) -> float | None:
-        """When, as `now`, the next Tick is due; None if none is."""
-        next_ns = self.tables.moving.next_ns
-        return next_ns / 1e9 if next_ns else None
+    def next_timer(self) -> int | None:
+        """When, as `now_ns`, the next Tick is due; None if none is."""
+        return self.tables.moving.next_ns or None
 
-    def handle(self, message: Message, source: Interface, now: float) -> list[Action]:
-        """Process one message from an interface at time `now`, in seconds since the epoch by the clock that
-        stamps events. Returns the actions to perform, in order.
+    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
+        """Process one message from an interface at time `now_ns`, by the clock that stamps events. Returns
+        the actions to perform, in order.
 
         Never raises for a message that a peer can send: an invalid one is refused or dropped, by an action.
         Raises `ValueError` for a Connect of an interface whose name is neither a broker's nor a client's.
         """
-        return self.handle_all((message,), source, now)
+        return self.handle_all((message,), source, now_ns)
 
     def handle_all(
-        self, messages: Iterable[Message], source: Interface, now: float, *, defer: bool = False
+        self, messages: Iterable[Message], source: Interface, now_ns: int, *, defer: bool = False
     ) -> list[Action]:
         """As `handle`, for messages that arrived together, in order. Each interface gets at most one
         acknowledgement, after all other actions.
@@ -171,7 +170,7 @@ class Broker:
         next; until then events are only on their way to links.
         """
         tables = self.tables
-        call = Call(source, round(now * 1e9), defer=defer)
+        call = Call(source, now_ns, defer=defer)
         if self._deferred:
             call.actions += self.deliver()
         for message in messages:

@@ -167,8 +167,8 @@ class _Edge:
         self._type = event_type
         self.sent = 0
         for name in (CLIENT, PUBLISHING):
-            self._broker.handle(Connect(), name, 0.0)
-        self._broker.handle(Advertise(1, event_type), PUBLISHING, 0.0)
+            self._broker.handle(Connect(), name, 0)
+        self._broker.handle(Advertise(1, event_type), PUBLISHING, 0)
 
     @property
     def slots(self) -> list[Slot]:
@@ -183,7 +183,7 @@ class _Edge:
         if not len(sent):
             return 0.0
         before = self._unwanted
-        self._broker.handle(Publish(sent), PUBLISHING, 0.0)
+        self._broker.handle(Publish(sent), PUBLISHING, 0)
         return (self._unwanted - before) / len(sent)
 
     @property
@@ -200,11 +200,11 @@ class _Edge:
         for message in messages:
             newest = 0
             start = clock()
-            for action in handle(message, CLIENT, 0.0):
+            for action in handle(message, CLIENT, 0):
                 if action.interface == PUBLISHING:  # type: ignore[union-attr]
                     newest = action.message.epoch  # type: ignore[union-attr]
                     self.sent += 1
             if newest:
-                handle(Acknowledge(newest), PUBLISHING, 0.0)
+                handle(Acknowledge(newest), PUBLISHING, 0)
             times_us.append((clock() - start) / 1000)
         return times_us

@@ -16,9 +16,10 @@ from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
-    Acknowledge,
     Advertise,
     Deliver,
+    Gap,
+    Hold,
     ListenersReport,
     Message,
     Publish,
@@ -78,7 +79,8 @@ MESSAGES: list[Message] = [
     ListenersReport("Quote", True),
     Update(5, 6, {"limit": Motion(1.5, -2.0, 1_700_000_000_000_000_000)}),  # type: ignore[dict-item]
     Update(5, 6, {}, 1_700_000_000_000_000_000),
-    Acknowledge(7),
+    Hold("Quote", True),
+    Gap("Quote", 1, 2, 3),
     SyncBegin(),
     SyncEnd(8),
     Publish(BATCH),

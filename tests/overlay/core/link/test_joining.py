@@ -101,23 +101,23 @@ def test_joining_changes_no_event(parts: list[tuple[str, int, int, int]], most: 
 
 
 def test_a_busy_link_sends_gathered_events_as_one_batch() -> None:
-    a, b = Link(1, frames_in_flight=1, join_events=100), Link(2, ack_frames=1)
+    a, b = Link(1, frames_in_flight=1, join_events=100), Link(2)
     hello = b.hello()
     b.resume(a.hello())
     a.resume(hello)
     grant = b.next_frame()
     assert grant is not None
-    a.receive(grant)
+    a.receive(grant, 0)
     sent = [Publish(batch(first, 2)) for first in (1, 3, 5)]
     a.send(sent[0])
     first = a.next_frame()
     assert first is not None
     for message in sent[1:]:
         a.send(message)
-    b.receive(first)
+    b.receive(first, 0)
     answer = b.next_frame()
     assert answer is not None
-    a.receive(answer)
+    a.receive(answer, 0)
     second = a.next_frame()
     assert second is not None
     assert len(second.messages) == 1

@@ -6,17 +6,27 @@ from collections import deque
 
 import numpy as np
 import pytest
-from core_ends import QUOTE, drain, events, exchange, meet, pair
+from core_ends import LATE_NS, QUOTE, drain, events, exchange, meet, pair, update
 from draws import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.matcher import EventBatch
-from covey.overlay.core.link.link import CONTROL_IN_FLIGHT, Frame, Hello, Link, LinkError
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.link.link import (
+    ACKNOWLEDGE_AFTER_NS,
+    CONTROL_IN_FLIGHT,
+    Frame,
+    Hello,
+    Link,
+    LinkError,
+)
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import (
+    Acknowledge,
     Advertise,
     Deliver,
+    Gap,
+    Hold,
     Message,
     Publish,
     Refuse,
@@ -24,6 +34,7 @@ from covey.overlay.core.messages import (
     SyncEnd,
     Unadvertise,
     Unsubscribe,
+    Update,
 )
 
 # --- numbering, acknowledgement, resumption -------------------------------------------------------
@@ -49,7 +60,7 @@ def test_a_hello_that_never_arrived_makes_both_start_afresh() -> None:
 
 
 def test_frames_are_numbered_and_acknowledged() -> None:
-    a, b = pair(frames_in_flight=4, ack_frames=2)
+    a, b = pair(frames_in_flight=4)
     exchange(a, b)
     a.send(SyncBegin())
     first = a.next_frame()
@@ -58,15 +69,16 @@ def test_frames_are_numbered_and_acknowledged() -> None:
     assert first is not None
     assert second is not None
     assert (first.sequence, second.sequence) == (1, 2)
-    assert b.receive(first) == (SyncBegin(),)
+    assert b.receive(first, 0) == (SyncBegin(),)
     assert b.next_frame() is None  # one frame is not worth an answer of its own yet
-    assert b.acknowledgement_due
-    assert b.receive(second) == (SyncEnd(1),)
+    assert b.next_timer() == ACKNOWLEDGE_AFTER_NS
+    assert (first.probe, second.probe) == (False, True)  # half of the window is in flight
+    assert b.receive(second, 0) == (SyncEnd(1),)
     answer = b.next_frame()
     assert answer is not None
     assert (answer.sequence, answer.received, answer.messages) == (0, 2, ())
     assert not a.idle
-    assert a.receive(answer) == ()
+    assert a.receive(answer, 0) == ()
     assert a.idle
     assert a.acknowledged == 2
 
@@ -80,7 +92,7 @@ def test_an_acknowledgement_is_sent_with_a_frame() -> None:
     frame = b.next_frame()
     assert frame is not None
     assert frame.received == 1
-    assert not b.acknowledgement_due
+    assert b.next_timer() is None
 
 
 def test_an_acknowledgement_is_sent_on_a_timer() -> None:
@@ -89,9 +101,9 @@ def test_an_acknowledgement_is_sent_on_a_timer() -> None:
     a.send(SyncBegin())
     drain(a, b)
     assert b.next_frame() is None
-    b.acknowledge()
+    b.handle_timer(LATE_NS)
     assert b.next_frame() == Frame(0, 1, b.hello().credit)
-    b.acknowledge()
+    b.handle_timer(LATE_NS)
     assert b.next_frame() is None
 
 
@@ -103,20 +115,20 @@ def test_only_frames_that_did_not_arrive_are_resent() -> None:
         frame = a.next_frame()
         assert frame is not None
         if epoch == 1:
-            assert b.receive(frame) == (SyncEnd(1),)
+            assert b.receive(frame, 0) == (SyncEnd(1),)
     assert meet(a, b) == (True, True)
     a.send(SyncEnd(4))
     assert drain(a, b) == [SyncEnd(2), SyncEnd(3), SyncEnd(4)]
 
 
 def test_a_repeated_frame_is_dropped_and_acknowledged() -> None:
-    a, b = pair(ack_frames=2)
+    a, b = pair()
     exchange(a, b)
     a.send(SyncBegin())
     frame = a.next_frame()
     assert frame is not None
-    assert b.receive(frame) == (SyncBegin(),)
-    assert b.receive(frame) == ()
+    assert b.receive(frame, 0) == (SyncBegin(),)
+    assert b.receive(frame, 0) == ()
     assert b.next_frame() is not None
 
 
@@ -131,7 +143,7 @@ def test_a_repeated_frame_is_dropped_and_acknowledged() -> None:
 def test_invalid_frames_are_an_error(frame: Frame[Message], complaint: str) -> None:
     _, b = pair()
     with pytest.raises(LinkError, match=complaint):
-        b.receive(frame)
+        b.receive(frame, 0)
 
 
 def test_invalid_hellos_are_an_error() -> None:
@@ -143,7 +155,7 @@ def test_invalid_hellos_are_an_error() -> None:
 
 
 def test_frames_in_flight_are_bounded_and_messages_gather() -> None:
-    a, b = pair(frames_in_flight=2, ack_frames=1)
+    a, b = pair(frames_in_flight=2)
     exchange(a, b)
     for first in (1, 2, 3, 4):
         a.send(events(first))
@@ -152,19 +164,19 @@ def test_frames_in_flight_are_bounded_and_messages_gather() -> None:
         if first == 1:
             arrived = frame
     assert arrived is not None
-    b.receive(arrived)
+    b.receive(arrived, 0)
     answer = b.next_frame()
     assert answer is not None
-    a.receive(answer)
+    a.receive(answer, 0)
     frame = a.next_frame()
     assert frame is not None
     assert frame.messages == (events(3), events(4))
 
 
 def test_a_refusal_precedes_the_acknowledgement_of_the_refused_message() -> None:
-    a, b = pair(frames_in_flight=1, ack_frames=1)
+    a, b = pair(frames_in_flight=1)
     exchange(a, b)
-    for _ in range(CONTROL_IN_FLIGHT):
+    for _ in range(1 + CONTROL_IN_FLIGHT):
         b.send(SyncBegin())
         assert b.next_frame() is not None
     b.send(SyncBegin())
@@ -192,13 +204,13 @@ def test_control_is_sent_while_events_wait() -> None:
 
 
 def test_a_probe_is_answered_at_once() -> None:
-    a, b = pair(ack_frames=2)
+    a, b = pair()
     exchange(a, b)
     a.probe()
     question = a.next_frame()
     assert question is not None
     assert question.probe
-    assert b.receive(question) == ()
+    assert b.receive(question, 0) == ()
     assert b.next_frame() is not None
     assert a.next_frame() is None
 
@@ -219,6 +231,134 @@ def test_a_link_that_gave_up_starts_afresh_even_if_its_first_answer_is_lost() ->
     assert exchange(a, b)[1] == [SyncBegin()]
 
 
+def test_what_is_asked_for_is_acknowledged_at_once() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    a.ask()
+    drain(a, b)
+    assert drain(b, a) == []
+    assert a.idle
+    a.send(SyncBegin())
+    drain(a, b)
+    assert b.next_frame() is None
+    a.ask()  # what is in flight already
+    drain(a, b)
+    drain(b, a)
+    assert a.idle
+    a.ask()
+    assert a.next_frame() is None  # nothing to ask for
+
+
+def test_what_has_settled_is_told_behind_the_messages_before_it_and_needs_no_acknowledgement() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    a.send(Acknowledge(3))
+    a.send(Acknowledge(4))
+    frame = a.next_frame()
+    assert frame is not None
+    assert (frame.messages, frame.settled) == ((SyncBegin(),), 4)
+    assert b.receive(frame, 0) == (SyncBegin(), Acknowledge(4))
+    exchange(a, b)
+    a.send(Acknowledge(5))
+    frame = a.next_frame()
+    assert frame is not None
+    assert (frame.sequence, frame.messages, frame.settled) == (0, (), 5)
+    assert a.idle
+    assert b.receive(frame, 0) == (Acknowledge(5),)
+    assert b.next_timer() is None
+
+
+def test_what_has_settled_passes_a_full_window_unless_control_is_before_it() -> None:
+    a, b = pair(frames_in_flight=1)
+    exchange(a, b)
+    for _ in range(1 + CONTROL_IN_FLIGHT):
+        a.send(SyncBegin())
+        assert a.next_frame() is not None
+    a.send(Acknowledge(1))
+    frame = a.next_frame()
+    assert frame is not None
+    assert frame.settled == 1
+    a.send(SyncBegin())
+    a.send(Acknowledge(2))
+    assert not a.ready
+    assert a.next_frame() is None
+
+
+def test_what_has_settled_is_told_again_when_the_connection_that_told_it_broke() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(SyncBegin())
+    a.send(Acknowledge(1))
+    assert a.next_frame() is not None
+    a.send(SyncEnd(2))
+    a.send(Acknowledge(2))
+    assert a.next_frame() is not None
+    a.send(Acknowledge(3))
+    assert a.next_frame() is not None
+    assert meet(a, b) == (True, True)
+    assert drain(a, b) == [SyncBegin(), Acknowledge(1), SyncEnd(2), Acknowledge(2), Acknowledge(3)]
+
+
+OTHER = EventType("Other", {"price": "float64"})
+
+
+def other(first: int) -> Publish:
+    return Publish(EventBatch.from_pylist(OTHER, [{"price": 1.0}], publisher="p", first_sequence=first))
+
+
+def test_a_held_type_delays_no_other() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    a.send(other(2))
+    a.set_held("Quote", True)
+    a.send(events(3))
+    a.send(Unadvertise(1, "Quote"))
+    a.send(other(4))
+    assert drain(a, b) == [other(2), other(4)]
+    assert (a.holds("Quote"), a.holds("Other")) == (True, False)
+    assert a.held_bytes("Quote") == a.queued_bytes == 2 * size_of(events(1))
+    assert not a.idle
+    a.set_held("Quote", False)
+    assert exchange(a, b)[1] == [events(1), events(3), Unadvertise(1, "Quote")]
+    assert a.held_bytes("Quote") == a.queued_bytes == 0
+
+
+def test_a_link_that_starts_afresh_holds_nothing() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.send(events(1))
+    assert a.next_frame() is not None
+    a.set_held("Quote", True)
+    a.send(events(2))
+    reborn = Link(3)
+    meet(a, reborn)
+    assert exchange(a, reborn)[1] == [events(1), events(2)]
+
+
+def test_only_the_newest_hold_of_a_type_is_sent_and_updates_merge_across_it() -> None:
+    a, b = pair()
+    exchange(a, b)
+    for message in (update(1, limit=1.0), Hold("Quote", True), update(2, limit=2.0), Hold("Quote", False)):
+        a.send(message)
+    assert drain(a, b) == [update(1, limit=2.0), Hold("Quote", False), Update(2, 1, {})]
+
+
+def test_gaps_of_a_type_are_told_in_one_even_after_a_fresh_start() -> None:
+    a, b = pair()
+    exchange(a, b)
+    a.tell_gap(Gap("Quote", 5, 7, 2))
+    a.tell_gap(Gap("Quote", 3, 6, 4))
+    a.send(events(1))
+    assert a.next_frame() is not None
+    a.tell_gap(Gap("Quote", 8, 9, 1))
+    reborn = Link(3)
+    meet(a, reborn)
+    assert exchange(a, reborn)[1] == [Gap("Quote", 3, 9, 7), events(1)]
+
+
 # --- control and events ---------------------------------------------------------------------------
 
 
@@ -234,7 +374,7 @@ def test_control_overtakes_events_and_unadvertise_does_not() -> None:
 
 def test_events_wait_for_credit_and_control_does_not() -> None:
     size = size_of(events(1))
-    a, b = pair(window_bytes=2 * size, frames_in_flight=100, ack_frames=1)
+    a, b = pair(window_bytes=2 * size, frames_in_flight=100)
     a.send(events(1))
     assert a.next_frame() is not None  # nothing but a grant: a itself has none yet
     assert drain(b, a) == []
@@ -275,7 +415,7 @@ def test_frames_are_bounded_in_size() -> None:
 
 
 def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
-    a, b = pair(frames_in_flight=1, ack_frames=1)
+    a, b = pair(frames_in_flight=1)
     exchange(a, b)
     a.send(events(1, 3))
     a.send(SyncBegin())
@@ -295,12 +435,12 @@ def test_drop_oldest_drops_queued_events() -> None:
     for first, count in ((1, 3), (4, 2)):
         a.send(events(first, count))
     a.send(Unadvertise(1, "Quote"))
-    assert a.drop_oldest() == 3
+    assert a.drop_oldest() == events(1, 3)
     assert a.backlog_bytes == size_of(events(4, 2))
     assert exchange(a, b)[1] == [events(4, 2), Unadvertise(1, "Quote")]
-    assert a.drop_oldest() == 0
+    assert a.drop_oldest() is None
     a.send(Unadvertise(2, "Quote"))
-    assert a.drop_oldest() == 0
+    assert a.drop_oldest() is None
 
 
 def test_after_a_fresh_start_events_are_queued_again_and_control_is_not() -> None:
@@ -342,7 +482,7 @@ def test_refusals_are_sent_at_once_and_counted_until_acknowledged() -> None:
     a.send(Unsubscribe(1, 1))
     assert None not in frames
     assert (a.queued_control, a.backlog_control) == (1, 21)
-    assert sum(len(b.receive(frame)) for frame in frames if frame is not None) == 20
+    assert sum(len(b.receive(frame, 0)) for frame in frames if frame is not None) == 20
     exchange(a, b)
     assert (a.idle, a.backlog_control) == (True, 0)
 
@@ -363,7 +503,7 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
 ) -> None:
     """Events and SyncEnds arrive once and in the order of their kind, wherever frames are lost with a
     connection."""
-    options = {"frames_in_flight": in_flight, "ack_frames": 1, "window_bytes": window}
+    options = {"frames_in_flight": in_flight, "window_bytes": window}
     a, b = pair(**options)
     links = {"a": a, "b": b}
     wires: dict[str, deque[Frame[Message]]] = {"a": deque(), "b": deque()}  # frames on their way to ...
@@ -371,7 +511,7 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
     received: dict[str, list[Message]] = {"a": [], "b": []}
 
     def receive(end: str, frame: Frame[Message]) -> None:
-        for message in links[end].receive(frame):
+        for message in links[end].receive(frame, 0):
             received[end].append(message)
             if isinstance(message, Publish):
                 links[end].consume(size_of(message))
@@ -390,8 +530,8 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
             if wires[end]:
                 receive(end, wires[end].popleft())
         elif step == "ack":
-            a.acknowledge()
-            b.acknowledge()
+            a.handle_timer(LATE_NS)
+            b.handle_timer(LATE_NS)
         elif step == "hold":
             a.withhold_credit(number % 2 == 0)
         else:

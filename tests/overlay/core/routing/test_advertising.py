@@ -134,15 +134,15 @@ def test_a_publisher_gets_listener_reports_on_request_and_on_changes(x: Driven) 
 def test_a_moving_subscription_that_enters_a_promise_is_reported() -> None:
     """By itself, without any message."""
     x = Driven("client/p", "client/s")
-    start = 1_000_000_000.0
+    start = 10**18
 
-    def reports(source: str, message: Message, now: float) -> list[bool]:
-        return [m.present for _, m in sent(x(source, message, now=now), ListenersReport)]
+    def reports(source: str, message: Message, now_ns: int) -> list[bool]:
+        return [m.present for _, m in sent(x(source, message, now_ns=now_ns), ListenersReport)]
 
     assert reports("client/p", Advertise(1, TICK, content("x >= 100"), True), start) == [False]
     moving = Subscribe(1, 1, BELOW, {"limit": Motion(-1000.0, 10.0)})
     assert reports("client/s", moving, start) == []
-    reports_at = [second for second in range(1, 111) if reports("", Tick(), start + second)]
+    reports_at = [second for second in range(1, 111) if reports("", Tick(), start + second * 10**9)]
     assert len(reports_at) == 1
 
 

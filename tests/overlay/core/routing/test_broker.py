@@ -61,7 +61,7 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
     actions = x.broker.handle_all(
         [Update(3, 1, {"limit": 2.0}), Update(4, 2, {"limit": 6.0}), Update(5, 9, {}), Update(6, 1, {})],
         C,
-        0.0,
+        0,
     )
     refusal = "update of subscription 9: client/c has none of that id; it was cancelled or never made"
     assert actions == [
@@ -72,8 +72,8 @@ def test_messages_that_arrived_together_get_one_acknowledgement_last(x: Driven) 
     check(x.broker)
     assert x(A, Acknowledge(4)) == [Send(C, Acknowledge(6))]
     later = [Update(epoch, 1, {"limit": 1.0}) for epoch in (7, 8, 9)]
-    assert x.broker.handle_all(later, C, 0.0) == [Send(C, Acknowledge(9))]
-    assert x.broker.handle_all([], C, 0.0) == []
+    assert x.broker.handle_all(later, C, 0) == [Send(C, Acknowledge(9))]
+    assert x.broker.handle_all([], C, 0) == []
 
 
 # --- deliveries that are deferred ---------------------------------------------------------------------------

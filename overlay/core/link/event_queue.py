@@ -1,0 +1,111 @@
+"""Events that wait on a link, and what must stay behind them: those of a held type wait aside.
+
+Invariant: messages of one event type leave in the order in which they came, and a held type delays no other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import Deliver, Message, Publish, Unadvertise
+
+_Entry = tuple[Message, int]
+
+
+class EventQueue:
+    """`bytes` and `count` are of all waiting events, those of held types included. `ready` may be sent."""
+
+    __slots__ = ("_held", "_held_bytes", "bytes", "count", "ready")
+
+    def __init__(self) -> None:
+        self.ready: deque[_Entry] = deque()
+        self._held: dict[str, deque[_Entry]] = {}
+        self._held_bytes: dict[str, int] = {}
+        self.bytes = 0
+        self.count = 0
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.ready) or any(self._held.values())
+
+    def append(self, message: Message) -> None:
+        """Queue a message with its size in bytes; one without events has none."""
+        events = events_in(message)
+        size = size_of(message) if events else 0
+        self.bytes += size
+        self.count += events
+        if self._held:
+            name = _type_of(message)
+            aside = self._held.get(name)
+            if aside is not None:
+                aside.append((message, size))
+                self._held_bytes[name] += size
+                return
+        self.ready.append((message, size))
+
+    def head(self) -> _Entry | None:
+        """The next message that may be sent, and its size."""
+        return self.ready[0] if self.ready else None
+
+    def pop(self) -> None:
+        """Remove the head."""
+        message, size = self.ready.popleft()
+        self.bytes -= size
+        self.count -= events_in(message)
+
+    def restart(self, unacknowledged: Iterable[Message]) -> None:
+        """Hold nothing any more, and queue events that were sent before again, in front."""
+        for name in list(self._held):
+            self.set_held(name, False)
+        waiting, self.ready = self.ready, deque()
+        self.bytes = self.count = 0
+        for message in unacknowledged:
+            self.append(message)
+        for message, _ in waiting:
+            if events_in(message):
+                self.append(message)
+
+    # --- holding --------------------------------------------------------------------------------------------
+
+    def holds(self, type_name: str) -> bool:
+        return type_name in self._held
+
+    def held_bytes(self, type_name: str) -> int:
+        return self._held_bytes.get(type_name, 0)
+
+    def set_held(self, type_name: str, held: bool) -> None:
+        """Put the messages of a type aside, or let them go, behind the others. O(messages)."""
+        if held == (type_name in self._held):
+            return
+        if not held:
+            self.ready.extend(self._held.pop(type_name))
+            del self._held_bytes[type_name]
+            return
+        aside = deque(entry for entry in self.ready if _type_of(entry[0]) == type_name)
+        self.ready = deque(entry for entry in self.ready if _type_of(entry[0]) != type_name)
+        self._held[type_name] = aside
+        self._held_bytes[type_name] = sum(size for _, size in aside)
+
+    # --- dropping -------------------------------------------------------------------------------------------
+
+    def drop_oldest(self, type_name: str | None = None) -> Message | None:
+        """Remove the oldest events, of one type or of any, those that may be sent first."""
+        for queue in (self.ready, *self._held.values()):
+            for index, (message, size) in enumerate(queue):
+                if events_in(message) and type_name in (None, _type_of(message)):
+                    del queue[index]
+                    self.bytes -= size
+                    self.count -= events_in(message)
+                    if queue is not self.ready:
+                        self._held_bytes[_type_of(message)] -= size
+                    return message
+        return None
+
+
+def _type_of(message: Message) -> str:
+    if isinstance(message, Publish | Deliver):
+        return message.batch.event_type.name
+    assert isinstance(message, Unadvertise)
+    return message.type_name
