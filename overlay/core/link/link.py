@@ -119,7 +119,7 @@ class Link:
         self._resend: deque[Frame[Message]] = deque()
         self._probe = False
         self._asking = False
-        self._asked = 0
+        self._probed = 0
         self.sent = 0
         self.acknowledged = 0
         self._credit = 0
@@ -169,7 +169,7 @@ class Link:
         self._granted = self._grant()
         self._ack_now = self._settled > 0  # what the last frames said of it may be lost
         self._probe = False
-        self._asked = self.acknowledged
+        self._probed = self.acknowledged
         return True
 
     def _reset(self, peer_incarnation: int) -> None:
@@ -182,7 +182,7 @@ class Link:
         self._retained.clear()
         self._resend.clear()
         self.retained_bytes = self.retained_events = self._retained_control = 0
-        self.sent = self.acknowledged = self._asked = 0
+        self.sent = self.acknowledged = self._probed = 0
         self._credit = self._sent_bytes = 0
         self._settled = self._settled_here = 0
         self.received = self._announced = 0
@@ -355,11 +355,11 @@ class Link:
 
     def _wants_answer(self, in_flight: int) -> bool:
         """Whether a frame that is sent now should be acknowledged at once."""
-        if not in_flight or self._asked >= self.sent:
+        if not in_flight or self._probed >= self.sent:
             return False
         if self._asking and not self._control and not self._events.ready:
             return True
-        return in_flight >= (self._frames_in_flight + 1) // 2 and self._asked <= self.acknowledged
+        return in_flight >= (self._frames_in_flight + 1) // 2 and self._probed <= self.acknowledged
 
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
         taken: list[Message] = []
@@ -399,7 +399,7 @@ class Link:
         self._ack_due_ns = None
         asks = self._wants_answer(in_flight)
         if asks:
-            self._asked = self.sent
+            self._probed = self.sent
         probe, self._probe = self._probe or asks, False
         return Frame(sequence, self.received, self._granted, messages, probe, self.dropped, settled)
 

@@ -29,7 +29,7 @@ def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bo
 
 
 def waiting(of: InterfaceQueue) -> list[int]:
-    return [s for m, _ in of.link._events for s in m.batch.sequences().tolist()]  # type: ignore[union-attr]
+    return [s for m, _ in of.link._events.ready for s in m.batch.sequences().tolist()]  # type: ignore[union-attr]
 
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:

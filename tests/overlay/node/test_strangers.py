@@ -69,7 +69,9 @@ class Stranger:
                     return message
             packet = decode_packet(await self.call.read())
             assert isinstance(packet, Frame)
-            self.heard += [decode_message(m, {"Quote": QUOTE}.get) for m in self.link.receive(packet)]
+            for m in self.link.receive(packet, 0):
+                is_core = isinstance(m, Acknowledge)
+                self.heard.append(m if is_core else decode_message(m, {"Quote": QUOTE}.get))
 
     async def ended(self) -> tuple[str, str]:
         """Status and reason with which the broker ended the stream; what it says and how it ends agree."""

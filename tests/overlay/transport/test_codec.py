@@ -189,14 +189,18 @@ def test_round_trip_of_event_types() -> None:
     [
         (b"\xff\xff", "2 bytes are no packet of covey.v1.Broker"),
         (b"", "an empty packet: expected a hello, a frame or a goodbye"),
-        (pb.Packet(hello=pb.Hello(protocol=9)).SerializeToString(), "hello with protocol 9: expected 1"),
-        (pb.Packet(hello=pb.Hello(protocol=1)).SerializeToString(), "hello with role 0"),
+        (pb.Packet(hello=pb.Hello(protocol=9)).SerializeToString(), "with protocol 9: this side speaks 2"),
         (
-            pb.Packet(hello=pb.Hello(protocol=1, role=pb.Hello.ROLE_CLIENT, id="a\n")).SerializeToString(),
+            pb.Packet(hello=pb.Hello(protocol=9, oldest_protocol=3)).SerializeToString(),
+            "with protocol 3 to 9: this side speaks 2",
+        ),
+        (pb.Packet(hello=pb.Hello(protocol=2)).SerializeToString(), "hello with role 0"),
+        (
+            pb.Packet(hello=pb.Hello(protocol=2, role=pb.Hello.ROLE_CLIENT, id="a\n")).SerializeToString(),
             r"hello with id 'a\\n': expected 1 to 200 printable characters",
         ),
         (
-            pb.Packet(hello=pb.Hello(protocol=1, role=pb.Hello.ROLE_CLIENT, id="a")).SerializeToString(),
+            pb.Packet(hello=pb.Hello(protocol=2, role=pb.Hello.ROLE_CLIENT, id="a")).SerializeToString(),
             "incarnation 0: expected a positive number",
         ),
     ],

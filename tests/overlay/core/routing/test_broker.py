@@ -91,8 +91,8 @@ def test_deferred_deliveries_follow_the_events_to_links_and_are_the_same() -> No
     once, twice = Driven(A, B, C), Driven(A, B, C)
     _deferring(once)
     _deferring(twice)
-    together = once.broker.handle_all(messages, A, 0.0)
-    to_links = twice.broker.handle_all(messages, A, 0.0, defer=True)
+    together = once.broker.handle_all(messages, A, 0)
+    to_links = twice.broker.handle_all(messages, A, 0, defer=True)
     assert [(a.interface, type(a.message)) for a in to_links if isinstance(a, Send)] == [(B, Publish)] * 2
     to_sessions = twice.broker.deliver()
     assert [(a.interface, type(a.message)) for a in to_sessions if isinstance(a, Send)] == [(C, Deliver)] * 2
@@ -105,7 +105,7 @@ def test_deferred_deliveries_follow_the_events_to_links_and_are_the_same() -> No
 def test_deferred_deliveries_are_matched_before_a_change_behind_them() -> None:
     x = Driven(A, B, C)
     _deferring(x)
-    actions = x.broker.handle_all([Publish(batch(1.0)), Unadvertise(2, "Quote")], A, 0.0, defer=True)
+    actions = x.broker.handle_all([Publish(batch(1.0)), Unadvertise(2, "Quote")], A, 0, defer=True)
     assert [type(a.message) for a in actions if isinstance(a, Send)][:2] == [Publish, Deliver]
     assert x.broker.deliver() == []
 
@@ -113,8 +113,8 @@ def test_deferred_deliveries_are_matched_before_a_change_behind_them() -> None:
 def test_deliveries_that_were_not_fetched_come_with_the_next_call() -> None:
     x = Driven(A, B, C)
     _deferring(x)
-    x.broker.handle_all([Publish(batch(1.0))], A, 0.0, defer=True)
-    actions = x.broker.handle_all([Unsubscribe(2, 1)], C, 0.0, defer=True)
+    x.broker.handle_all([Publish(batch(1.0))], A, 0, defer=True)
+    actions = x.broker.handle_all([Unsubscribe(2, 1)], C, 0, defer=True)
     assert next(type(a.message) for a in actions if isinstance(a, Send)) is Deliver
     assert x.broker.deliver() == []
 
