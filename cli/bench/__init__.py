@@ -11,6 +11,7 @@ from covey.cli.bench.drift import drift
 from covey.cli.bench.match import match
 from covey.cli.bench.pauses import pauses
 from covey.cli.bench.routing import routing
+from covey.cli.bench.soak import soak
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
@@ -20,5 +21,5 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, match, pauses, drift, change, routing, control):
+for command in (chain, match, pauses, drift, change, routing, control, soak):
     bench.command(command.__name__)(command)

@@ -4,6 +4,7 @@ around it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -49,6 +50,7 @@ def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
         "interfaces": {name: queue.inspect() for name, queue in node.queues.items()},
         "dropped": dict(node.dropped),
         "refused": node.refused,
+        "tasks": len(asyncio.all_tasks()),
         "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
 
