@@ -302,7 +302,7 @@ class SyncEnd(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Events(_message.Message):
-    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema")
+    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema", "packed_columns")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +311,7 @@ class Events(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PACKED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     type_name: str
     publisher: str
     first_sequence: int
@@ -319,7 +320,8 @@ class Events(_message.Message):
     count: int
     record_batch: bytes
     schema: bytes
-    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ...) -> None: ...
+    packed_columns: bytes
+    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., packed_columns: _Optional[bytes] = ...) -> None: ...
 
 class Publish(_message.Message):
     __slots__ = ("events", "replayed")

@@ -30,7 +30,8 @@ from covey.matcher.encoding.texts import Texts
 from covey.matcher.errors import CapacityError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.int64 import NOTHING
+from covey.matcher.events.int64 import MISSING, NOTHING
+from covey.matcher.events.packed_columns import PackedColumns
 from covey.matcher.expressions.expression import Scalar
 from covey.matcher.expressions.operators import Operator, prefix_span
 from covey.matcher.jit.compiling import compile_kernels
@@ -46,6 +47,8 @@ RESERVED: Derived = (-1, Operator.IN, "")
 Constants = tuple[Scalar, ...]
 
 
+_NARROW = 64
+"""Up to so many columns, the keys of a single event are collected in a list."""
 _SHOWN = 4
 """Constants of a set that are shown."""
 
@@ -323,6 +326,8 @@ class Columns:
 
     def encode(self, batch: EventBatch) -> Keys:
         """The key matrix of a batch, int64[n_events, n_columns]; 0 where nothing tests a column."""
+        if batch.columns is not None:
+            return self._encode_packed(batch.columns)
         keys = np.zeros((len(batch), len(self)), dtype=np.int64)
         records = batch.record_batch
         if len(batch):
@@ -338,6 +343,38 @@ class Columns:
                 texts.encode(records.column(attribute), keys)
             for number, (attribute, length) in self.endings.items():
                 self.strings.encode(records.column(attribute), number, keys, length)
+        return keys
+
+    def _encode_packed(self, events: PackedColumns) -> Keys:
+        """As `encode`, for a few events: without Arrow, except for what looks into strings. Keys that do not
+        depend on this engine are computed once for all engines.
+        """
+        ids, is_single, width = self.strings.ids, events.count == 1, len(self)
+        is_single = is_single and width <= _NARROW
+        row = [0] * width if is_single else []
+        keys = None if is_single else np.zeros((events.count, width), dtype=np.int64)
+        for number in self._tested:
+            attribute, kind = self.schema.attributes[number], self.schema.kinds.get(number)
+            if kind is None:
+                continue
+            if kind is Kind.STRING:
+                column = [MISSING if text is None else ids.get(text, 0) for text in events.columns[attribute]]
+            else:
+                column = events.keys(attribute)
+            if keys is None:
+                row[number] = column[0]
+            else:
+                keys[:, number] = column
+        if keys is None:
+            keys = np.array([row], dtype=np.int64)
+        for number, ranks in self.ranks.items():
+            ranks.encode(events.strings(self.schema.attributes[number]), number, keys)
+        for attribute, table in self.members.items():
+            table.encode(self.schema.columns[attribute], keys)
+        for attribute, texts in self.texts.items():
+            texts.encode(events.strings(attribute), keys)
+        for number, (attribute, length) in self.endings.items():
+            self.strings.encode(events.strings(attribute), number, keys, length)
         return keys
 
     def _encode(self, column: pa.Array, number: int, kind: Kind, keys: Keys) -> None:

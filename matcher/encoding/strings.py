@@ -26,7 +26,8 @@ class StringIds:
     """Ids of constants, in a dict and, for kernels, in a table (drawn in `encode_kernels.py`)."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
+        self.ids: dict[str, int] = {}
+        """Of the constants."""
         self._names: list[str | None] = [None]
         self._free: list[int] = []
         self._table = np.zeros(_SMALLEST, dtype=np.int32)
@@ -37,7 +38,7 @@ class StringIds:
         """The limit from which on freeing ids that are out of use is worthwhile."""
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self.ids)
 
     @property
     def limit(self) -> int:
@@ -46,14 +47,14 @@ class StringIds:
 
     def id_of(self, text: str) -> int:
         """The id of a constant; a new constant gets a new id."""
-        string_id = self._ids.get(text)
+        string_id = self.ids.get(text)
         if string_id is None:
             string_id = self._free.pop() if self._free else len(self._names)
             if string_id == len(self._names):
                 self._names.append(text)
             else:
                 self._names[string_id] = text
-            self._ids[text] = string_id
+            self.ids[text] = string_id
             self._enter(text, string_id)
         return string_id
 
@@ -83,26 +84,26 @@ class StringIds:
         for string_id in (np.flatnonzero(~live[1:]) + 1).tolist():
             text = self._names[string_id]
             if text is not None:
-                del self._ids[text]
+                del self.ids[text]
                 self._names[string_id] = None
         while len(self._names) > 1 and self._names[-1] is None:
             self._names.pop()
         self._free = [number for number, name in enumerate(self._names) if number and name is None]
         size = max(_SMALLEST, len(self._names))
         self._spans = np.zeros((size, 2), dtype=np.int64)
-        self._heap = np.zeros(max(16 * _SMALLEST, sum(len(text.encode()) for text in self._ids)), np.uint8)
-        self._table = np.zeros(_size_for(len(self._ids)), dtype=np.int32)
+        self._heap = np.zeros(max(16 * _SMALLEST, sum(len(text.encode()) for text in self.ids)), np.uint8)
+        self._table = np.zeros(_size_for(len(self.ids)), dtype=np.int32)
         self._heap_end = 0
-        for text, string_id in self._ids.items():
+        for text, string_id in self.ids.items():
             self._place(text.encode(), string_id)
-        self.collect_at = max(FEWEST_COLLECTED, self.limit + 1, 2 * len(self._ids))
+        self.collect_at = max(FEWEST_COLLECTED, self.limit + 1, 2 * len(self.ids))
 
     def memory_bytes(self) -> int:
         """The bytes of the table; Python's strings come on top."""
         return self._table.nbytes + self._spans.nbytes + self._heap.nbytes
 
     def _enter(self, text: str, string_id: int) -> None:
-        if 2 * len(self._ids) > len(self._table):
+        if 2 * len(self.ids) > len(self._table):
             old, self._table = self._table, np.zeros(2 * len(self._table), dtype=np.int32)
             for entered in old[old != 0].tolist():
                 start, length = self._spans[entered]

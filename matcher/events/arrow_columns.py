@@ -92,15 +92,22 @@ def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
     for name, kind in event_type.attributes.items():
         if kind not in _RANGES or records.num_rows == 0:
             continue
-        first, last, unit, expected = _RANGES[kind]
+        first, last, _, _ = _RANGES[kind]
         column = records.column(name)
         raw = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
         if raw.min() >= first and raw.max() <= last:
             continue
         extremes = pc.min_max(column.cast(pa.int64()))  # again, without the values of nulls
         low, high = extremes["min"].as_py(), extremes["max"].as_py()
-        if low is not None and (low < first or high > last):
-            raise EventError(
-                f"{event_type.name}: column {name!r} holds {low if low < first else high}{unit}, "
-                f"expected {expected}"
-            )
+        if low is not None:
+            check_range(event_type, name, kind, low, high)
+
+
+def check_range(event_type: EventType, name: str, kind: Kind, low: int, high: int) -> None:
+    """The least and the greatest integer, or timestamp, of an attribute must be values that it may have."""
+    first, last, unit, expected = _RANGES[kind]
+    if low < first or high > last:
+        raise EventError(
+            f"{event_type.name}: column {name!r} holds {low if low < first else high}{unit}, "
+            f"expected {expected}"
+        )

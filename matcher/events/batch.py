@@ -1,13 +1,15 @@
 """Batches of events: an Arrow record batch, its publisher, and the sequence number of each event.
 
-Invariants: the columns are exactly `event_type.arrow_schema`, their contents are valid (UTF-8 included), and
-event i has the identity (publisher, sequences()[i]). A batch never changes; forwarding
-one reuses the bytes it arrived in.
+A batch of a few events that were given as Python values, or that arrived in packed columns, has these instead
+(`packed_columns.py`), and its record batch once somebody asks for it. Invariants: the columns are exactly
+`event_type.arrow_schema`, their contents are valid (UTF-8 included), and event i has the identity (publisher,
+sequences()[i]). A batch never changes; forwarding one reuses the bytes it arrived in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from covey.matcher.errors import EventError
 from covey.matcher.events.arrow_columns import check_ranges, conform, one_batch
 from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.events.python_rows import records_of_rows, rows_of
+from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, joined, records_of
+from covey.matcher.events.python_rows import events_of_rows, rows_of
 
 _MAX_OFFSET = 2**32 - 1
 _MALFORMED = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, IndexError, TypeError)
@@ -31,24 +34,26 @@ class EventBatch:
 
     `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
     each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
-    the epoch. The constructor trusts its arguments: use `from_pylist`, `from_arrow` or `deserialize`.
+    the epoch. `columns` are packed columns, or None where the batch has Arrow columns. The constructor trusts
+    its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
     """
 
     __slots__ = (
         "_count",
+        "_records",
         "_serialized",
+        "columns",
         "event_type",
         "first_sequence",
         "ingress_ns",
         "publisher",
-        "record_batch",
         "sequence_offsets",
     )
 
     def __init__(
         self,
         event_type: EventType,
-        record_batch: pa.RecordBatch,
+        events: pa.RecordBatch | PackedColumns,
         *,
         publisher: str = "",
         first_sequence: int = 0,
@@ -57,8 +62,13 @@ class EventBatch:
         serialized: bytes | None = None,
     ) -> None:
         self.event_type = event_type
-        self.record_batch = record_batch
-        self._count: int = record_batch.num_rows
+        self._records: pa.RecordBatch | None
+        self.columns: PackedColumns | None
+        self._count: int
+        if isinstance(events, PackedColumns):
+            self.columns, self._records, self._count = events, None, events.count
+        else:
+            self.columns, self._records, self._count = None, events, events.num_rows
         self.publisher = publisher
         self.first_sequence = first_sequence
         self.sequence_offsets = sequence_offsets
@@ -84,7 +94,7 @@ class EventBatch:
         """
         return cls(
             event_type,
-            records_of_rows(event_type, rows),
+            events_of_rows(event_type, rows),
             publisher=publisher,
             first_sequence=first_sequence,
             ingress_ns=ingress_ns,
@@ -197,6 +207,32 @@ class EventBatch:
         )
 
     @classmethod
+    def unpack(
+        cls,
+        event_type: EventType,
+        buffer: bytes,
+        count: int,
+        *,
+        publisher: str = "",
+        first_sequence: int = 0,
+        sequence_offsets: npt.NDArray[np.uint32] | None = None,
+        ingress_ns: int = 0,
+        checked: bool = False,
+    ) -> EventBatch:
+        """A batch of `count` events from the bytes of packed columns; otherwise as `deserialize`."""
+        columns = PackedColumns.unpack(event_type, buffer, count, checked=checked)
+        if sequence_offsets is not None:
+            _check_offsets(sequence_offsets, count)
+        return cls(
+            event_type,
+            columns,
+            publisher=publisher,
+            first_sequence=first_sequence,
+            sequence_offsets=sequence_offsets,
+            ingress_ns=ingress_ns,
+        )
+
+    @classmethod
     def concat(cls, batches: Sequence[EventBatch]) -> EventBatch:
         """The events of several batches of one type and publisher, in order; ingress is the earliest.
 
@@ -213,7 +249,7 @@ class EventBatch:
                     f"concat of {first.event_type.name} from {first.publisher!r} and {other.event_type.name} "
                     f"from {other.publisher!r}: expected one type and one publisher"
                 )
-        records = one_batch(pa.Table.from_batches([b.record_batch for b in batches]))
+        events = _concatenated(batches)
         sequences = np.concatenate([b.sequences() for b in batches])
         start = int(sequences.min()) if len(sequences) else first.first_sequence
         offsets: npt.NDArray[np.uint32] | None = None
@@ -227,7 +263,7 @@ class EventBatch:
             offsets = relative.astype(np.uint32)
         return cls(
             first.event_type,
-            records,
+            events,
             publisher=first.publisher,
             first_sequence=start,
             sequence_offsets=offsets,
@@ -239,7 +275,7 @@ class EventBatch:
     def take(self, indices: npt.ArrayLike) -> EventBatch:
         """The events at these positions, in that order."""
         positions = np.asarray(indices, dtype=np.int64)
-        count = self.record_batch.num_rows
+        count = self._count
         if len(positions) == count and (count == 0 or _is_run(positions, 0)):
             return self
         if len(positions) and _is_run(positions, int(positions[0])):
@@ -247,6 +283,8 @@ class EventBatch:
         offsets = (
             positions.astype(np.uint32) if self.sequence_offsets is None else self.sequence_offsets[positions]
         )
+        if self.columns is not None and 0 < len(positions) <= MOST_PACKED:
+            return self._with(self.columns.take(positions.tolist()), self.first_sequence, offsets)
         return self._with(self.record_batch.take(pa.array(positions)), self.first_sequence, offsets)
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> EventBatch:
@@ -264,14 +302,19 @@ class EventBatch:
             raise EventError(f"batch of {self.event_type.name}: expected one of {event_type.name}")
         if not other_kinds and not event_type.agrees(self.event_type):
             raise EventError(f"batch of {self.event_type!r}: expected one of {event_type!r}")
-        own, columns, count = self.event_type.attributes, self.record_batch, len(self)
-        arrays = [
-            columns.column(name) if own.get(name) is kind else pa.nulls(count, kind.arrow)
-            for name, kind in event_type.attributes.items()
-        ]
+        events: pa.RecordBatch | PackedColumns
+        if self.columns is not None:
+            events = self.columns.with_schema(event_type)
+        else:
+            own, columns, count = self.event_type.attributes, self.record_batch, len(self)
+            arrays = [
+                columns.column(name) if own.get(name) is kind else pa.nulls(count, kind.arrow)
+                for name, kind in event_type.attributes.items()
+            ]
+            events = pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
         return EventBatch(
             event_type,
-            pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema),
+            events,
             publisher=self.publisher,
             first_sequence=self.first_sequence,
             sequence_offsets=self.sequence_offsets,
@@ -280,22 +323,29 @@ class EventBatch:
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
         """`length` events from position `start` on (all that follow, by default), zero-copy."""
-        count = self.record_batch.num_rows
+        count = self._count
         start = min(max(start, 0), count)
         length = count - start if length is None else min(max(length, 0), count - start)
         if start == 0 and length == count:
             return self
-        records = self.record_batch.slice(start, length)
+        records: pa.RecordBatch | PackedColumns
+        if self.columns is not None and length:
+            records = self.columns.take(range(start, start + length))
+        else:
+            records = self.record_batch.slice(start, length)
         if self.sequence_offsets is None:
             return self._with(records, self.first_sequence + start, None)
         return self._with(records, self.first_sequence, self.sequence_offsets[start : start + length])
 
     def _with(
-        self, records: pa.RecordBatch, first_sequence: int, offsets: npt.NDArray[np.uint32] | None
+        self,
+        events: pa.RecordBatch | PackedColumns,
+        first_sequence: int,
+        offsets: npt.NDArray[np.uint32] | None,
     ) -> EventBatch:
         return EventBatch(
             self.event_type,
-            records,
+            events,
             publisher=self.publisher,
             first_sequence=first_sequence,
             sequence_offsets=offsets,
@@ -312,7 +362,7 @@ class EventBatch:
         """The same events under another publisher, first sequence number or ingress time, bytes kept."""
         return EventBatch(
             self.event_type,
-            self.record_batch,
+            self.events,
             publisher=self.publisher if publisher is None else publisher,
             first_sequence=self.first_sequence if first_sequence is None else first_sequence,
             sequence_offsets=self.sequence_offsets,
@@ -320,10 +370,34 @@ class EventBatch:
             serialized=self._serialized,
         )
 
+    def consecutive(self) -> EventBatch:
+        """The same events, numbered from the first on without gaps."""
+        return self if self.sequence_offsets is None else self._with(self.events, self.first_sequence, None)
+
     # --- contents ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def events(self) -> pa.RecordBatch | PackedColumns:
+        """The columns that this batch has, whichever they are."""
+        return self._records if self.columns is None else self.columns
+
+    @property
+    def record_batch(self) -> pa.RecordBatch:
+        """The events as Arrow columns."""
+        if self._records is None:
+            assert self.columns is not None
+            self._records = self.columns.records()
+        return self._records
+
+    def values(self, attribute: str) -> list[Any]:
+        """The values of one attribute, None where absent; timestamps are datetimes in UTC."""
+        if self.columns is not None:
+            return self.columns.values(self.event_type.index(attribute))
+        values: list[Any] = self.record_batch.column(attribute).to_pylist()
+        return values
 
     def sequences(self) -> npt.NDArray[np.int64]:
         """The sequence number of every event, int64[n_events]."""
@@ -333,7 +407,7 @@ class EventBatch:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The events as dicts with every attribute; absent ones are None, timestamps are datetimes in UTC."""
-        return rows_of(self.event_type, self.record_batch)
+        return rows_of(self.event_type, self.record_batch) if self.columns is None else self.columns.rows()
 
     def to_pandas(self) -> Any:
         """The events as a pandas DataFrame: `Int64` and `boolean` (nullable), float64, strings and
@@ -355,13 +429,17 @@ class EventBatch:
 
     @property
     def nbytes(self) -> int:
-        """Length of the serialised form in bytes, without serialising."""
+        """How many bytes the events are on the wire: packed, or else serialised, which this does not do."""
+        if self.columns is not None:
+            return len(self.columns.packed())
         if self._serialized is not None:
             return len(self._serialized)
         return int(pa.ipc.get_record_batch_size(self.record_batch))
 
     def event_bytes(self) -> npt.NDArray[np.int64]:
         """The size of every event in bytes, int64[n_events]: values at fixed width, strings as UTF-8."""
+        if self.columns is not None:
+            return np.array(self.columns.event_bytes(), dtype=np.int64)
         total = np.full(len(self), sum(_FIXED_BYTES[k] for k in self.event_type.kinds), dtype=np.int64)
         for column, kind in zip(self.record_batch.columns, self.event_type.kinds, strict=True):
             if kind is Kind.STRING:
@@ -386,6 +464,21 @@ class EventBatch:
             f"EventBatch({self.event_type.name}, {len(self)} events from {self.publisher!r}, "
             f"first sequence {self.first_sequence})"
         )
+
+
+def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColumns:
+    """The events of several batches: packed where all are and few, else in Arrow columns."""
+    if sum(map(len, batches)) <= MOST_PACKED and all(b.columns is not None for b in batches):
+        packed = [b.columns for b in batches if b.columns is not None]
+        columns = joined(packed)
+        return PackedColumns(packed[0].event_type, columns, len(columns[0]))
+    records: list[pa.RecordBatch] = []
+    for is_packed, run in groupby(batches, lambda b: b.columns is not None):
+        if is_packed:
+            records.append(records_of([b.columns for b in run if b.columns is not None]))
+        else:
+            records += [b.record_batch for b in run]
+    return records[0] if len(records) == 1 else one_batch(pa.Table.from_batches(records))
 
 
 def _check_offsets(offsets: npt.NDArray[np.uint32] | None, count: int) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from covey.matcher.errors import EventError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST
+from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns
 from covey.matcher.events.times import FIRST_US, LAST_US, microseconds, moment_of
 
 _ACCEPTED: dict[Kind, tuple[type, ...]] = {
@@ -31,15 +32,22 @@ _EXPECTED = {
 }
 
 
-def records_of_rows(event_type: EventType, rows: Sequence[Mapping[str, object]]) -> pa.RecordBatch:
-    """The record batch of events given as mappings; a missing key means None."""
+def events_of_rows(
+    event_type: EventType, rows: Sequence[Mapping[str, object]]
+) -> pa.RecordBatch | PackedColumns:
+    """Events given as mappings: few in packed columns, more in a record batch. A missing key means None."""
     rows = rows if isinstance(rows, list) else list(rows)
     _check_keys(event_type, rows)
+    is_few = 0 < len(rows) <= MOST_PACKED
+    packed = PackedColumns.of_rows(event_type, rows) if is_few else None
+    if packed is not None:
+        return packed
     arrays = [
         column_of([row.get(name) for row in rows], event_type, name, kind)
         for name, kind in event_type.attributes.items()
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+    records = pa.RecordBatch.from_arrays(arrays, schema=event_type.arrow_schema)
+    return PackedColumns.of_records(event_type, records) if is_few else records
 
 
 def rows_of(event_type: EventType, records: pa.RecordBatch) -> list[dict[str, Any]]:

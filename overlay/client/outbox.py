@@ -154,10 +154,8 @@ class Outbox:
         if admitted is None:
             return 0
         remaining = waiting if whole else [accepted for i, accepted in enumerate(waiting) if i not in refused]
-        if admitted.sequence_offsets is not None:
-            admitted = EventBatch(admitted.event_type, admitted.record_batch)
         try:
-            publish = self._stamp(admitted)
+            publish = self._stamp(admitted.consecutive())
         except EventError as error:  # The advertisement was refused or taken back meanwhile.
             for accepted in remaining:
                 _fail(accepted, RefusedError("FAILED_PRECONDITION", str(error)))

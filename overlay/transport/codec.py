@@ -35,6 +35,7 @@ from covey.overlay.core.moving.motion import check_values
 from covey.overlay.transport.errors import MessageError, UnknownTypeError
 from covey.overlay.transport.wire_values import (
     TypeLookup,
+    bytes_of_events,
     event_type_of,
     events_of,
     fill_event_type,
@@ -273,10 +274,10 @@ def event_bytes(wire: pb.Message) -> int:
     """What `size_of` would say of the events of a message that could not be decoded."""
     kind = wire.WhichOneof("kind")
     if kind == "publish":
-        return FIXED_BYTES + len(wire.publish.events.record_batch)
+        return FIXED_BYTES + bytes_of_events(wire.publish.events)
     if kind == "deliver":
         deliver = wire.deliver
-        size = FIXED_BYTES + len(deliver.events.record_batch)
+        size = FIXED_BYTES + bytes_of_events(deliver.events)
         if deliver.offsets:
             return size + len(deliver.offsets) + len(deliver.ids)
         count = deliver.events.count  # the ids stand for each of them

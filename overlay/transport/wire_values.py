@@ -146,27 +146,51 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
         wire.sequence_offsets = batch.sequence_offsets.astype("<u4", copy=False).tobytes()
     wire.ingress_ns = batch.ingress_ns
     wire.count = len(batch)
-    wire.record_batch = batch.serialized()
+    if batch.columns is None:
+        wire.record_batch = batch.serialized()
+    else:
+        wire.packed_columns = batch.columns.packed()
     wire.schema = _schema_bytes(batch.event_type)
 
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
     event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
-    batch = EventBatch.deserialize(
-        event_type,
-        wire.record_batch,
-        publisher=wire.publisher,
-        first_sequence=wire.first_sequence,
-        sequence_offsets=offsets,
-        ingress_ns=wire.ingress_ns,
-        checked=checked,
-    )
+    if wire.packed_columns:
+        if wire.record_batch:
+            raise EventError(
+                f"{event_type.name}: packed columns and a record batch: expected one of them"
+            )
+        batch = EventBatch.unpack(
+            event_type,
+            wire.packed_columns,
+            wire.count,
+            publisher=wire.publisher,
+            first_sequence=wire.first_sequence,
+            sequence_offsets=offsets,
+            ingress_ns=wire.ingress_ns,
+            checked=checked,
+        )
+    else:
+        batch = EventBatch.deserialize(
+            event_type,
+            wire.record_batch,
+            publisher=wire.publisher,
+            first_sequence=wire.first_sequence,
+            sequence_offsets=offsets,
+            ingress_ns=wire.ingress_ns,
+            checked=checked,
+        )
     if len(batch) != wire.count:
         raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
     if wire.first_sequence > 2**62:
         raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
     return batch
+
+
+def bytes_of_events(wire: pb.Events) -> int:
+    """What `EventBatch.nbytes` would be of events that cannot be decoded."""
+    return len(wire.packed_columns) or len(wire.record_batch)
 
 
 def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:

@@ -21,7 +21,7 @@ def explain_rows(store: RowStore, columns: Columns, plan: Plan, first: int, even
     if not plan.boxes:
         return ["  its predicates contradict each other: it matches nothing"]
     keys = columns.encode(event)[0]
-    values = event.record_batch.to_pylist()[0]
+    values = event.to_pylist()[0]
     lines = []
     for box, box_plan in enumerate(plan.boxes):
         row = np.array([first + box], dtype=np.int64)

@@ -152,9 +152,7 @@ class ClientSession:
             )
         first = self._next_sequence
         self._next_sequence += len(batch)
-        if batch.sequence_offsets is not None:
-            batch = EventBatch(batch.event_type, batch.record_batch, ingress_ns=batch.ingress_ns)
-        return Publish(batch.stamped(publisher=self.publisher, first_sequence=first))
+        return Publish(batch.consecutive().stamped(publisher=self.publisher, first_sequence=first))
 
     def _list_advertised(self) -> str:
         return f"expected one of {', '.join(self._advertised)}" if self._advertised else "advertise it first"

@@ -136,7 +136,7 @@ class EventPoints:
     def _values_of(self, attribute: str) -> list[Any]:
         values = self._values.get(attribute)
         if values is None:
-            values = self._values[attribute] = self.batch.record_batch.column(attribute).to_pylist()
+            values = self._values[attribute] = self.batch.values(attribute)
         return values
 
     def points_of(self, attribute: str) -> list[Any]:

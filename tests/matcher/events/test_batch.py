@@ -43,7 +43,7 @@ def test_events_round_trip_through_python_arrow_and_bytes(data: st.DataObject) -
         assert len(other) == len(rows)
         assert repr(other.to_pylist()) == repr(rows)  # repr, since NaN differs from itself
     assert again.serialized() is again.serialized()
-    assert batch.nbytes == len(batch.serialized())
+    assert again.nbytes == len(batch.serialized())
 
 
 def test_received_bytes_are_forwarded_unchanged() -> None:

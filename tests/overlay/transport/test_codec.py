@@ -66,6 +66,10 @@ BATCH = EventBatch.from_pylist(
     first_sequence=17,
     ingress_ns=1_700_000_000_000_000_000,
 )
+ARROW = EventBatch.from_arrow(
+    QUOTE, BATCH.record_batch, publisher="exchange/1", first_sequence=17, ingress_ns=1_700_000_000_000_000_000
+)
+"""The same events in Arrow columns."""
 
 MESSAGES: list[Message] = [
     Advertise(1, QUOTE),
@@ -86,6 +90,8 @@ MESSAGES: list[Message] = [
     Publish(BATCH),
     Publish(BATCH, True),
     Publish(BATCH.filter(np.array([True, False, True]))),
+    Publish(ARROW),
+    Publish(ARROW.filter(np.array([True, False, True]))),
     Publish(EventBatch.from_pylist(QUOTE, [])),
     Refuse(9, "NOT_FOUND", "event type 'x' is not known", 3, "x", 40, 2),
 ]
@@ -93,6 +99,8 @@ DELIVERIES = [
     Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4),
     Deliver(BATCH, np.array([0, 1, 2, 3]), np.array([5, 5, 5]), 4, True),
     Deliver(BATCH, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
+    Deliver(ARROW, np.array([0, 2, 4, 6]), np.array([5, 7, 5, 7, 5, 7]), 4),
+    Deliver(BATCH.slice(0, 1), np.array([0, 2]), np.array([5, 7]), 4),
     Deliver(BATCH, np.array([0, 1, 3, 4]), np.array([5, 5, 6, 2**32 - 1]), 4),
     Deliver(BATCH, np.array([0, 0, 0, 0]), np.array([], dtype=np.int64), 4),
     Deliver(EventBatch.from_pylist(QUOTE, []), np.array([0]), np.array([], dtype=np.int64), 4),
@@ -137,9 +145,14 @@ def test_every_message_that_travels_has_a_round_trip_here() -> None:
 
 
 def test_the_bytes_of_a_batch_pass_through_unchanged() -> None:
+    again = over_the_wire(Publish(ARROW))
+    assert isinstance(again, Publish)
+    assert again.batch.serialized() == ARROW.serialized()
     again = over_the_wire(Publish(BATCH))
     assert isinstance(again, Publish)
-    assert again.batch.serialized() == BATCH.serialized()
+    assert again.batch.columns is not None
+    assert BATCH.columns is not None
+    assert again.batch.columns.packed() == BATCH.columns.packed()
 
 
 def test_events_have_the_schema_that_they_were_made_with() -> None:
@@ -220,6 +233,11 @@ def publish(**fields: object) -> pb.Message:
     return pb.Message(publish=pb.Publish(events=pb.Events(**{**given, **fields})))
 
 
+def packed(**fields: object) -> pb.Message:
+    assert BATCH.columns is not None
+    return publish(**{"record_batch": b"", "packed_columns": BATCH.columns.packed(), **fields})
+
+
 EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
 
 
@@ -297,6 +315,16 @@ EVENTS = {"epoch": 0, "type_name": "Quote", "first_sequence": 17, "count": 3}
         ),
         (publish(schema=b"garbage"), "INVALID_ARGUMENT", "7 bytes are no event type", EVENTS),
         (publish(record_batch=b"garbage"), "INVALID_ARGUMENT", "malformed record batch", EVENTS),
+        (packed(packed_columns=b"garbage"), "INVALID_ARGUMENT", "malformed packed columns", EVENTS),
+        (packed(count=4), "INVALID_ARGUMENT", "malformed packed columns", {**EVENTS, "count": 4}),
+        (packed(count=0), "INVALID_ARGUMENT", "packed columns of 0 events", {**EVENTS, "count": 0}),
+        (packed(sequence_offsets=b"abcd"), "INVALID_ARGUMENT", "expected uint32 of shape", EVENTS),
+        (
+            packed(record_batch=BATCH.serialized()),
+            "INVALID_ARGUMENT",
+            "packed columns and a record batch: expected one of them",
+            EVENTS,
+        ),
         (publish(count=4), "INVALID_ARGUMENT", "of 3 events says that it has 4", {**EVENTS, "count": 4}),
         (publish(sequence_offsets=b"abc"), "INVALID_ARGUMENT", "expected a multiple of 4", EVENTS),
         (publish(sequence_offsets=b"abcd"), "INVALID_ARGUMENT", "expected uint32 of shape", EVENTS),

@@ -555,6 +555,10 @@ def test_delivery_is_exactly_once_and_in_order_over_breaking_connections(
 
 def test_the_size_of_a_delivery_is_the_same_at_both_ends() -> None:
     batch = events(1, 4).batch
-    deliver = Deliver(batch, np.arange(5), np.array([1, 2, 3, 4]), 0)
-    again = EventBatch.deserialize(QUOTE, batch.serialized(), publisher="p", first_sequence=1)
-    assert size_of(deliver) == size_of(Deliver(again, np.arange(5), np.array([1, 2, 3, 4]), 0))
+    assert batch.columns is not None
+    packed = EventBatch.unpack(QUOTE, batch.columns.packed(), 4, publisher="p", first_sequence=1)
+    plain = EventBatch.from_arrow(QUOTE, batch.record_batch)
+    arrow = EventBatch.deserialize(QUOTE, plain.serialized(), publisher="p", first_sequence=1)
+    for sent, again in ((batch, packed), (plain, arrow)):
+        sizes = [size_of(Deliver(each, np.arange(5), np.array([1, 2, 3, 4]), 0)) for each in (sent, again)]
+        assert sizes[0] == sizes[1]
