@@ -79,6 +79,8 @@ def _words(step: dict[str, Any]) -> str:
     sessions = ", ".join(
         f"{name.removeprefix('client/')}#{i}" for name, ids in step["sessions"].items() for i in ids
     )
+    if step["not_listed"]:
+        sessions += f" and {step['not_listed']:,} more"
     return (
         f"{step['broker']}: from {step['source']} to {links}; delivered to {sessions or 'no client'} "
         f"({step['after_ms']} ms)"

@@ -23,6 +23,7 @@ import yaml
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
 from covey.overlay.client import inspect_broker
+from covey.overlay.core.introspection.listing import MAX_LISTED
 
 THREE_LEVELS = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b5"))
 """b1 at the top, b2 and b3 below it, b4 below b2 and b5 below b3."""
@@ -130,8 +131,12 @@ class LocalOverlay:
         self._cleanup.close()
 
     async def inspect(self) -> dict[str, dict[str, Any]]:
-        """The state of each broker's routing core. `CoveyError` if one does not answer."""
-        replies = await asyncio.gather(*(inspect_broker(address) for address in self.addresses.values()))
+        """The state of each broker's routing core, with as many items as it lists. `CoveyError` if one does
+        not answer.
+        """
+        replies = await asyncio.gather(
+            *(inspect_broker(address, listed=MAX_LISTED) for address in self.addresses.values())
+        )
         return {broker: state["core"] for broker, (_, state) in zip(self.addresses, replies, strict=True)}
 
     def process_ids(self) -> dict[str, int]:

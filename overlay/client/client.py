@@ -322,10 +322,10 @@ class Client:
         self._driver.check_open()
         return decode_event_type(await call_broker(self.address, DESCRIBE, encode_describe(name)))
 
-    async def inspect(self) -> tuple[str, dict[str, Any]]:
-        """The broker's state: as text for people, and as plain values."""
+    async def inspect(self, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
+        """The broker's state: as text for people, and as plain values. `listed` as for `inspect_broker`."""
         self._driver.check_open()
-        return await inspect_broker(self.address)
+        return await inspect_broker(self.address, listed=listed)
 
     async def settled(self, *, timeout: float | None = None) -> None:
         """Wait until everything that this client has sent so far has taken effect.

@@ -27,8 +27,8 @@ async def call_broker(address: str, method: str, request: bytes) -> bytes:
 async def inspect_broker(address: str, *, listed: int | None = None) -> tuple[str, dict[str, Any]]:
     """The state of the broker at an address: as text for people, and as plain values.
 
-    It lists `listed` subscriptions and slots of each event type, all if it is None; a hundred thousand take
-    the broker seconds. `ConnectError` if none answers there.
+    It has `listed` items of each list (types, clients, subscriptions and slots), 100 if it is None, 1,000 at
+    most, and the numbers of those left off. `ConnectError` if none answers there.
     """
     text, as_json = decode_inspection(await call_broker(address, INSPECT, encode_inspect(listed)))
     return text, json.loads(as_json)

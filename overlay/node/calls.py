@@ -1,6 +1,7 @@
 """Answers the single calls of a broker: Describe, Explain, Follow and Inspect.
 
-They change nothing. A call that cannot be answered ends with a status and one sentence.
+They change nothing, and what they list is bounded, so that none delays events. A call that cannot be answered
+ends with a status and one sentence.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 from collections.abc import Callable
 
 from covey.matcher.errors import EventError, SubscriptionError
+from covey.overlay.core.introspection.listing import DEFAULT_LISTED, MAX_LISTED
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node
 from covey.overlay.transport.calls import (
@@ -63,7 +65,8 @@ class Calls:
 
     @_handler
     def inspect(self, request: bytes) -> bytes:
-        listed = decode_inspect(request)
+        requested = decode_inspect(request)
+        listed = DEFAULT_LISTED if requested is None else min(requested, MAX_LISTED)
         return encode_inspection(
             render_node(self._node, listed), json.dumps(inspect_node(self._node, listed))
         )

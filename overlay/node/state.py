@@ -7,11 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from itertools import islice
 from typing import Any
 
 from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.kernel_loader import loader
+from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 
 
@@ -37,8 +40,12 @@ def _neighbours(node: Node) -> dict[str, Any]:
     }
 
 
-def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
-    """The core's state (`listed` as there) and the node's counters, as plain values for JSON."""
+def inspect_node(node: Node, listed: int) -> dict[str, Any]:
+    """The core's state and the node's counters, as plain values for JSON. At most `listed` items of each list
+    (`core/introspection/listing.py`).
+    """
+    listing = Listing(listed)
+    queues = _listed_queues(node, listing)
     return {
         "broker": node.name,
         "overlay": node.overlay.name,
@@ -47,7 +54,8 @@ def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
         "kernels": loader.state,
         "uptime_s": round((time.time_ns() - node.started_ns) / 1e9, 3),
         "core": inspect(node.core, listed),
-        "interfaces": {name: queue.inspect() for name, queue in node.queues.items()},
+        "interfaces": {name: queue.inspect() for name, queue in queues},
+        "not_listed": listing.of("interfaces"),
         "dropped": dict(node.dropped),
         "refused": node.refused,
         "tasks": len(asyncio.all_tasks()),
@@ -55,13 +63,22 @@ def inspect_node(node: Node, listed: int | None = None) -> dict[str, Any]:
     }
 
 
-def render_node(node: Node, listed: int | None = None) -> str:
-    """The core's state (`listed` as there) and the interfaces, for people."""
+def render_node(node: Node, listed: int) -> str:
+    """The core's state and the interfaces, for people. At most `listed` items of each list."""
+    listing = Listing(listed)
     lines = [render(node.core, listed).rstrip(), "", "interfaces"]
-    for name, queue in node.queues.items():
+    for name, queue in _listed_queues(node, listing):
         state = "connected" if queue.connected else "disconnected"
         pending = queue.link.queued_events
         lines.append(f"  {name}: {state}" + (f", {pending} events pending" if pending else ""))
         lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
+    lines += listing.more("interfaces", "  ")
     lines += [f"  {events} events dropped: {why}" for why, events in node.dropped.items()]
     return "\n".join(lines) + "\n"
+
+
+def _listed_queues(node: Node, listing: Listing) -> list[tuple[str, InterfaceQueue]]:
+    """The neighbours, then clients."""
+    neighbours = list(islice(node.queues.items(), len(node.overlay.neighbours(node.name))))
+    clients = islice(node.queues.items(), len(neighbours), None)
+    return neighbours + list(listing.first(clients, len(node.queues) - len(neighbours), "interfaces"))

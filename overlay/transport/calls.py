@@ -67,7 +67,7 @@ def encode_inspect(listed: int | None) -> bytes:
 
 
 def decode_inspect(data: bytes) -> int | None:
-    """How many subscriptions and slots to list; None for all."""
+    """How many items of each list to show, if the request says."""
     request = _parse(pb.InspectRequest, data)
     return request.listed if request.HasField("listed") else None
 

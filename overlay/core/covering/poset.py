@@ -53,6 +53,10 @@ class Poset(ABC):
     def witness_of(self, node: Interest) -> Interest | None:
         """A node that covers this one; None for a root."""
 
+    def witnessed_by(self, node: Interest) -> Iterator[Interest]:
+        """The nodes that have this one as witness."""
+        return (below for below in self._nodes.values() if self.witness_of(below) is node)
+
     def nodes(self) -> Iterator[Interest]:
         return iter(self._nodes.values())
 
@@ -272,3 +276,6 @@ class Forest(Poset):
     def witness_of(self, node: Interest) -> Interest | None:
         above = self._witness.get(node.uid)
         return None if above is None else self._nodes[above]
+
+    def witnessed_by(self, node: Interest) -> Iterator[Interest]:
+        return (self._nodes[uid] for uid in self._witnessed.get(node.uid, ()))

@@ -8,13 +8,17 @@ over the ring.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import SubscriptionError
 from covey.matcher.filters.filter import Filter
+from covey.overlay.core.introspection.listing import MAX_LISTED, Listing
 from covey.overlay.core.introspection.views import slot_text
 from covey.overlay.core.moving.motion import predicates, still
+
+_LISTED_IDS = 20
 
 if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
@@ -31,15 +35,15 @@ def explain(
     peer = broker.tables.peers.get(interface)
     interest = None if peer is None else peer.subscriptions.get(subscription_id)
     if peer is None or interest is None:
-        known = (
-            "" if peer is None else f"; it has {', '.join(map(str, sorted(peer.subscriptions))) or 'none'}"
-        )
+        known = "" if peer is None else f"; it has {_some(peer.subscriptions)}"
         who = f"{interface} has no subscription {subscription_id}" if peer else f"no interface {interface}"
         raise SubscriptionError(f"broker {broker.tables.broker_id}: {who}{known}")
     filter = interest.filter
     values = still(interest.values, now_ns)
     state = broker.tables.types[filter.event_type.name]
     covering = dict(state.covering_slots(interest))
+    listing = Listing(MAX_LISTED)
+    promises = list(islice(state.promises.items(), MAX_LISTED))
     upstream = []
     for neighbour in (name for name in state.publishers if name.startswith("broker/") and name != interface):
         promise = state.promises.get(neighbour)
@@ -65,15 +69,23 @@ def explain(
         "epoch": interest.epoch,
         "matches": filter.matches(event, values),
         "failing": failing(filter, values, event),
-        "publishers": [name for name in state.publishers if name.startswith("client/")],
-        "promises": {name: str(promise.filter) for name, promise in state.promises.items()},
+        "publishers": [name for name in islice(state.publishers, MAX_LISTED) if name.startswith("client/")],
+        "promises": {name: listing.text(str(promise.filter)) for name, promise in promises},
         "outside": [
             name
-            for name, promise in state.promises.items()
+            for name, promise in promises
             if promise.filter is not None and not promise.filter.matches(event)
         ],
+        "not_listed": max(0, len(state.publishers) - MAX_LISTED),
         "upstream": upstream,
     }
+
+
+def _some(ids: Collection[int]) -> str:
+    """The first ids, and how many more there are."""
+    first = ", ".join(map(str, islice(ids, _LISTED_IDS)))
+    more = f" and {len(ids) - _LISTED_IDS:,} more" if len(ids) > _LISTED_IDS else ""
+    return (first or "none") + more
 
 
 def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, object]) -> list[str]:
@@ -104,9 +116,16 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
         return answer
     names = {peer.serial: peer.name for peer in broker.tables.peers.all()}
     source, links, sessions, event = record
+    room = MAX_LISTED
+    listed = {}
+    for serial, ids in sessions.items():
+        if serial in names and room > 0:
+            listed[names[serial]] = ids[:room]
+            room -= len(ids)
     return answer | {
         "source": names.get(source, "an interface that has left"),
         "links": [names[serial].removeprefix("broker/") for serial in links if serial in names],
-        "sessions": {names[serial]: ids for serial, ids in sessions.items() if serial in names},
+        "sessions": listed,
+        "not_listed": sum(map(len, sessions.values())) - sum(map(len, listed.values())),
         "event": {name: str(value) for name, value in event.items()},
     }

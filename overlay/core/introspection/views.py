@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Poset
+from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.core.merging.merging import Bundle
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.slots import Slot
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from covey.overlay.core.routing.broker import Broker
 
 _EVENT_MESSAGES = ("Publish", "Deliver")
+_LISTED_EPOCHS = 10
 
 
 def slot_text(slot: Slot) -> str:
@@ -26,36 +29,49 @@ def slot_text(slot: Slot) -> str:
 def render(broker: Broker, listed: int | None = None) -> str:
     """Types, publishers, interest as trees of posets, and slots; one item per line.
 
-    At most `listed` lines for the interest of a group and for the slots at a neighbour, with the number of
-    further ones; all if it is None.
+    At most `listed` items of each list and `listing.TOTAL` of all, with the number of further ones; all if it
+    is None. Neighbours are always listed. Cost: O(items listed + interfaces).
     """
-    lines = [
-        f"broker {broker.tables.broker_id}, routing {broker.tables.routing}, engine {broker.tables.engine}"
-    ]
-    lines += [f"  {name}: not synced yet, acknowledgements wait for it" for name in broker.tables.unsynced]
-    pending = broker.tables.acks.pending()
-    for peer in broker.tables.peers.all():
-        epochs = pending.get(peer.name)
+    listing = Listing(listed)
+    tables = broker.tables
+    lines = [f"broker {tables.broker_id}, routing {tables.routing}, engine {tables.engine}"]
+    lines += [f"  {name}: not synced yet, acknowledgements wait for it" for name in tables.unsynced]
+    for peer in _listed_peers(broker, listing):
+        count, epochs = tables.acks.pending_of(peer.name, _LISTED_EPOCHS)
         waits = f", unacknowledged: {', '.join(map(str, epochs))}" if epochs else ""
+        if count > len(epochs):
+            waits += f" and {count - len(epochs):,} more"
         lines.append(f"  {peer.name}: {len(peer.subscriptions)} subscriptions, epoch {peer.received}{waits}")
-    for state in broker.tables.types.values():
+    lines += listing.more("interfaces", "  ")
+    for state in listing.first(tables.types.values(), len(tables.types), "types"):
         attributes = ", ".join(f"{name} {kind}" for name, kind in state.event_type.attributes.items())
-        lines.append(f"type {state.event_type.name} ({attributes})")
-        lines.append(f"  publishers: {', '.join(state.publishers) or 'none'}")
+        lines.append(f"type {state.event_type.name} ({listing.text(attributes)})")
+        publishers = ", ".join(listing.first(state.publishers, len(state.publishers), "publishers"))
+        others = "".join(listing.more("publishers", " "))
+        lines.append(f"  publishers: {publishers or 'none'}{others}")
         for group, poset in state.groups.items():
             lines.append(f"  interest of {group}:")
-            lines += _tree(poset, listed)
+            lines += _tree(poset, listing)
         for neighbour, outgoing in state.outgoing.items():
             lines.append(f"  slots at {neighbour}:")
-            for slot in islice(outgoing.slots, listed):
-                waiting = broker.tables.acks.outstanding(neighbour, slot.epoch)
+            for slot in listing.first(outgoing.slots, len(outgoing.slots), "slots"):
+                waiting = tables.acks.outstanding(neighbour, slot.epoch)
                 lines.append(
-                    f"    slot {slot.slot_id}: {slot_text(slot)}"
+                    f"    slot {slot.slot_id}: {listing.text(slot_text(slot))}"
                     f" <- {_origin(slot)}"
                     f"{' (not yet acknowledged)' if waiting else ''}"
                 )
-            lines += _more(len(outgoing.slots), listed)
-    return "\n".join(lines)
+            lines += listing.more("slots")
+    return "\n".join(lines + listing.more("types", ""))
+
+
+def _listed_peers(broker: Broker, listing: Listing) -> Iterator[Peer]:
+    """The neighbours, then clients."""
+    peers = broker.tables.peers
+    neighbours = peers.neighbours()
+    yield from neighbours
+    clients = (peer for peer in peers.values() if not peer.is_broker)
+    yield from listing.first(clients, len(peers) - len(neighbours), "interfaces")
 
 
 def _origin(slot: Slot) -> str:
@@ -66,75 +82,93 @@ def _origin(slot: Slot) -> str:
     return f"{root.size} roots" if isinstance(root, Bundle) else "a root"
 
 
-def _more(count: int, listed: int | None) -> list[str]:
-    return [] if listed is None or count <= listed else [f"    and {count - listed} more"]
-
-
-def _tree(poset: Poset, listed: int | None) -> list[str]:
+def _tree(poset: Poset, listing: Listing) -> list[str]:
     """The first nodes of a poset, each below its witness."""
-    if listed == 0:
-        return _more(len(poset), listed)
-    below: dict[int, list[Interest]] = {}
-    for node in poset.nodes():
-        witness = poset.witness_of(node)
-        if witness is not None:
-            below.setdefault(witness.uid, []).append(node)
-    lines: list[str] = []
-    stack = [(root, 0) for root in reversed(list(poset.roots()))]
-    while stack and len(lines) != listed:
+    lines = [
+        f"    {'  ' * depth}{listing.text(node.concrete())} <- {node.interface}#{node.subscription_id}"
+        for node, depth in listing.first(_walk(poset, listing.listed), len(poset), "interest")
+    ]
+    return lines + listing.more("interest")
+
+
+def _walk(poset: Poset, most: int | None) -> Iterator[tuple[Interest, int]]:
+    """The nodes of a poset with their depth, each behind its witness. At most `most` of each witness: no more
+    of them can be listed.
+    """
+    stack = [(root, 0) for root in reversed(list(islice(poset.roots(), most)))]
+    while stack:
         node, depth = stack.pop()
-        lines.append(f"    {'  ' * depth}{node.concrete()} <- {node.interface}#{node.subscription_id}")
-        stack += [(child, depth + 1) for child in reversed(below.get(node.uid, []))]
-    return lines + _more(len(poset), listed)
+        yield node, depth
+        below = sorted(islice(poset.witnessed_by(node), most), key=lambda child: child.uid)
+        stack += [(child, depth + 1) for child in reversed(below)]
 
 
 def inspect(broker: Broker, listed: int | None = None) -> dict[str, Any]:
     """State and counters as plain values that JSON can hold; ids are strings, as JSON's keys are.
 
-    At most `listed` subscriptions of a type and slots at a neighbour; `interests` and `slots_in_use` have
-    their numbers. All if it is None.
+    `listed` as for `render`; `not_listed` has the numbers of items left off, by list. `interests` and
+    `slots_in_use` count all.
     """
-    peers = broker.tables.peers.all()
-    pending, awaited = broker.tables.acks.pending(), broker.tables.acks.awaited()
+    listing = Listing(listed)
+    tables = broker.tables
+    interfaces = {peer.name: _inspect_peer(broker, peer) for peer in _listed_peers(broker, listing)}
+    types = {
+        name: _inspect_type(state, listing)
+        for name, state in listing.first(tables.types.items(), len(tables.types), "types")
+    }
     return {
-        "broker": broker.tables.broker_id,
-        "routing": broker.tables.routing,
-        "engine": broker.tables.engine,
-        "unsynced": list(broker.tables.unsynced),
-        "interfaces": {
-            peer.name: {
-                "epoch_received": peer.received,
-                "epoch_acknowledged": peer.acknowledged,
-                "epoch_sent": peer.epoch,
-                "unacknowledged": pending.get(peer.name, []),
-                "awaited": awaited.get(peer.name, []),
-                "subscriptions": len(peer.subscriptions),
-                **peer.counters.to_dict(),
-            }
-            for peer in peers
-        },
-        "types": {name: _inspect_type(state, listed) for name, state in broker.tables.types.items()},
-        "totals": _totals(peers),
+        "broker": tables.broker_id,
+        "routing": tables.routing,
+        "engine": tables.engine,
+        "unsynced": list(tables.unsynced),
+        "interfaces": interfaces,
+        "types": types,
+        "not_listed": listing.of("interfaces", "types"),
+        "totals": _totals(tables.peers.all()),
     }
 
 
-def _inspect_type(state: TypeState, listed: int | None) -> dict[str, Any]:
+def _inspect_peer(broker: Broker, peer: Peer) -> dict[str, Any]:
+    pending, epochs = broker.tables.acks.pending_of(peer.name, _LISTED_EPOCHS)
+    awaited, first_awaited = broker.tables.acks.awaited_of(peer.name)
+    return {
+        "epoch_received": peer.received,
+        "epoch_acknowledged": peer.acknowledged,
+        "epoch_sent": peer.epoch,
+        "unacknowledged": epochs,
+        "unacknowledged_count": pending,
+        "awaited": first_awaited,
+        "awaited_count": awaited,
+        "subscriptions": len(peer.subscriptions),
+        **peer.counters.to_dict(),
+    }
+
+
+def _inspect_type(state: TypeState, listing: Listing) -> dict[str, Any]:
+    count = sum(len(poset) for poset in state.groups.values())
     interest: dict[str, dict[str, str]] = {}
-    for node in islice(state.interests(), listed):
-        interest.setdefault(node.interface, {})[str(node.subscription_id)] = node.concrete()
+    for node in listing.first(state.interests(), count, "interest"):
+        interest.setdefault(node.interface, {})[str(node.subscription_id)] = listing.text(node.concrete())
+    slots = {
+        neighbour: {
+            str(slot.slot_id): listing.text(slot_text(slot))
+            for slot in listing.first(outgoing.slots, len(outgoing.slots), f"slots at {neighbour}")
+        }
+        for neighbour, outgoing in state.outgoing.items()
+    }
+    publishers = list(listing.first(state.publishers, len(state.publishers), "publishers"))
+    contents = listing.first(state.promises.items(), len(state.promises), "contents")
     return {
         "attributes": {name: str(kind) for name, kind in state.event_type.attributes.items()},
-        "publishers": list(state.publishers),
+        "publishers": publishers,
         "advertised_to": list(state.advertised_to),
-        "contents": {name: str(promise.filter) for name, promise in state.promises.items()},
+        "contents": {name: listing.text(str(promise.filter)) for name, promise in contents},
         "replay": {} if state.ring is None else state.ring.inspect(),
-        "interests": sum(len(poset) for poset in state.groups.values()),
+        "interests": count,
         "interest": interest,
         "slots_in_use": {neighbour: len(outgoing.slots) for neighbour, outgoing in state.outgoing.items()},
-        "slots": {
-            neighbour: {str(slot.slot_id): slot_text(slot) for slot in islice(outgoing.slots, listed)}
-            for neighbour, outgoing in state.outgoing.items()
-        },
+        "slots": slots,
+        "not_listed": listing.of("publishers", "contents", "interest", *(f"slots at {n}" for n in slots)),
     }
 
 

@@ -15,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from covey.overlay.core.messages import Interface
 
@@ -206,6 +207,18 @@ class Acks:
     def pending(self) -> dict[Interface, list[int]]:
         """The incomplete epochs, by source."""
         return {source: [p.epoch for p in queue] for source, queue in self._queues.items()}
+
+    def pending_of(self, source: Interface, listed: int) -> tuple[int, list[int]]:
+        """The number of a source's incomplete entries, and the epochs of the first ones."""
+        queue = self._queues.get(source, ())
+        return len(queue), [pending.epoch for pending in islice(queue, listed)]
+
+    def awaited_of(self, neighbour: Interface) -> tuple[int, int]:
+        """The number of entries that await a neighbour's acknowledgement, void ones included, and the first
+        epoch that they await; 0 for none.
+        """
+        heap = self._awaited.get(neighbour)
+        return (len(heap), heap[0][0] if heap[0][0] != UNSYNCED else 0) if heap else (0, 0)
 
     def awaited(self) -> dict[Interface, list[int]]:
         """The awaited epochs, by neighbour, without void entries."""
