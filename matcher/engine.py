@@ -8,6 +8,7 @@ exchanged without touching callers.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import wraps
@@ -193,6 +194,14 @@ class Engine(ABC):
         stated order.
         """
 
+    def event_ids(self, batch: EventBatch) -> IdArray:
+        """The ids that match a batch of one event, ascending; at less cost than `match` for one event."""
+        return self.match(batch).ordered()[1]
+
+    def event_interfaces(self, batch: EventBatch) -> int:
+        """The interfaces that match a batch of one event: bit i says that interface i does."""
+        return bits_of(self.match(batch).interfaces())
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -242,6 +251,11 @@ def create_engine(name: str, event_type: EventType, **options: object) -> Engine
     module, attribute = _ENGINES[name]
     engine: Engine = getattr(import_module(module), attribute)(event_type, **options)
     return engine
+
+
+def bits_of(interfaces: npt.NDArray[np.uint64]) -> int:
+    """The interfaces of one event, uint64[1, words], as the bits of an integer."""
+    return int.from_bytes(interfaces.tobytes(), sys.byteorder)
 
 
 def one_id(subscription_id: int) -> IdArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.matcher import Engine, EventBatch, Matches
+from covey.matcher.engine import bits_of
 from covey.matcher.engines.reference.naive import NaiveEngine
 
 
@@ -18,6 +19,19 @@ def compare(engine: Engine, oracle: NaiveEngine, batch: EventBatch) -> None:
     assert np.array_equal(bits[:, :words], expected_bits[:, :words])
     assert not bits[:, words:].any()
     assert not expected_bits[:, words:].any()
+    check_one_event(engine, batch.slice(len(batch) // 2, 1), oracle)
+
+
+def check_one_event(engine: Engine, event: EventBatch, oracle: NaiveEngine) -> None:
+    """What `event_ids` and `event_interfaces` give for one event, in Arrow columns and in packed ones."""
+    if not len(event):
+        return
+    expected = oracle.match(event)
+    for batch in (event, EventBatch.from_pylist(event.event_type, event.to_pylist())):
+        ids = engine.event_ids(batch)
+        assert ids.dtype == np.int64
+        assert ids.tolist() == expected.ordered()[1].tolist()
+        assert engine.event_interfaces(batch) == bits_of(expected.interfaces())
 
 
 def check_matches(matches: Matches, expected: Matches) -> None:

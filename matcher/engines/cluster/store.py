@@ -287,7 +287,7 @@ class ClusterStore(RowStore):
             self.placement.replace(bounds=resized(self.arrays.bounds, top + top // SPARE))
 
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
-        parts = self._split(keys)
+        parts = [keys] if len(keys) == 1 and not self.placement.was_interrupted else self._split(keys)
         if len(parts) == 1:
             return self._ids_of(self._workers[0], keys, shared)
         answers = self._map(lambda w, part: self._ids_of(w, part, shared), parts)
@@ -315,6 +315,9 @@ class ClusterStore(RowStore):
                 offsets = np.zeros(len(part) + 1, dtype=np.int64)
                 self._search(each, worker, part, INTERFACES, in_use, False, offsets, part_bits)
 
+        if len(keys) == 1 and not self.placement.was_interrupted:
+            set_part(self._workers[0], keys, bits)
+            return
         parts = self._split(keys)
         # np.array_split takes as long as the search of one event
         self._map(set_part, parts, np.array_split(bits, len(parts)) if len(parts) > 1 else [bits])
@@ -355,14 +358,17 @@ class ClusterStore(RowStore):
         bits: npt.NDArray[np.uint64],
     ) -> Numbers:
         """One search, as `match_kernels.match_events`; returns the memory of ids."""
-        worker.fit(arrangement.probes, arrangement.arrays.leaves)
+        leaves = arrangement.arrays.leaves
+        if worker.fitted is not leaves or worker.probes != arrangement.probes:
+            worker.fit(arrangement.probes, leaves)
         codes = arrangement.codes(keys)
         if shared:
             worker.fit_seen(len(self.arrays.ids))
         out = worker.answer() if product == IDS else _NO_IDS
-        left = np.full(len(keys), most, dtype=np.int64)
+        left = np.empty(len(keys), dtype=np.int64)
+        left.fill(most)  # np.full takes twice as long
         ahead = worker.ahead if self._policy.lookahead else 0
-        in_leaves = arrangement.arrays.leaves.state[LEAF_ROWS] > 0
+        in_leaves = leaves.state[LEAF_ROWS] > 0
         for first in range(0, len(keys), SLICE if in_leaves else max(len(keys), 1)):
             done, stop = first, min(first + SLICE, len(keys)) if in_leaves else len(keys)
             if in_leaves:

@@ -40,7 +40,9 @@ class Worker:
             leaf_matches(0),
         )
         self.leaf = leaf_buffers(0, 0)
-        self.ahead = 0
+        self.ahead = self.probes = 0
+        self.fitted: Leaves | None = None
+        """The leaves that there is room for."""
         self.room = 1024
         self._answer: Numbers = np.empty(0, dtype=np.int64)
 
@@ -56,6 +58,7 @@ class Worker:
         if len(self.leaf.listed) <= lines or self.leaf.lines.shape[1] < columns:
             lines, columns = max(lines, len(self.leaf.listed)), max(columns, self.leaf.lines.shape[1])
             self.leaf = leaf_buffers(lines, columns)
+        self.probes, self.fitted = probes, leaves
 
     def fit_matches(self, room: int) -> None:
         """Make room for so many matches of a slice of events in leaves; those there are kept."""

@@ -52,7 +52,7 @@ from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.engines.rows.plans import NONE, PlanGroup, PlanTable, PlanUse, Writes, moves, writes_of
 from covey.matcher.engines.rows.report import explain_rows
 from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE, describe_rows
-from covey.matcher.engines.rows.row_search import RowSearch
+from covey.matcher.engines.rows.row_search import RowSearch, ids_of_event, interfaces_of_event
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch, check_batch
@@ -512,14 +512,30 @@ class RowEngine(Engine):
 
     # --- matching ---------------------------------------------------------------------------------
 
-    @exclusive
-    def match(self, batch: EventBatch) -> Matches:
+    def _keys(self, batch: EventBatch) -> Keys:
         check_batch(batch)
         keys = self.columns.encode(batch.with_schema(self.event_type))
         self.store.begin_match(keys)
+        return keys
+
+    @exclusive
+    def match(self, batch: EventBatch) -> Matches:
+        keys = self._keys(batch)
         over_cap = None if self.over_cap is None else self.over_cap.match(batch)
         shared = self._overlapping > 0
         return Matches(RowSearch(self, self.store, self._interfaces, keys, over_cap, shared=shared))
+
+    @exclusive
+    def event_ids(self, batch: EventBatch) -> IdArray:
+        if self.over_cap is None:
+            return ids_of_event(self.store, self._keys(batch), shared=self._overlapping > 0)
+        return super().event_ids(batch)
+
+    @exclusive
+    def event_interfaces(self, batch: EventBatch) -> int:
+        if self.over_cap is None:
+            return interfaces_of_event(self.store, self._keys(batch), self._interfaces)
+        return super().event_interfaces(batch)
 
     # --- inspection -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
-from covey.matcher.engine import Engine, IdArray
+from covey.matcher.engine import Engine, IdArray, bits_of
 from covey.matcher.engines.rows.interfaces import Interfaces
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.matches import Matches, Search
@@ -49,6 +49,20 @@ class RowSearch(Search):
     def ids(self) -> tuple[IdArray, IdArray]:
         answers = self._store.ids(self._keys, shared=self._shared)
         return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+
+
+def ids_of_event(store: RowStore, keys: Keys, *, shared: bool) -> IdArray:
+    """As `Engine.event_ids`."""
+    ids = store.ids(keys, shared=shared)[1]
+    ids.sort()
+    return ids
+
+
+def interfaces_of_event(store: RowStore, keys: Keys, interfaces: Interfaces) -> int:
+    """As `Engine.event_interfaces`."""
+    bits = np.zeros((1, interfaces.highest // 64 + 1), dtype=np.uint64)
+    store.set_interfaces(keys, bits, interfaces.in_use)
+    return bits_of(bits)
 
 
 def _merged(answers: tuple[IdArray, IdArray], others: tuple[IdArray, IdArray]) -> tuple[IdArray, IdArray]:

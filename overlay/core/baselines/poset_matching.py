@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.engine import bits_of
 from covey.matcher.matches import Matches
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import CLIENTS
@@ -105,6 +106,12 @@ class PosetMatching:
             reached = sorted(set(events.rows).difference(unmatched))
             bits[reached, number // 64] |= np.uint64(1 << number % 64)
         return bits
+
+    def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
+        return self.match(events).ordered()[1]
+
+    def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
+        return bits_of(self.match_interfaces(events, exclude))
 
     def _mine(self) -> Iterable[Diagram]:
         return [poset for group, poset in self._posets.items() if (group == CLIENTS) == self._sessions]

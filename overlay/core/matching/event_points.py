@@ -70,7 +70,7 @@ class EventPoints:
 
     def over(self, event_type: EventType) -> EventPoints:
         """These events under another schema of their type, that of the filters they are tested against."""
-        if self.batch.event_type == event_type:
+        if self.batch.event_type is event_type or self.batch.event_type == event_type:
             return self
         if self._over is None or self._over.batch.event_type != event_type:
             self._over = EventPoints(self.batch.with_schema(event_type))

@@ -59,6 +59,14 @@ class InterestMatching(Protocol):
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined."""
 
+    def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
+        """The uids of the matching interests of a single event, ascending."""
+
+    def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
+        """The interfaces of the matching interests of a single event: bit i of interface i is set. The bit of
+        the interface `exclude` is undefined.
+        """
+
     def interests(self) -> dict[int, int]:
         """The uids, and the numbers of their interfaces."""
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
-from covey.matcher.engine import create_engine
+from covey.matcher.engine import bits_of, create_engine
 from covey.matcher.errors import EventTypeError
 from covey.matcher.jit.compiling import kernels_usable
 from covey.matcher.matches import Matches
@@ -159,6 +159,18 @@ class Matching:
             reached = sorted(set(events.rows).difference(rows))
             bits[reached, number // 64] |= np.uint64(1 << number % 64)
         return bits
+
+    def event_uids(self, events: EventPoints) -> npt.NDArray[np.int64]:
+        engine = self._engine
+        if engine is None or self._dirty:
+            return self.match(events).ordered()[1]
+        return engine.event_ids(events.over(self._event_type).batch)
+
+    def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
+        engine = self._engine
+        if engine is None or self._dirty:
+            return bits_of(self.match_interfaces(events, exclude))
+        return engine.event_interfaces(events.over(self._event_type).batch)
 
     def _accepting(
         self, events: EventPoints, unmatched: Mapping[int, Rows] = MappingProxyType({})

@@ -18,9 +18,6 @@ def split_by_link(
 
     `bits` is uint64[n_events, words], as `Matches.interfaces` gives it; n_events is at least 1.
     """
-    if len(bits) == 1:
-        words = bits[0].tolist()
-        return [(n, None) for n in numbers if n >> 6 < len(words) and words[n >> 6] >> (n & 63) & 1]
     some = np.bitwise_or.reduce(bits, axis=0)
     every = np.bitwise_and.reduce(bits, axis=0)
     links: list[tuple[int, npt.NDArray[np.bool_] | None]] = []

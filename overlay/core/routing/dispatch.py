@@ -8,8 +8,6 @@ since actions must not depend on the engine. The ring of the event type records 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -35,52 +33,71 @@ class Dispatch:
         self._events = EventPoints(message.batch)
         self._links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
 
-    def to_links(self, peers: Peers) -> Iterator[tuple[Peer, Publish]]:
+    def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
-        state, source, message = self._state, self._source, self._message
+        state, source, message, events = self._state, self._source, self._message, self._events
         own = state.groups.get(source.name)
         if len(state.links) <= (0 if own is None else len(own)):
-            return
-        bits = state.links.match_interfaces(self._events, source.number if source.is_broker else -1)
-        numbers = sorted(peer.number for peer in peers.neighbours() if peer is not source)
-        self._links = [(peers.link(number), mask) for number, mask in split_by_link(bits, numbers)]
-        batch = message.batch
-        for link, mask in self._links:
-            yield link, Publish(batch if mask is None else batch.filter(mask), message.replayed)
+            return []
+        exclude, batch = source.number if source.is_broker else -1, message.batch
+        neighbours = peers.others(source)
+        if len(batch) == 1:
+            bits = state.links.event_interfaces(events, exclude)
+            self._links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
+        else:
+            words = state.links.match_interfaces(events, exclude)
+            numbers = [peer.number for peer in neighbours]
+            self._links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
+        return [
+            (link, message if mask is None else Publish(batch.filter(mask), message.replayed))
+            for link, mask in self._links
+        ]
 
-    def to_sessions(self, peers: Peers, registry: Registry) -> Iterator[tuple[Peer, Deliver]]:
+    def to_sessions(self, peers: Peers, registry: Registry) -> list[tuple[Peer, Deliver]]:
         """The sessions that receive events, and what each gets; records all receivers."""
         state, source = self._state, self._source
         batch, replayed = self._message.batch, self._message.replayed
-        shares: list[tuple[Peer, Share]] = []
-        if len(state.sessions):
-            offsets, uids = state.sessions.match(self._events).ordered()
-            split = split_by_session(offsets, uids, registry.owner, registry.subscription)
-            shares = [(peers.session(share[0]), share) for share in split]
-            for session, (_, rows, ends, ids) in shares:
-                part = batch if rows is None else batch.take(rows)
-                yield session, Deliver(part, ends, ids, session.received, replayed)
+        shares = self._shares(registry) if len(state.sessions) else []
+        receivers = [(peers.session(share[0]), share) for share in shares]
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(len(batch), self._links, shares)
         if state.ring is not None:
             state.ring.record(
                 batch,
                 source.serial,
-                [(link.serial, mask) for link, mask in self._links],
-                [(session.serial, share) for session, share in shares],
+                {link.serial: mask for link, mask in self._links},
+                {session.serial: share for session, share in receivers},
             )
+        return [
+            (
+                session,
+                Deliver(batch if rows is None else batch.take(rows), ends, ids, session.received, replayed),
+            )
+            for session, (_, rows, ends, ids) in receivers
+        ]
+
+    def _shares(self, registry: Registry) -> list[Share]:
+        """What each session gets."""
+        if len(self._events) > 1:
+            offsets, uids = self._state.sessions.match(self._events).ordered()
+        else:
+            uids = self._state.sessions.event_uids(self._events)
+            offsets = np.array((0, len(uids)))
+        return split_by_session(offsets, uids, registry.owner, registry.subscription)
 
 
-def _unwanted(
-    count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[tuple[Peer, Share]]
-) -> int:
+def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:
     """How many events of a batch have no receiver."""
-    if any(mask is None for _, mask in links) or any(share[1] is None for _, share in shares):
-        return 0
+    for _, mask in links:
+        if mask is None:
+            return 0
+    for share in shares:
+        if share[1] is None:
+            return 0
     received = np.zeros(count, np.bool_)
     for _, mask in links:
         if mask is not None:
             received |= mask
-    for _, share in shares:
+    for share in shares:
         received[share[1]] = True
     return count - int(np.count_nonzero(received))

@@ -117,5 +117,10 @@ class Peers(dict[Interface, Peer]):
     def neighbours(self) -> list[Peer]:
         return list(self._links.values())
 
+    def others(self, source: Peer) -> list[Peer]:
+        """The neighbours but one, in order of their numbers."""
+        links = self._links
+        return [links[number] for number in sorted(links) if links[number] is not source]
+
     def all(self) -> list[Peer]:
         return list(self.values())

@@ -84,13 +84,15 @@ class Ring:
         self,
         batch: EventBatch,
         source: int,
-        links: list[tuple[int, Bools | None]],
-        shares: list[tuple[int, Share]],
+        links: dict[int, Bools | None],
+        shares: dict[int, Share],
     ) -> None:
         """Store a batch, its source, and the `links` and `shares` sent, by serials of interfaces."""
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        entry = _Entry(batch, source, high_ns, dict(links), dict(shares))
-        entry.bytes = _ENTRY_BYTES + batch.nbytes + sum(_bytes_of(share) for _, share in shares)
+        entry = _Entry(batch, source, high_ns, links, shares)
+        entry.bytes = _ENTRY_BYTES + batch.nbytes
+        for share in shares.values():
+            entry.bytes += _bytes_of(share)
         self._entries.append(entry)
         self.events += len(batch)
         self._bytes += entry.bytes

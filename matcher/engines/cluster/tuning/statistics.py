@@ -28,16 +28,26 @@ _FEW_NARROWER = 1 / 64
 
 @dataclass(slots=True)
 class EventSample:
-    """Keys of some of the events matched, and `count`, how many there were."""
+    """Keys of some of the events matched, and `count`, how many there were. The keys of a batch of few events
+    are kept as they are.
+    """
 
     count: int = 0
-    _parts: deque[Keys] = field(default_factory=lambda: deque(maxlen=EVENTS // _PER_BATCH))
+    _parts: deque[Keys] = field(default_factory=deque)
+    _sampled: int = 0
 
     def add(self, keys: Keys) -> None:
-        """Sample a batch; cost: some microseconds."""
-        self.count += len(keys)
-        if len(keys):
-            self._parts.append(keys[:: max(1, len(keys) // _PER_BATCH)][:_PER_BATCH].copy())
+        """Sample a batch; cost: some microseconds, of few events less."""
+        events = len(keys)
+        self.count += events
+        if events > _PER_BATCH:
+            keys = keys[:: events // _PER_BATCH][:_PER_BATCH].copy()
+            events = _PER_BATCH
+        if events:
+            self._parts.append(keys)
+            self._sampled += events
+            while self._sampled > EVENTS:
+                self._sampled -= len(self._parts.popleft())
 
     def keys(self, columns: int) -> Keys:
         """The sampled events that have so many columns, int64[n, columns]."""

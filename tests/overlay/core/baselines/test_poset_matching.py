@@ -7,6 +7,7 @@ import random
 import pytest
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
+from covey.matcher.engine import bits_of
 from covey.overlay.core.baselines.diagram import Diagram
 from covey.overlay.core.baselines.poset_matching import PosetMatching
 from covey.overlay.core.covering.registry import Registry
@@ -79,3 +80,6 @@ def test_the_walk_matches_as_the_oracle(seed: int) -> None:
     bits, expected = links.match_interfaces(EventPoints(batch)), link_oracle.match(batch).interfaces()
     assert (bits == expected[:, : bits.shape[1]]).all()
     assert not expected[:, bits.shape[1] :].any()
+    event = EventPoints(batch.slice(0, 1))
+    assert sessions.event_uids(event).tolist() == session_oracle.match(event.batch).ordered()[1].tolist()
+    assert links.event_interfaces(event) == bits_of(expected[:1])

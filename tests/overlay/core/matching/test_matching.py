@@ -57,6 +57,12 @@ def check(matching: Matching, oracle: Any, batch: EventBatch, exclude: int) -> N
         )
     )
     assert bits == expected
+    if len(batch):
+        event = batch.slice(0, 1)
+        uids = matching.event_uids(EventPoints(event))
+        assert (uids.dtype, uids.tolist()) == (np.int64, oracle.match(event).ordered()[1].tolist())
+        single = matching.event_interfaces(EventPoints(event), exclude)
+        assert [number for number in NUMBERS if number != exclude and single >> number & 1] == expected[0]
 
 
 def _has(words: Any, number: int) -> bool:

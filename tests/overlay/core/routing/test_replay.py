@@ -106,7 +106,7 @@ def test_records_count_towards_the_ring_bound() -> None:
     ids = np.arange(100_000)
     for moment in range(100):
         share = (1, None, np.array([0, len(ids)]), ids)
-        ring.record(batch(moment, 1, at_s=moment), 9, [], [(1, share)])
+        ring.record(batch(moment, 1, at_s=moment), 9, {}, {1: share})
     assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
     everything = SimpleNamespace(match=lambda _: (np.array([0, 1]), np.array([5])))
     before = ring._bytes
