@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -69,6 +70,7 @@ class BrokerConnection:
         self._handlers = handlers
         self._pump: Pump | None = None
         self._closing = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._resets = 0
 
     @property
@@ -153,19 +155,48 @@ class BrokerConnection:
         if not resumed:
             self._resets += 1
         handlers = self._handlers
-        self._pump = Pump(
-            self.link,
-            call,
-            handlers.take,
-            received=handlers.received,
-            prepare=handlers.prepare,
-            sent=handlers.sent,
-            schemas=True,
-            await_end=True,
-        )
+        self._pump = Pump(self, call, schemas=True, await_end=True)
         handlers.opened(greeting, resumed)
         await self._pump.run()
         raise error_of(call, self.address)
+
+    # --- what the pump calls --------------------------------------------------------------------------------
+
+    busy = False
+
+    @property
+    def ready(self) -> bool:
+        return self.link.ready
+
+    def receive(self, frames: list[Frame[WireMessage]]) -> None:
+        now_ns = time.monotonic_ns()
+        for frame in frames:
+            messages = self.link.receive(frame, now_ns)
+            if messages:
+                self._handlers.take(messages)
+            self._handlers.received()
+        self._arm(now_ns)
+        self.wake()
+
+    def next_frame(self) -> Frame[Message] | None:
+        self._handlers.prepare()
+        frame = self.link.next_frame()
+        if frame is not None:
+            self._handlers.sent(frame)
+        return frame
+
+    def _arm(self, now_ns: int) -> None:
+        due_ns = self.link.next_timer()
+        if self._timer is None and due_ns is not None:
+            delay_s = max(0, due_ns - now_ns) / 1e9
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ns = time.monotonic_ns()
+        self.link.handle_timer(now_ns)
+        self._arm(now_ns)
+        self.wake()
 
     async def close(self, grace_s: float) -> None:
         """Send a goodbye once all that was sent has arrived or the time is up: the broker then ends the

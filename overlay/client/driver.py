@@ -26,7 +26,7 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Deliver, ListenersReport, Message
+from covey.overlay.core.messages import Acknowledge, Deliver, Hold, ListenersReport, Message
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.packets import Greeting
@@ -248,6 +248,8 @@ class SessionDriver:
             return
         if isinstance(message, Deliver):
             self._deliver(message)
+        elif isinstance(message, Hold):
+            self.connection.link.set_held(message.type_name, message.held)
         else:
             self._receive(message)
 

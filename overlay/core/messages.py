@@ -208,20 +208,29 @@ class Refuse:
 
 @message
 class Connect:
-    """From the node: an interface has connected, for the first time or with a new incarnation. The core sends
-    a neighbour its whole state (SyncBegin .. SyncEnd), and keeps the interface's earlier state until the
-    interface's own SyncEnd.
+    """From the endpoint: an interface has connected, for the first time or with a new incarnation. The core
+    sends a neighbour its whole state (SyncBegin .. SyncEnd), and keeps the interface's earlier state until
+    the interface's own SyncEnd.
     """
 
 
 @message
+class AwaitClients:
+    """From the endpoint: this broker has lost its state, and its clients are about to connect again: no
+    SyncEnd leaves while `begin` is the last that was said.
+    """
+
+    begin: bool
+
+
+@message
 class Tick:
-    """From the node: the time that `Broker.timer` returned has come."""
+    """From the endpoint: the time that `Broker.next_timer` returned has come."""
 
 
 @message
 class Disconnect:
-    """From the node: the interface has left for good (a client left or its lease expired, a neighbour was
+    """From the endpoint: the interface has left for good (a client left or its lease expired, a neighbour was
     removed).
     """
 
@@ -242,6 +251,7 @@ Message = (
     | Hold
     | Gap
     | Connect
+    | AwaitClients
     | Tick
     | Disconnect
 )
@@ -278,7 +288,7 @@ class Send:
 
 @message
 class Drop:
-    """Events were dropped; the node counts them. `reason` is one of a small fixed set."""
+    """Events were dropped; the endpoint counts them. `reason` is one of a small fixed set."""
 
     reason: str
     events: int

@@ -9,24 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from covey.overlay.core.endpoint.broker_endpoint import ConnectionRefusedError, Peer
 from covey.overlay.core.link.link import LinkError
-from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
+from covey.overlay.node.node_connection import NodeConnection
 from covey.overlay.node.overlay import difference
 from covey.overlay.transport.errors import MalformedPacketError
-from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
-from covey.overlay.transport.pump import (
-    PeerClosedError,
-    Pump,
-    StreamClosedError,
-    say_goodbye,
-)
+from covey.overlay.transport.packets import Greeting, Role, decode_packet
+from covey.overlay.transport.pump import StreamClosedError
 from covey.overlay.transport.rpc_call import RpcCall
 
 log = logging.getLogger("covey.broker")
 
 _HELLO_WITHIN_S = 10.0
-_PROBE_S = 2.0
 
 
 class Acceptor:
@@ -36,13 +31,23 @@ class Acceptor:
         self._node = node
 
     async def connect(self, call: RpcCall) -> None:
+        node = self._node
         try:
             greeting = await self._hello(call)
-            queue = await self._queue_of(greeting)
+            interface = f"{greeting.role.value}/{greeting.id}"
+            if greeting.role is Role.BROKER:
+                check_neighbour(node, greeting)
+            connection = NodeConnection(node, interface, call, dialled=False)
+            try:
+                node.accept(Peer(interface, greeting.hello, greeting.slow_consumer), connection)
+            except ConnectionRefusedError as error:
+                raise StreamClosedError(error.status, str(error)) from None
+            except LinkError as error:
+                raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
         except StreamClosedError as error:
             log.info("refused a connection from %s: %s", call.peer, error)
             raise
-        await self._serve(queue, greeting, call)
+        await connection.run()
 
     async def _hello(self, call: RpcCall) -> Greeting:
         if self._node.draining:
@@ -59,84 +64,6 @@ class Acceptor:
         if not isinstance(greeting, Greeting):
             raise StreamClosedError("INVALID_ARGUMENT", "the stream begins with a frame: expected a hello")
         return greeting
-
-    async def _queue_of(self, greeting: Greeting) -> InterfaceQueue:
-        """The queue of the interface that sent a hello; closes its older connection, if there is one."""
-        node = self._node
-        if greeting.role is Role.BROKER:
-            check_neighbour(node, greeting)
-            queue = node.queues[f"broker/{greeting.id}"]
-        else:
-            old = node.queues.get(f"client/{greeting.id}")
-            if old is not None and old.link.peer_incarnation != greeting.hello.incarnation:
-                await self._probe(old)
-            queue = node.session(greeting)
-        if queue.pump is not None:
-            queue.pump.close("ABORTED", "a newer connection replaces this one")
-            queue.pump = None
-        return queue
-
-    async def _probe(self, queue: InterfaceQueue) -> None:
-        """`StreamClosedError` if the client that has a name still answers: no other client may take the name.
-        """
-        frames = queue.frames_received
-        queue.link.probe()
-        if queue.pump is not None:
-            queue.pump.wake()
-        waited = 0.0
-        while waited < _PROBE_S and queue.pump is not None:
-            await asyncio.sleep(0.02)
-            waited += 0.02
-            if queue.frames_received != frames:
-                name = queue.interface.removeprefix("client/")
-                raise StreamClosedError(
-                    "ALREADY_EXISTS", f"a client named {name!r} is connected already: choose another name"
-                )
-
-    async def _serve(self, queue: InterfaceQueue, greeting: Greeting, call: RpcCall) -> None:
-        node = self._node
-        answer = encode_greeting(node.greeting(queue))
-        try:
-            node.resume(queue, greeting)
-        except LinkError as error:
-            node.disconnected(queue, str(error))
-            raise StreamClosedError("INVALID_ARGUMENT", str(error)) from None
-        call.send(answer)
-        await self._pump(queue, call)
-
-    async def _pump(self, queue: InterfaceQueue, call: RpcCall) -> None:
-        """Serve a connection whose hello was accepted until it ends. `StreamClosedError` for the peer."""
-        node = self._node
-        pump = Pump(
-            queue.link,
-            call,
-            lambda messages: node.take(queue, messages),
-            received=queue.frame_received,
-            schemas=queue.is_broker,
-            busy=None if queue.is_broker else node.overloaded,
-        )
-        queue.attach(pump)
-        why = "the connection broke"
-        goodbye = False
-        try:
-            await pump.run()
-        except PeerClosedError as error:
-            why, goodbye = str(error), error.status == "OK"
-        except StreamClosedError as error:
-            why = str(error)
-            raise
-        except (LinkError, MalformedPacketError) as error:
-            why = str(error)
-            log.warning("%s broke the protocol: %s", queue.interface, error)
-            say_goodbye(call, "INVALID_ARGUMENT", why)
-            raise StreamClosedError("INVALID_ARGUMENT", why) from None
-        finally:
-            if queue.pump is pump:
-                queue.pump = None
-                if goodbye and not queue.is_broker:
-                    node.end_session(queue, why)
-                else:
-                    node.disconnected(queue, why)
 
 
 def check_neighbour(node: Node, greeting: Greeting) -> None:

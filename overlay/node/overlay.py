@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 
 REPLAY_EVENTS = 10_000
@@ -48,6 +48,7 @@ class Overlay:
     damping: float = 0.0
     merging: str = "off"
     merging_budget: int = MERGING_BUDGET
+    link_limits: LinkLimits = field(default_factory=LinkLimits)
 
     def delay_ms(self, a: str, b: str) -> float:
         """The one-way delay of the link between two brokers, in either order; 0 where the file names none."""

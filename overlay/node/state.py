@@ -10,11 +10,11 @@ import time
 from itertools import islice
 from typing import Any
 
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.introspection.explaining import explain, follow
 from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.kernel_loader import loader
-from covey.overlay.node.interface_queue import InterfaceQueue
 from covey.overlay.node.node import Node
 
 
@@ -56,8 +56,9 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "core": inspect(node.core, listed),
         "interfaces": {name: queue.inspect() for name, queue in queues},
         "not_listed": listing.of("interfaces"),
-        "dropped": dict(node.dropped),
-        "refused": node.refused,
+        "dropped": dict(node.endpoint.dropped),
+        "held": node.endpoint.holds.as_dict(),
+        "refused": node.endpoint.refused,
         "tasks": len(asyncio.all_tasks()),
         "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
@@ -73,7 +74,7 @@ def render_node(node: Node, listed: int) -> str:
         lines.append(f"  {name}: {state}" + (f", {pending} events pending" if pending else ""))
         lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
     lines += listing.more("interfaces", "  ")
-    lines += [f"  {events} events dropped: {why}" for why, events in node.dropped.items()]
+    lines += [f"  {events} events dropped: {why}" for why, events in node.endpoint.dropped.items()]
     return "\n".join(lines) + "\n"
 
 

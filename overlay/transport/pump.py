@@ -1,21 +1,20 @@
-"""Moves the frames of one link over one call; brokers and clients use it alike.
+"""Moves the frames of one interface over one call; brokers and clients use it alike.
 
-A frame is handled in the turn of the loop in which it arrives, and what it causes is written at the end of
-that turn; a timer sends acknowledgements that no frame has carried. Nothing polls: an idle connection costs
-nothing. The pump ends with its call; the link outlives it.
+Frames are handled in the turn of the loop in which they arrive, those that arrived together in one call, and
+what they cause is written at the end of that turn. Nothing polls, and nothing is decided here: an idle
+connection costs nothing. The pump ends with its call; the link outlives it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable
+from typing import Protocol
 
-from covey.overlay.core.link.link import Frame, Link
-from covey.overlay.core.messages import Acknowledge, Message
+from covey.overlay.core.link.link import Frame
+from covey.overlay.core.messages import Message
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.errors import CallError, MalformedPacketError
 from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, encode_frame, encode_goodbye
 from covey.overlay.transport.rpc_call import RpcCall
 
@@ -31,46 +30,38 @@ class PeerClosedError(StreamClosedError):
     """The peer ended the connection deliberately, with a goodbye."""
 
 
+class LinkEnd(Protocol):
+    """The endpoint of an interface, as a pump sees it. What `receive` raises ends the connection."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next_frame` may return one."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether what has arrived should wait for some milliseconds."""
+        ...
+
+    def receive(self, frames: list[Frame[WireMessage]]) -> None: ...
+
+    def next_frame(self) -> Frame[Message] | None: ...
+
+
 class Pump:
-    """The life of one connection of a link.
+    """The life of one connection. A closed pump does not touch its end: another pump may use it."""
 
-    `take` gets the messages of every frame that arrives, in wire form, and must not wait; `received` is
-    called after each frame. `prepare` is called before the next frame is built, to queue more; `sent` gets
-    every frame that is written.
-
-    Nothing is taken while `busy()` is true. A closed pump does not touch its link: another pump may use it.
-    """
-
-    def __init__(
-        self,
-        link: Link,
-        call: RpcCall,
-        take: Callable[[tuple[WireMessage | Acknowledge, ...]], None],
-        *,
-        received: Callable[[], None],
-        schemas: bool,
-        prepare: Callable[[], None] | None = None,
-        sent: Callable[[Frame[Message]], None] | None = None,
-        await_end: bool = False,
-        busy: Callable[[], bool] | None = None,
-    ) -> None:
-        self._link = link
+    def __init__(self, end: LinkEnd, call: RpcCall, *, schemas: bool, await_end: bool = False) -> None:
+        self._end = end
         self._call = call
-        self._take = take
-        self._received = received
-        self._prepare = prepare
-        self._sent = sent
         self._schemas = schemas
         self._await_end = await_end
-        self._busy = busy
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Call when there may be something to write."""
-        if self._prepare is not None or self._link.ready:
-            self._call.wake()
+        self._call.wake()
 
     def close(self, status: str, reason: str) -> None:
         """End `run` with a `StreamClosedError`."""
@@ -101,27 +92,31 @@ class Pump:
         finally:
             self._call.detach()
             self._closed.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
 
     # --- what the call calls --------------------------------------------------------------------------------
 
     def take(self, messages: list[bytes]) -> bool:
         if self._closed.done():
             return True
-        if self._busy is not None and self._busy():
+        if self._end.busy:
             self._loop.call_later(_BUSY_S, self._call.resume)
             return False
         try:
-            for message in messages:
-                self._receive(message)
+            self._receive(messages)
         except Exception as error:
             self._fail(error)
         return True
 
     def fill(self) -> None:
+        """One frame: it is on its way while the next is made."""
+        if self._closed.done() or not self._call.writable:
+            return
         try:
-            self._write()
+            frame = self._end.next_frame()
+            if frame is not None:
+                self._call.send(encode_frame(frame, schemas=self._schemas))
+                if self._end.ready:
+                    self.wake()
         except Exception as error:
             self._fail(error)
 
@@ -129,48 +124,25 @@ class Pump:
         if not self._closed.done():
             self._closed.set_result(None)
 
-    def _receive(self, message: bytes) -> None:
-        packet = decode_packet(message)
-        if isinstance(packet, Goodbye):
-            raise PeerClosedError(packet.status, packet.reason)
-        if isinstance(packet, Greeting):
-            raise StreamClosedError(
-                "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
-            )
-        link = self._link
-        now_ns = time.monotonic_ns()
-        messages = link.receive(packet, now_ns)
-        if messages:
-            self._take(messages)
-        self._received()
-        due_ns = link.next_timer()
-        if self._timer is None and due_ns is not None:
-            self._timer = self._loop.call_later((due_ns - now_ns) / 1e9, self._on_timer)
-        self.wake()
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if not self._closed.done():
-            now_ns = time.monotonic_ns()
-            self._link.handle_timer(now_ns)
-            due_ns = self._link.next_timer()
-            if due_ns is not None:
-                self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, self._on_timer)
-            self.wake()
-
-    def _write(self) -> None:
-        """One frame: it is on its way while the next is made."""
-        if self._closed.done() or not self._call.writable:
-            return
-        if self._prepare is not None:
-            self._prepare()
-        frame = self._link.next_frame()
-        if frame is None:
-            return
-        if self._sent is not None:
-            self._sent(frame)
-        self._call.send(encode_frame(frame, schemas=self._schemas))
-        self.wake()
+    def _receive(self, messages: list[bytes]) -> None:
+        frames: list[Frame[WireMessage]] = []
+        error: Exception | None = None
+        try:
+            for message in messages:
+                packet = decode_packet(message)
+                if isinstance(packet, Goodbye):
+                    raise PeerClosedError(packet.status, packet.reason)
+                if isinstance(packet, Greeting):
+                    raise StreamClosedError(
+                        "INVALID_ARGUMENT", f"a second hello from {packet.id!r}: expected a frame"
+                    )
+                frames.append(packet)
+        except (CallError, MalformedPacketError) as wrong:
+            error = wrong  # what came before it counts
+        if frames:
+            self._end.receive(frames)
+        if error is not None:
+            raise error
 
 
 def say_goodbye(call: RpcCall, status: str, reason: str) -> None:

@@ -30,7 +30,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """For disconnected or slow clients: seconds that a session is kept, and events kept for it."""
+    """For disconnected or slow clients: seconds that a session is kept, events and bytes that wait for it,
+    and seconds for which one that takes nothing may hold the publishers of the types it asked for.
+    """
 
     lease_s: float = 30.0
     queue_events: int = 65_536
+    queue_bytes: int = 16 << 20
+    stall_limit_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLimits:
+    """Bytes of events that wait for a neighbour: of types that it takes, and of each type that it holds."""
+
+    queue_bytes: int = 4 << 20
+    held_bytes: int = 1 << 20

@@ -72,7 +72,10 @@ class EventQueue:
     def holds(self, type_name: str) -> bool:
         return type_name in self._held
 
-    def held_bytes(self, type_name: str) -> int:
+    def held_bytes(self, type_name: str | None = None) -> int:
+        """Bytes that wait for a held type, or for all."""
+        if type_name is None:
+            return sum(self._held_bytes.values()) if self._held_bytes else 0
         return self._held_bytes.get(type_name, 0)
 
     def set_held(self, type_name: str, held: bool) -> None:

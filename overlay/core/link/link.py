@@ -88,9 +88,9 @@ class _Retained:
 class Link:
     """One end of a link.
 
-    `window_bytes` is how many bytes of unconsumed events the peer may send. `max_control` bounds the control
-    messages pending for an unreachable peer (`give_up_control`). Up to `join_events` gathered events are
-    joined in one batch (`joining.py`).
+    `window_bytes` is how many bytes of unconsumed events the peer may send; it may be set anew at any time.
+    `max_control` bounds the control messages pending for an unreachable peer (`give_up_control`). Up to
+    `join_events` gathered events are joined in one batch (`joining.py`).
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Link:
         self.incarnation = incarnation
         self.peer_incarnation = 0
         self.max_frame_bytes = max_frame_bytes
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes
         self._frames_in_flight = frames_in_flight
         self._max_control = max_control
         self._join_events = join_events
@@ -251,9 +251,14 @@ class Link:
     def queued_events(self) -> int:
         return self._events.count
 
-    def held_bytes(self, type_name: str) -> int:
-        """Bytes of events that are queued because the peer holds their type."""
+    def held_bytes(self, type_name: str | None = None) -> int:
+        """Bytes of events that are queued because the peer holds their type, this one or any."""
         return self._events.held_bytes(type_name)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Grows when the peer takes something: the last frame that it has acknowledged, and its credit."""
+        return self.acknowledged, self._credit
 
     @property
     def backlog_bytes(self) -> int:
@@ -466,7 +471,7 @@ class Link:
     def consume(self, size: int) -> None:
         """Event messages of this size (`size_of`) were processed: grant as much credit again."""
         self._consumed += size
-        if self._grant() - self._granted >= max(1, self._window_bytes // 4):
+        if self._grant() - self._granted >= max(1, self.window_bytes // 4):
             self._ack_now = True
 
     def withhold_credit(self, withhold: bool) -> None:
@@ -477,4 +482,4 @@ class Link:
                 self._ack_now = True
 
     def _grant(self) -> int:
-        return self._granted if self._withhold else self._consumed + self._window_bytes
+        return self._granted if self._withhold else max(self._granted, self._consumed + self.window_bytes)

@@ -32,6 +32,7 @@ from covey.overlay.core.messages import (
     Acknowledge,
     Action,
     Advertise,
+    AwaitClients,
     Connect,
     Disconnect,
     Drop,
@@ -57,6 +58,7 @@ from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
 from covey.overlay.core.routing.syncing import (
     on_acknowledge,
+    on_await_clients,
     on_connect,
     on_disconnect,
     on_sync_begin,
@@ -147,6 +149,21 @@ class Broker:
         """The names of all event types of this broker, sorted."""
         return tuple(sorted(self.tables.types))
 
+    @property
+    def deferred(self) -> bool:
+        """Whether `deliver` has something to do."""
+        return bool(self._deferred)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all neighbours have said what they want since this broker started."""
+        return not self.tables.unsynced
+
+    def unsettled(self, interface: Interface) -> int:
+        """How many control messages of an interface have not taken effect everywhere yet."""
+        peer = self.tables.peers.get(interface)
+        return 0 if peer is None else peer.received - peer.acknowledged
+
     def next_timer(self) -> int | None:
         """When, as `now_ns`, the next Tick is due; None if none is."""
         return self.tables.moving.next_ns or None
@@ -182,6 +199,8 @@ class Broker:
                 on_tick(tables, call)
             elif kind is Connect:
                 on_connect(tables, call)
+            elif isinstance(message, AwaitClients):
+                on_await_clients(tables, call, message)
             elif peer is not None:
                 peer.counters.received[kind] += 1
                 if kind in _WITH_EPOCH:

@@ -7,7 +7,14 @@ Its own earlier state stays until its SyncEnd; what it has not repeated by then 
 from __future__ import annotations
 
 from covey.overlay.core.covering.interest import Interest
-from covey.overlay.core.messages import Acknowledge, Advertise, Disconnect, SyncBegin, SyncEnd
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Advertise,
+    AwaitClients,
+    Disconnect,
+    SyncBegin,
+    SyncEnd,
+)
 from covey.overlay.core.routing.advertisements import withdraw
 from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.interest_changes import exchange
@@ -51,13 +58,21 @@ def _send_sync_ends(tables: Tables, call: Call) -> None:
     """Send the pending SyncEnds for which all other neighbours have synced.
 
     A neighbour drops what a restarted broker has not repeated by its SyncEnd, so the broker must have the
-    state of the other neighbours first. In an overlay without cycles that waiting ends.
+    state of the other neighbours first. In an overlay without cycles that waiting ends. For its clients it
+    waits as long as its endpoint says (`AwaitClients`).
     """
+    if tables.awaiting_clients:
+        return
     for name in list(tables.pending_sync_ends):
         if all(other == name for other in tables.unsynced):
             del tables.pending_sync_ends[name]
             peer = tables.peers[name]
             call.send(peer, SyncEnd(tables.next_epoch(peer)))
+
+
+def on_await_clients(tables: Tables, call: Call, message: AwaitClients) -> None:
+    tables.awaiting_clients = message.begin
+    _send_sync_ends(tables, call)
 
 
 def on_disconnect(tables: Tables, call: Call, message: Disconnect, peer: Peer) -> None:

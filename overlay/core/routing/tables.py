@@ -43,6 +43,8 @@ class Tables:
     listeners: ListenerReports = field(default_factory=ListenerReports)
     pending_sync_ends: dict[Interface, None] = field(default_factory=dict)
     """Neighbours to which a SyncEnd is still to be sent."""
+    awaiting_clients: bool = False
+    """Whether the SyncEnds wait for the clients of a broker that has lost its state."""
     maybe_idle: dict[str, None] = field(default_factory=dict)
     """Types that may have become idle; removed at the end of the call."""
 

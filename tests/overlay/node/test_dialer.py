@@ -24,7 +24,7 @@ class Broken:
 
     async def __aenter__(self) -> Self:
         error = self.errors.pop()
-        self.node.draining = not self.errors
+        self.node.endpoint.draining = not self.errors
         raise error
 
     async def __aexit__(self, *_: object) -> None: ...
@@ -60,9 +60,9 @@ async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
     async with Brokers([("b1", "b2")]) as overlay:
         dialled = overlay.nodes["b2"].queues["broker/b1"]
         for broken in range(9):
-            await until(lambda: dialled.pump is not None)
-            assert dialled.pump is not None
-            dialled.pump.close("INTERNAL", "cannot take this")
+            await until(lambda: dialled.connection is not None)
+            assert dialled.connection is not None
+            dialled.connection.close("INTERNAL", "cannot take this")
             await until(lambda broken=broken: len(pauses) > broken)
         assert pauses[-1] >= 1.0
         assert sorted(pauses)[0] == pauses[0]

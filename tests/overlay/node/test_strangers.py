@@ -19,11 +19,11 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventBatch
 from covey.overlay import Client
+from covey.overlay.core.endpoint import interface_queue
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Advertise, Message, Publish, Refuse, Update
-from covey.overlay.node import interface_queue
 from covey.overlay.transport.channel import CONNECT, DESCRIBE
 from covey.overlay.transport.codec import decode_message
 from covey.overlay.transport.packets import (
@@ -265,7 +265,7 @@ async def test_a_client_that_sends_invalid_messages_and_reads_no_refusal_is_disc
                     wrong = tuple(Update(100 * number + i, 9, {}) for i in range(100))
                     await stranger.call.write(encode_frame(Frame(number, 0, 0, wrong)))
             await until(lambda: "client/stranger" not in overlay.nodes["b1"].queues)
-        assert "client/stranger: session ended: it does not keep up" in caplog.text
+        assert "client/stranger disconnected: session ended: it does not keep up" in caplog.text
         await still_works(overlay)
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
+from core_ends import LATE_NS, drain, meet
 
 from covey.matcher import EventBatch, EventType
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
-from covey.overlay.core.messages import Deliver, Publish, Unsubscribe
-from covey.overlay.node.interface_queue import InterfaceQueue
+from covey.overlay.core.messages import Deliver, Gap, Publish, Unsubscribe
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+
+
+class Silent:
+    """A connection that moves nothing."""
+
+    def wake(self) -> None: ...
+
+    def close(self, status: str, reason: str) -> None: ...
+
+
+SILENT = Silent()
 
 
 def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
@@ -23,8 +35,14 @@ def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
 
 def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bool]]:
     heard: list[bool] = []
+    given = {"max_bytes": 1 << 20, "max_held_bytes": 1 << 20, **options}
     return InterfaceQueue(
-        "client/c", Link(1), changed=lambda o: heard.append(o.full), policy=policy, **options
+        "client/c",
+        Link(1),
+        changed=lambda o: heard.append(o.full),
+        warn=lambda _: None,
+        policy=policy,
+        **given,
     ), heard
 
 
@@ -34,15 +52,55 @@ def waiting(of: InterfaceQueue) -> list[int]:
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
     blocked, heard = queue(SlowConsumer.BLOCK, max_events=10)
+    other = Link(2)
+    meet(blocked.link, other)
+    drain(other, blocked.link)  # credit
+    blocked.attach(SILENT)
     for first in (0, 5, 10):
         assert blocked.send(deliver(first, 5))
-    assert (blocked.full, heard) == (True, [True])
-    blocked.link.drop_oldest()
-    blocked.progressed()
-    assert blocked.full
-    blocked.link.drop_oldest()
-    blocked.progressed()
-    assert (blocked.full, heard) == (False, [True, False])
+    assert (blocked.full, heard[-1], blocked.full_types) == (True, True, ["Quote"])
+    drain(blocked.link, other)
+    assert not blocked.received()
+    assert blocked.full  # it has not said that it has anything
+    other.handle_timer(LATE_NS)
+    drain(other, blocked.link)
+    assert blocked.received()
+    assert (blocked.full, heard[-1], blocked.full_types) == (False, False, [])
+
+
+def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
+    one = size_of(deliver(0, 1))
+    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=3 * one)
+    queued.set_held("Quote", True)
+    for first in range(3):
+        queued.send(deliver(first, 1))
+    assert queued.full_types == []
+    queued.send(deliver(3, 1))
+    assert (queued.full, queued.full_types) == (False, ["Quote"])
+    queued.stop_blocking("out of reach")
+    assert (queued.full_types, queued.link.queued_events) == ([], 3)
+    queued.send(deliver(4, 1))
+    assert queued.drops.by_reason == {"out of reach, oldest dropped": 2}
+    queued.attach(SILENT)
+    queued.send(deliver(5, 1))
+    assert queued.full_types == ["Quote"]
+    queued.set_held("Quote", False)
+    assert queued.full_types == []
+    assert waiting(queued) == [2, 3, 4, 5]
+
+
+def test_a_client_is_told_what_it_lost() -> None:
+    other = Link(2)
+    lossy, _ = queue(SlowConsumer.DROP_OLDEST, max_events=2)
+    for first, at_ns in ((0, 100), (1, 200), (2, 300), (3, 400)):
+        message = deliver(first, 1)
+        batch = message.batch.stamped(ingress_ns=at_ns)
+        lossy.send(Deliver(batch, message.offsets, message.ids, message.epoch))
+    meet(lossy.link, other)
+    drain(other, lossy.link)
+    told, *events = drain(lossy.link, other)
+    assert told == Gap("Quote", 100, 200, 2)
+    assert sum(events_in(message) for message in events) == 2
 
 
 def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
@@ -52,7 +110,7 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
     assert waiting(newest) == [0, 1, 2, 3, 4, 5, 6]
     assert newest.drops.by_reason == {"queue full, newest dropped": 8}
     assert newest.link.dropped == 8
-    assert heard == []
+    assert not any(heard)
 
 
 def test_dropping_the_newest_counts_bytes_as_well() -> None:
@@ -86,8 +144,9 @@ def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> N
     away, heard = queue(SlowConsumer.BLOCK, max_events=10)
     for first in (0, 5, 10):
         away.send(deliver(first, 5))
-    away.stop_blocking()
-    assert (away.full, heard) == (False, [True, False])
+    assert away.full
+    away.stop_blocking("out of reach")
+    assert (away.full, heard[-1]) == (False, False)
     away.send(deliver(15, 5))
     assert waiting(away) == list(range(10, 20))
     assert away.drops.by_reason == {"out of reach, oldest dropped": 10}
@@ -97,11 +156,18 @@ def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> N
 
 def test_control_for_a_disconnected_interface_is_bounded() -> None:
     link = Link(1, max_control=5)
-    away = InterfaceQueue("broker/b2", link, changed=lambda _: None)
+    away = InterfaceQueue(
+        "broker/b2",
+        link,
+        changed=lambda _: None,
+        warn=lambda _: None,
+        max_bytes=1 << 20,
+        max_held_bytes=1 << 20,
+    )
     for epoch in range(20):
         away.send(Unsubscribe(epoch, epoch))
     assert link.queued_control == 0
-    away.greeting = True  # a handshake is under way: it decides on what is known by now
+    away.handshake = True  # a handshake is under way: it decides on what is known by now
     away.send(Unsubscribe(21, 21))
     assert link.peer_incarnation == 0
 

@@ -1,0 +1,629 @@
+"""The endpoint of a broker: everything between its routing core and the bytes of its connections, without
+I/O.
+
+What arrives goes in with the time (`accept`, `receive`, `lost`, `handle_timer`); frames come out
+(`next_frame`), and so does the time of the next `handle_timer`. It passes messages to the core in the order
+of arrival and queues the core's messages in the order of its actions. It decides who may send how much
+(credit, holds), which connection has an interface, how long a session outlives its connection (lease), what a
+full queue does (`interface_queue.py`), and when a restarted broker takes events again. The node moves its
+frames over sockets, the simulator over wires in virtual time.
+
+Times are nanoseconds of a clock that never jumps; `clock_offset_ns` added to one gives the time of the clock
+that stamps events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from covey.matcher.errors import CoveyError
+from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.interface_queue import Connection, InterfaceQueue
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
+from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.link.joining import join
+from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Action,
+    AwaitClients,
+    Connect,
+    Disconnect,
+    Hold,
+    Interface,
+    Message,
+    Publish,
+    Refuse,
+    Send,
+    Tick,
+    Unsubscribe,
+    Update,
+)
+from covey.overlay.core.routing.broker import Broker
+
+M = TypeVar("M")
+
+NS_PER_S = 1_000_000_000
+BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
+"""How long the full queue of a disconnected interface goes on holding the sources."""
+PROBE_NS = 2 * NS_PER_S
+"""How long the holder of a name has to answer when another claims it."""
+RECOVERY_NS = 10 * NS_PER_S
+"""How long a restarted broker waits for its neighbours at most before it takes events ..."""
+CLIENTS_NS = 5 * NS_PER_S // 2
+"""... and for its clients, which connect again within two seconds, at least."""
+_STARTING_NS = 60 * NS_PER_S
+MAX_QUEUED_CONTROL = 50_000
+"""While more is queued for a neighbour, the broker reads nothing from clients with more than `MAX_UNSETTLED`
+changes on their way."""
+MAX_UNSETTLED = 1_000
+FIRST_WINDOW_BYTES = 256 << 10
+"""The window of a client that has published nothing yet ..."""
+PUBLISHERS_BYTES = 8 << 20
+"""... and of all that have, together: what may be on its way when they are told to hold."""
+_MIN_WINDOW_BYTES = 64 << 10
+_BATCHED = (Publish, Update, Acknowledge)
+"""Messages after which the next one is decoded the same way, so that several are handled in one call."""
+
+
+class ConnectionRefusedError(CoveyError):
+    """A connection that this broker does not take; `status` is the name of a gRPC status."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class IncomingConnection(Connection, Protocol):
+    """A connection whose hello has arrived."""
+
+    def opened(self, answer: Hello, resumed: bool) -> None:
+        """It was accepted: this hello is the answer to its own. The link resumes or starts afresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who opens a connection: the interface, its hello, and what to do where a client does not keep up."""
+
+    interface: Interface
+    hello: Hello
+    slow_consumer: SlowConsumer = SlowConsumer.BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """What `decode` gives for a message that makes no sense: the refusal, and the size of its events."""
+
+    refuse: Refuse
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """The limits of a broker, and how its links are made; `link` holds options of `Link`."""
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    links: LinkLimits = field(default_factory=LinkLimits)
+
+
+@dataclass(slots=True)
+class _Challenge:
+    """Another client or broker that claims the name of an interface, until the holder has answered."""
+
+    peer: Peer
+    connection: IncomingConnection
+
+
+class BrokerEndpoint(Generic[M]):
+    """One broker. `new_link` makes a link for an interface, with an incarnation of its own, so that a client
+    whose session has ended cannot resume the next session of that name. `decode` turns a message of a frame,
+    from a neighbour or not, into one of the core. `warn` gets one sentence for the operator: an interface and
+    what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        core: Broker,
+        neighbours: Sequence[Interface],
+        options: EndpointOptions,
+        *,
+        new_link: Callable[[Interface], Link],
+        decode: Callable[[M, bool], Message | Undecodable],
+        warn: Callable[[Interface, str], None],
+        now_ns: int,
+    ) -> None:
+        self.core = core
+        self.options = options
+        self.clock_offset_ns = 0
+        self.queues: dict[Interface, InterfaceQueue] = {}
+        self.dropped: dict[str, int] = {}
+        self.refused = 0
+        self.draining = False
+        self.deferred = False
+        """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
+        self.holds = Holds(self._tell_hold)
+        self._new_link = new_link
+        self._decode = decode
+        self._warn = warn
+        self._started_ns = self._now_ns = now_ns
+        self._timers: Timers[tuple[str, Interface]] = Timers()
+        self._challenges: dict[Interface, _Challenge] = {}
+        self._ending: list[tuple[InterfaceQueue, str, str]] = []
+        self._publishers: dict[Interface, None] = {}
+        self._recovering = False
+        self._recovered = False
+        self._source: InterfaceQueue | None = None
+        for interface in neighbours:
+            self.queues[interface] = self._queue(interface)
+
+    def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
+        options, session = self.options, not interface.startswith("broker/")
+        queue = InterfaceQueue(
+            interface,
+            self._new_link(interface),
+            changed=self._fullness_changed,
+            warn=lambda sentence: self._warn(interface, sentence),
+            policy=policy,
+            max_events=options.sessions.queue_events if session else None,
+            max_bytes=options.sessions.queue_bytes if session else options.links.queue_bytes,
+            max_held_bytes=options.links.held_bytes,
+        )
+        if session:
+            queue.link.window_bytes = FIRST_WINDOW_BYTES
+        queue.link.withhold_credit(self.draining or self._recovering)
+        return queue
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def accept(self, peer: Peer, connection: IncomingConnection, now_ns: int) -> None:
+        """A connection was opened by its peer. It is opened now, or after the holder of its name has had the
+        time to answer, or closed.
+
+        `ConnectionRefusedError` if the broker is shutting down, or others compete for the name already;
+        `LinkError` for a hello that makes no sense.
+        """
+        self._now_ns = now_ns
+        if self.draining:
+            raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
+        queue = self.queues.get(peer.interface)
+        if queue is not None and queue.connected:
+            if queue.link.peer_incarnation != peer.hello.incarnation:
+                self._challenge(queue, _Challenge(peer, connection))
+                return
+            self._detach(queue, "ABORTED", "a newer connection replaces this one")
+            self._disconnected(queue)
+        self._open(peer, connection)
+        self._finish()
+
+    def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
+        """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
+        the link resumes. `LinkError` for an answer that makes no sense.
+        """
+        self._now_ns = now_ns
+        queue = self.queues[interface]
+        if queue.connected:
+            self._detach(queue, "ABORTED", "a newer connection replaces this one")
+        resumed = self._attach(queue, hello, connection)
+        self._finish()
+        return resumed
+
+    def hello_for(self, interface: Interface) -> Hello:
+        """The hello for a connection that this broker opens; until it is answered or has failed
+        (`handshake`), the link keeps its incarnation.
+        """
+        queue = self.queues[interface]
+        queue.handshake = True
+        return queue.link.hello()
+
+    def _challenge(self, queue: InterfaceQueue, challenge: _Challenge) -> None:
+        if queue.interface in self._challenges:
+            raise ConnectionRefusedError("ALREADY_EXISTS", _taken(queue.interface))
+        self._challenges[queue.interface] = challenge
+        self._timers.set(("probe", queue.interface), self._now_ns + PROBE_NS)
+        queue.link.probe()
+        queue.wake()
+
+    def _end_challenge(self, interface: Interface, *, won: bool) -> None:
+        challenge = self._challenges.pop(interface, None)
+        self._timers.cancel(("probe", interface))
+        if challenge is None:
+            return
+        if not won:
+            challenge.connection.close("ALREADY_EXISTS", _taken(interface))
+            return
+        queue = self.queues.get(interface)
+        if queue is not None and queue.connected:
+            self._detach(queue, "ABORTED", "it did not answer when another claimed its name")
+        try:
+            self._open(challenge.peer, challenge.connection)
+        except LinkError as error:
+            challenge.connection.close("INVALID_ARGUMENT", str(error))
+
+    def _open(self, peer: Peer, connection: IncomingConnection) -> None:
+        queue = self.queues.get(peer.interface)
+        if (
+            queue is not None
+            and not queue.is_broker
+            and queue.link.peer_incarnation != peer.hello.incarnation
+        ):
+            self._end_session(queue, "replaced by a new client of that name", "ABORTED")
+            queue = None
+        if queue is None:
+            queue = self._queue(peer.interface, peer.slow_consumer)
+        answer = queue.link.hello()
+        self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
+
+    def _attach(
+        self,
+        queue: InterfaceQueue,
+        hello: Hello,
+        connection: Connection,
+        opened: Callable[[bool], None] | None = None,
+    ) -> bool:
+        """Resume or reset the link of an interface with a connection; whether it resumes. `LinkError` if the
+        hello does not fit.
+        """
+        queue.handshake = False
+        lost_state = hello.peer_incarnation not in (0, queue.link.incarnation)
+        resumed = queue.link.resume(hello)
+        interface = queue.interface
+        self.queues[interface] = queue
+        if opened is not None:
+            opened(resumed)
+        queue.attach(connection)
+        self._timers.cancel(("away", interface))
+        self._timers.cancel(("lease", interface))
+        if not resumed:
+            self.holds.forget_source(interface)
+            if lost_state and self._now_ns - self._started_ns < _STARTING_NS:
+                self._recover()
+            self._tell_core(Connect(), interface)
+        queue.wake()
+        return resumed
+
+    def _detach(self, queue: InterfaceQueue, status: str, reason: str) -> None:
+        connection, queue.connection = queue.connection, None
+        if connection is not None:
+            connection.close(status, reason)
+
+    def lost(self, interface: Interface, connection: Connection, now_ns: int) -> None:
+        """A connection has ended. Nothing changes if the interface has another one by then."""
+        self._now_ns = now_ns
+        queue = self.queues.get(interface)
+        if queue is None or queue.connection is not connection:
+            challenge = self._challenges.get(interface)
+            if challenge is not None and challenge.connection is connection:
+                del self._challenges[interface]
+                self._timers.cancel(("probe", interface))
+            return
+        queue.connection = None
+        self._disconnected(queue)
+        self._end_challenge(interface, won=True)
+        self._finish()
+
+    def _disconnected(self, queue: InterfaceQueue) -> None:
+        interface = queue.interface
+        self._timers.cancel(("ack", interface))
+        self._timers.cancel(("stall", interface))
+        self._timers.set(("away", interface), self._now_ns + BLOCK_WHILE_AWAY_NS)
+        if not queue.is_broker:
+            lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
+            self._timers.set(("lease", interface), self._now_ns + lease_ns)
+
+    def goodbye(self, interface: Interface, connection: Connection, now_ns: int) -> None:
+        """A client leaves: its session ends."""
+        self._now_ns = now_ns
+        queue = self.queues.get(interface)
+        if queue is not None and queue.connection is connection:
+            queue.connection = None
+            self._end_session(queue, "it left", "OK")
+            self._end_challenge(interface, won=True)
+            self._finish()
+
+    def _end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
+        """Drop a client's session and its state in the core."""
+        interface = queue.interface
+        if self.queues.get(interface) is not queue:
+            return
+        del self.queues[interface]
+        for name in ("ack", "away", "lease", "stall"):
+            self._timers.cancel((name, interface))
+        self._publishers.pop(interface, None)
+        queue.discard()
+        self.holds.forget_source(interface)
+        for reason, events in queue.drops.by_reason.items():
+            self._count_drop(reason, events)
+        self._detach(queue, status, f"session ended: {why}")
+        self._tell_core(Disconnect(), interface)
+
+    # --- frames ---------------------------------------------------------------------------------------------
+
+    def receive(
+        self, interface: Interface, connection: Connection, frames: Sequence[Frame[M]], now_ns: int
+    ) -> None:
+        """Handle frames that arrived together on a connection, in order, if it is still the interface's.
+        `LinkError` where a frame breaks the protocol: those before it were handled.
+        """
+        self._now_ns = now_ns
+        if self.deferred:
+            self.deliver()
+        queue = self.queues.get(interface)
+        if queue is None or queue.connection is not connection:
+            return
+        link = queue.link
+        messages: list[M | Acknowledge] = []
+        error: LinkError | None = None
+        try:
+            for frame in frames:
+                arrived = link.receive(frame, now_ns)
+                messages.extend(arrived)
+        except LinkError as broken:
+            error = broken
+        if messages:
+            self._take(queue, messages)
+        if queue.received():
+            self._rearm_stall(queue)
+        if interface in self._challenges:
+            self._end_challenge(interface, won=False)
+        due_ns = link.next_timer()
+        if due_ns is not None:
+            self._timers.set(("ack", interface), due_ns)
+        if link.ready:
+            queue.wake()
+        self._finish()
+        if error is not None:
+            raise error
+
+    def ready(self, interface: Interface, connection: Connection) -> bool:
+        """Whether `next_frame` returns a frame."""
+        queue = self.queues.get(interface)
+        return queue is not None and queue.connection is connection and queue.link.ready
+
+    def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
+        """The next frame for a connection, None if there is none or the interface has another one by now."""
+        queue = self.queues.get(interface)
+        if queue is None or queue.connection is not connection:
+            return None
+        return queue.link.next_frame()
+
+    def busy(self, interface: Interface) -> bool:
+        """Whether what has arrived from a client is better left where it is for some milliseconds: it has
+        many changes on their way, and a neighbour cannot keep up.
+        """
+        if interface.startswith("broker/") or self.core.unsettled(interface) <= MAX_UNSETTLED:
+            return False
+        return any(
+            queue.is_broker and queue.connected and queue.link.queued_control > MAX_QUEUED_CONTROL
+            for queue in self.queues.values()
+        )
+
+    def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> None:
+        """Consecutive events go into one call of the core, and so do updates and acknowledgements."""
+        pending: list[Message] = []
+        for wire in messages:
+            message = wire if isinstance(wire, Acknowledge) else self._decoded(queue, wire)
+            if message is None:
+                continue
+            if pending and isinstance(message, Publish) is not isinstance(pending[0], Publish):
+                self._handle(queue, pending)
+                pending = []
+            pending.append(message)
+            if not isinstance(message, _BATCHED):
+                self._handle(queue, pending)
+                pending = []
+        if pending:
+            self._handle(queue, pending)
+
+    def _decoded(self, queue: InterfaceQueue, wire: M) -> Message | None:
+        """The message, or the admitted part of it; None if it was refused, or was for this endpoint."""
+        message = self._decode(wire, queue.is_broker)
+        if isinstance(message, Undecodable):
+            queue.link.consume(message.size)
+            refuse = message.refuse
+            if queue.is_broker and refuse.count:
+                self._count_drop("malformed or of unknown type", refuse.count)
+                return None
+            self._enqueue(queue, refuse)
+            # The core never gets an undecodable message; an Unsubscribe of no subscription settles its epoch.
+            return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None
+        if isinstance(message, Hold):
+            queue.set_held(message.type_name, message.held)
+            return None
+        if not isinstance(message, Publish):
+            return message
+        queue.link.consume(size_of(message))
+        self.holds.sent(queue.interface, message.batch.event_type.name)
+        if queue.is_broker:
+            return message
+        self._note_publisher(queue)
+        batch, refusals = admit(message.batch, self.options.limits, self._clock_ns)
+        for refusal in refusals:
+            self._enqueue(queue, refusal)
+        return None if batch is None else Publish(batch)
+
+    def _note_publisher(self, queue: InterfaceQueue) -> None:
+        """The more clients publish, the less each may have on its way."""
+        self._publishers[queue.interface] = None
+        share = PUBLISHERS_BYTES // len(self._publishers)
+        queue.link.window_bytes = max(_MIN_WINDOW_BYTES, share)
+
+    def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
+        """Pass messages to the core in one call: events only, or no events."""
+        if isinstance(messages[0], Publish):
+            limits = self.options.limits
+            messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
+        if self.deferred:
+            self.deliver()
+        actions = self.core.handle_all(messages, queue.interface, self._clock_ns, defer=True)
+        self._perform(actions, queue)
+        self.deferred = self.core.deferred
+        self._source = queue
+
+    def deliver(self) -> None:
+        """Serve the sessions with the events that have gone to neighbours."""
+        self.deferred = False
+        self._perform(self.core.deliver(), self._source)
+        self._finish()
+
+    def _tell_core(self, message: Message, interface: Interface) -> None:
+        if self.deferred:
+            self.deliver()
+        self._perform(self.core.handle(message, interface, self._clock_ns))
+
+    @property
+    def _clock_ns(self) -> int:
+        """The time of the clock that stamps events."""
+        return self._now_ns + self.clock_offset_ns
+
+    def _perform(self, actions: list[Action], source: InterfaceQueue | None = None) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                queue = self.queues.get(action.interface)
+                if queue is not None:
+                    self._enqueue(queue, action.message, own=queue is source)
+            else:
+                self._count_drop(action.reason, action.events)
+        due_ns = self.core.next_timer()
+        if due_ns is not None and ("core", "") not in self._timers:
+            self._timers.set(("core", ""), due_ns - self.clock_offset_ns)
+
+    def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
+        """Queue a message for an interface; ends a session that does not keep up."""
+        if isinstance(message, Refuse):
+            self.refused += 1
+            self._warn(queue.interface, f"refused: {message.reason.partition(chr(10))[0]}")
+        if not queue.send(message, own=own):
+            queue.drops.add("queue full, session ended", events_in(message))
+            self._ending.append((queue, "it does not keep up", "RESOURCE_EXHAUSTED"))
+
+    def _finish(self) -> None:
+        """What a call has left to do when all else is consistent."""
+        if self._recovering:
+            self._check_recovered()
+        while self._ending:
+            self._end_session(*self._ending.pop())
+
+    def _count_drop(self, reason: str, events: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + events
+
+    # --- holding sources ------------------------------------------------------------------------------------
+
+    def _fullness_changed(self, queue: InterfaceQueue) -> None:
+        types = queue.full_types
+        self.holds.set_full(queue.interface, types)
+        key = ("stall", queue.interface)
+        if not types or queue.is_broker:
+            self._timers.cancel(key)
+        elif key not in self._timers and queue.connected:
+            self._rearm_stall(queue)
+
+    def _rearm_stall(self, queue: InterfaceQueue) -> None:
+        """A client with a full queue has taken something, or its queue has become full."""
+        if queue.full and not queue.is_broker:
+            limit_ns = round(self.options.sessions.stall_limit_s * NS_PER_S)
+            self._timers.set(("stall", queue.interface), self._now_ns + limit_ns)
+
+    def _tell_hold(self, source: Interface, hold: Hold) -> None:
+        queue = self.queues.get(source)
+        if queue is not None:
+            queue.send(hold)
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due, in nanoseconds; None if it is not."""
+        return self._timers.next_ns()
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Whatever is due by now."""
+        self._now_ns = now_ns
+        for what, interface in self._timers.take(now_ns):
+            queue = self.queues.get(interface)
+            if what == "core":
+                self._tell_core(Tick(), "")
+            elif what == "clients":
+                self._tell_core(AwaitClients(False), "")
+            elif what == "recovery":
+                self._end_recovery()
+            elif what == "probe":
+                self._end_challenge(interface, won=True)
+            elif queue is not None:
+                self._handle_timer_of(queue, what)
+        self._finish()
+
+    def _handle_timer_of(self, queue: InterfaceQueue, what: str) -> None:
+        if what == "ack":
+            queue.link.handle_timer(self._now_ns)
+            due_ns = queue.link.next_timer()
+            if due_ns is not None:
+                self._timers.set(("ack", queue.interface), due_ns)
+            queue.wake()
+        elif what == "away":
+            queue.stop_blocking("out of reach")
+        elif what == "lease":
+            self._warn(queue.interface, "session ended: its lease has expired")
+            self._end_session(queue, "its lease has expired", "ABORTED")
+        elif what == "stall" and queue.full:
+            queue.stop_blocking("stalled")
+            seconds = self.options.sessions.stall_limit_s
+            self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
+
+    # --- after a restart ------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """This broker has lost its state: what the others have kept for it must not come before it knows
+        where to send it. No credit until the neighbours, and for a moment the clients, have said what they
+        want.
+        """
+        if self._recovering or self._recovered:
+            return
+        self._recovering = True
+        self._timers.set(("clients", ""), self._now_ns + CLIENTS_NS)
+        self._timers.set(("recovery", ""), self._now_ns + RECOVERY_NS)
+        for queue in self.queues.values():
+            queue.link.withhold_credit(True)
+        self._tell_core(AwaitClients(True), "")
+
+    def _check_recovered(self) -> None:
+        if self.core.synced and ("clients", "") not in self._timers:
+            self._end_recovery()
+
+    def _end_recovery(self) -> None:
+        self._recovering, self._recovered = False, True
+        self._timers.cancel(("recovery", ""))
+        for queue in self.queues.values():
+            queue.link.withhold_credit(self.draining)
+            queue.wake()
+
+    # --- ending ---------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take no more events and no more connections."""
+        self.draining = True
+        if self.deferred:
+            self.deliver()
+        for queue in self.queues.values():
+            queue.link.withhold_credit(True)
+            queue.link.ask()
+            queue.wake()
+
+    @property
+    def drained(self) -> bool:
+        """Whether the events that were taken have reached the next broker or client."""
+        return all(queue.link.idle or not queue.connected for queue in self.queues.values())
+
+    def close_connections(self, reason: str) -> None:
+        """End every connection with a goodbye."""
+        for queue in list(self.queues.values()):
+            self._detach(queue, "UNAVAILABLE", reason)
+
+
+def _taken(interface: Interface) -> str:
+    kind, _, name = interface.partition("/")
+    return f"a {kind} named {name!r} is connected already: choose another name"

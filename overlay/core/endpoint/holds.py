@@ -1,0 +1,73 @@
+"""Which event types are held, because of whom, and which sources were told.
+
+Invariant: a source is told to hold a type exactly while some other interface that wants the type is full,
+from the first event of the type that it sends on. It is not held for its own sake: a client may publish what
+it computes from what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from covey.overlay.core.messages import Hold, Interface
+
+
+class Holds:
+    """`tell` sends a Hold to a source. Operations cost what they change."""
+
+    def __init__(self, tell: Callable[[Interface, Hold], None]) -> None:
+        self._tell = tell
+        self._full: dict[str, dict[Interface, None]] = {}
+        """By type, who is full."""
+        self._types: dict[Interface, dict[str, None]] = {}
+        """By interface, the types for which it is full."""
+        self._sources: dict[str, dict[Interface, bool]] = {}
+        """By type, who has sent events of it, and whether it was told to hold it."""
+
+    def set_full(self, interface: Interface, types: Iterable[str]) -> None:
+        """The interface is full for these types and no others."""
+        wanted, known = dict.fromkeys(types), self._types.get(interface, {})
+        for name in [name for name in known if name not in wanted]:
+            del self._full[name][interface]
+            if not self._full[name]:
+                del self._full[name]
+            self._balance(name)
+        for name in [name for name in wanted if name not in known]:
+            self._full.setdefault(name, {})[interface] = None
+            self._balance(name)
+        if wanted:
+            self._types[interface] = wanted
+        else:
+            self._types.pop(interface, None)
+
+    def sent(self, source: Interface, type_name: str) -> None:
+        """The source has sent events of a type."""
+        sources = self._sources.setdefault(type_name, {})
+        if source not in sources:
+            sources[source] = False
+            if type_name in self._full:
+                self._balance(type_name)
+
+    def forget_source(self, source: Interface) -> None:
+        """The source has ended, or has lost what it was told."""
+        for name in [name for name, sources in self._sources.items() if source in sources]:
+            del self._sources[name][source]
+            if not self._sources[name]:
+                del self._sources[name]
+
+    def held(self, type_name: str) -> tuple[Interface, ...]:
+        """Who is full for a type."""
+        return tuple(self._full.get(type_name, ()))
+
+    def as_dict(self) -> dict[str, list[Interface]]:
+        """Who is full, by held type."""
+        return {name: list(full) for name, full in self._full.items()}
+
+    def _balance(self, type_name: str) -> None:
+        full = self._full.get(type_name, {})
+        sources = self._sources.get(type_name, {})
+        for source, told in sources.items():
+            hold = len(full) > (source in full)
+            if hold != told:
+                sources[source] = hold
+                self._tell(source, Hold(type_name, hold))

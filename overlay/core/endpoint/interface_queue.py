@@ -1,0 +1,293 @@
+"""The queue of one interface of a broker: its link, its connection, and the policy for a full queue.
+
+Invariant: the queue is bounded. While it is full, the sources of the types that it wants are held, except
+where a client chose to lose events or its session instead. A client that takes nothing for the stall limit,
+or an interface that has been away for a moment, holds nobody any longer: its oldest events are dropped. Every
+dropped event is counted, and told to the client in its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.splitting import part, pieces
+from covey.overlay.core.messages import Deliver, Gap, Interface, Message, Publish
+
+MAX_SESSION_CONTROL = 50_000
+"""How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
+message of its own, all else is a number in a header."""
+
+
+class Connection(Protocol):
+    """A connection of an interface, as whoever moves its bytes offers it."""
+
+    def wake(self) -> None:
+        """The interface may have a frame to send."""
+        ...
+
+    def close(self, status: str, reason: str) -> None:
+        """End the connection with a goodbye."""
+        ...
+
+
+@dataclass(slots=True)
+class DropCounts:
+    """Dropped events, by reason."""
+
+    by_reason: dict[str, int] = field(default_factory=dict)
+
+    def add(self, reason: str, events: int) -> None:
+        if events:
+            self.by_reason[reason] = self.by_reason.get(reason, 0) + events
+
+
+class InterfaceQueue:
+    """One interface: its link, its connection if it has one, and the queue policy.
+
+    `full` turns true when more than `max_events` or `max_bytes` are pending, and false when half of that is
+    left. Of a type that the peer holds, `max_held_bytes` may wait before the type is full by itself; they do
+    not count as pending. `changed` is called when `full_types` may have changed, `warn` with one sentence.
+    """
+
+    def __init__(
+        self,
+        interface: Interface,
+        link: Link,
+        *,
+        changed: Callable[[InterfaceQueue], None],
+        warn: Callable[[str], None],
+        policy: SlowConsumer = SlowConsumer.BLOCK,
+        max_events: int | None = None,
+        max_bytes: int,
+        max_held_bytes: int,
+    ) -> None:
+        self.interface = interface
+        self.link = link
+        self.connection: Connection | None = None
+        self.handshake = False
+        """A hello of this side is under way: until it is answered the link must not give up control."""
+        self.policy = policy
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self.full = False
+        self.blocking = True
+        """Whether a full queue holds its sources; else it drops its oldest events."""
+        self.is_broker = interface.startswith("broker/")
+        self.drops = DropCounts()
+        self.connections = 0
+        self.frames_received = 0
+        self.progress = (0, 0)
+        """What the peer has acknowledged and granted: whether it takes anything."""
+        self._max_held_bytes = max_held_bytes
+        self._types: dict[str, None] = {}
+        self._full_held: dict[str, None] = {}
+        self._changed = changed
+        self._warn = warn
+        self._warned = False
+        self._why_dropping = ""
+
+    @property
+    def connected(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def full_types(self) -> list[str]:
+        """The event types whose sources must be held because of this interface."""
+        return list(self._types if self.full else self._full_held)
+
+    def wake(self) -> None:
+        if self.connection is not None:
+            self.connection.wake()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, message: Message, *, own: bool = False) -> bool:
+        """Queue a message as the policy says; False if the session must end, by the policy or because too
+        many control messages are pending.
+
+        `own` means that the interface itself published the events. Its full queue does not hold it, or it
+        might never read; so what it publishes to itself meanwhile is dropped, and counted.
+        """
+        alive = True
+        if own and self.full and events_in(message):
+            self._drop("queue full, its own dropped", message)
+        elif events_in(message):
+            alive = self._send_events(message)
+        else:
+            self.link.send(message)
+            if self.connection is not None:
+                alive = self.is_broker or self.link.backlog_control <= MAX_SESSION_CONTROL
+            elif not self.handshake:
+                self.link.give_up_control()
+        self.wake()
+        return alive
+
+    def _send_events(self, message: Message) -> bool:
+        assert isinstance(message, Publish | Deliver)
+        link, type_name = self.link, message.batch.event_type.name
+        over = self._over(message)
+        if over and self.policy is SlowConsumer.DISCONNECT:
+            return False
+        if over and self.policy is SlowConsumer.DROP_NEWEST:
+            room = self._room(message)
+            if room < events_in(message):
+                self._drop("queue full, newest dropped", part(message, room, events_in(message)))
+            if not room:
+                return True
+            message = part(message, 0, room)
+        for piece in pieces(message, link.max_frame_bytes):
+            link.send(piece)
+        if self.policy is SlowConsumer.DROP_OLDEST:
+            self._drop_oldest("queue full, oldest dropped")
+        elif self.policy is SlowConsumer.BLOCK:
+            self._note(type_name)
+        return True
+
+    def _note(self, type_name: str) -> None:
+        """Events of a type were queued under the policy to block."""
+        if type_name not in self._types:
+            self._types[type_name] = None
+            if self.full:
+                self._changed(self)
+        if self.link.holds(type_name):
+            self._check_held(type_name)
+        if not self.blocking:
+            self._drop_oldest(self._why_dropping)
+        elif not self.full:
+            if self._over():
+                self._set_full(True)
+            elif not self._warned and 2 * self._pending_bytes() > self.max_bytes:
+                self._warned = True
+                self._warn(f"{self._pending_bytes():,} bytes wait for {self.interface}, half of what may")
+
+    def _check_held(self, type_name: str) -> None:
+        over = self.link.held_bytes(type_name) > self._max_held_bytes
+        if over and not self.blocking:
+            while self.link.held_bytes(type_name) > self._max_held_bytes:
+                dropped = self.link.drop_oldest(type_name)
+                assert dropped is not None
+                self._drop(self._why_dropping, dropped)
+        elif over and type_name not in self._full_held:
+            self._full_held[type_name] = None
+            self._changed(self)
+
+    def _pending_bytes(self) -> int:
+        return self.link.backlog_bytes - self.link.held_bytes()
+
+    def _over(self, message: Message | None = None) -> bool:
+        events = self.link.backlog_events + (0 if message is None else events_in(message))
+        size = self._pending_bytes() + (0 if message is None else size_of(message))
+        return size > self.max_bytes or (self.max_events is not None and events > self.max_events)
+
+    def _room(self, message: Message) -> int:
+        """How many events of a message fit, from its first on."""
+        room = events_in(message)
+        if self.max_events is not None:
+            room = min(room, max(0, self.max_events - self.link.backlog_events))
+        free_bytes = self.max_bytes - self.link.backlog_bytes
+        while room and size_of(part(message, 0, room)) > free_bytes:
+            room //= 2
+        return room
+
+    def _drop_oldest(self, reason: str) -> None:
+        while self._over():
+            dropped = self.link.drop_oldest()
+            if dropped is None:
+                return
+            self._drop(reason, dropped)
+
+    def _drop(self, reason: str, message: Message) -> None:
+        assert isinstance(message, Publish | Deliver)
+        batch = message.batch
+        self.drops.add(reason, len(batch))
+        self.link.dropped += len(batch)
+        if not self.is_broker:
+            self.link.tell_gap(Gap(batch.event_type.name, batch.ingress_ns, batch.ingress_ns, len(batch)))
+
+    def _set_full(self, full: bool) -> None:
+        if self.full != full:
+            self.full = full
+            self._warned = full
+            self._changed(self)
+
+    # --- what the peer says ---------------------------------------------------------------------------------
+
+    def set_held(self, type_name: str, held: bool) -> None:
+        """The peer takes no events of a type, or takes them again."""
+        self.link.set_held(type_name, held)
+        if not held and type_name in self._full_held:
+            del self._full_held[type_name]
+            self._changed(self)
+        if not held and self.blocking and not self.full and self._over():
+            self._set_full(True)
+        self.wake()
+
+    def received(self) -> bool:
+        """A frame has arrived; whether the peer has taken something since the last one."""
+        self.frames_received += 1
+        progress = self.link.progress
+        if progress == self.progress:
+            return False
+        self.progress = progress
+        link = self.link
+        if self._pending_bytes() <= self.max_bytes // 2 and (
+            self.max_events is None or link.backlog_events <= self.max_events // 2
+        ):
+            self._warned = False
+            self.blocking = True
+            if self.full:
+                self._set_full(False)
+        return True
+
+    # --- the connection -----------------------------------------------------------
+
+    def attach(self, connection: Connection) -> None:
+        self.connection = connection
+        self.connections += 1
+        self.blocking = True
+        self.progress = self.link.progress
+        self._full_held = {name: None for name in self._full_held if self.link.holds(name)}
+        self.full = self.policy is SlowConsumer.BLOCK and self._over()
+        self._changed(self)
+
+    def stop_blocking(self, why: str) -> None:
+        """From now on drop the oldest events rather than hold their sources; `why` is a word or two."""
+        self.blocking = False
+        self._why_dropping = f"{why}, oldest dropped"
+        if self.policy is SlowConsumer.BLOCK:
+            self._drop_oldest(self._why_dropping)
+            for name in list(self._full_held):
+                self._check_held(name)
+        self._full_held.clear()
+        self.full = False
+        self._changed(self)
+
+    def discard(self) -> None:
+        """Count what is pending as dropped: the session has ended."""
+        self.drops.add("session ended", self.link.backlog_events)
+        self.full = False
+        self._full_held.clear()
+        self._changed(self)
+
+    def inspect(self) -> dict[str, Any]:
+        link = self.link
+        return {
+            "connected": self.connected,
+            "connections": self.connections,
+            "frames_sent": link.sent,
+            "frames_written": link.written,
+            "frames_acknowledged": link.acknowledged,
+            "frames_received": link.received,
+            "queued_control": link.queued_control,
+            "queued_events": link.queued_events,
+            "queued_bytes": link.queued_bytes,
+            "unacknowledged_events": link.retained_events,
+            "full": self.full,
+            "full_types": self.full_types,
+            "dropped": dict(self.drops.by_reason),
+        }

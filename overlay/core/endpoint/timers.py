@@ -1,0 +1,50 @@
+"""Deadlines by key, for an endpoint that reads no clock."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Timers(Generic[K]):
+    """At most one deadline per key, in nanoseconds. All calls are O(log n)."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, int] = {}
+        self._heap: list[tuple[int, int, K]] = []
+        self._serial = 0
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    def set(self, key: K, due_ns: int) -> None:
+        """In place of the key's earlier deadline."""
+        if self._due.get(key) != due_ns:
+            self._due[key] = due_ns
+            self._serial += 1
+            heapq.heappush(self._heap, (due_ns, self._serial, key))
+            if len(self._heap) > 64 + 4 * len(self._due):
+                self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+                heapq.heapify(self._heap)
+
+    def cancel(self, key: K) -> None:
+        self._due.pop(key, None)
+
+    def next_ns(self) -> int | None:
+        """The earliest deadline."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take(self, now_ns: int) -> list[K]:
+        """Remove and return the keys whose deadlines have come, in their order."""
+        taken = []
+        while (due_ns := self.next_ns()) is not None and due_ns <= now_ns:
+            key = heapq.heappop(self._heap)[2]
+            del self._due[key]
+            taken.append(key)
+        return taken

@@ -1,0 +1,101 @@
+"""A connection of a neighbour or client: between the pump that moves its frames and the node's endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from covey.overlay.core.link.link import Frame, Hello, LinkError
+from covey.overlay.core.messages import Interface, Message
+from covey.overlay.node.node import Node
+from covey.overlay.transport.codec import WireMessage
+from covey.overlay.transport.errors import MalformedPacketError
+from covey.overlay.transport.packets import Greeting, Role, encode_greeting
+from covey.overlay.transport.pump import PeerClosedError, Pump, StreamClosedError, say_goodbye
+from covey.overlay.transport.rpc_call import RpcCall
+
+log = logging.getLogger("covey.broker")
+
+
+def greeting(node: Node, interface: Interface, hello: Hello) -> Greeting:
+    """The node's greeting for an interface."""
+    overlay = node.overlay
+    options = overlay.shared_options() if interface.startswith("broker/") else {}
+    return Greeting(Role.BROKER, node.name, hello, overlay.name, limits=overlay.limits, options=options)
+
+
+class NodeConnection:
+    """One connection, from its hello to its end; `dialled` if this node has opened it."""
+
+    def __init__(self, node: Node, interface: Interface, call: RpcCall, *, dialled: bool) -> None:
+        self._node = node
+        self._interface = interface
+        self._call = call
+        # Subscriptions for a broker carry their event type, which a broker that starts does not know yet.
+        is_broker = interface.startswith("broker/")
+        self._pump = Pump(self, call, schemas=is_broker, await_end=dialled)
+        self._refusal: StreamClosedError | None = None
+        self._decided = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the connection until it ends. `StreamClosedError` for the peer, if this side ends it."""
+        await self._decided.wait()
+        if self._refusal is not None:
+            raise self._refusal
+        node, interface = self._node, self._interface
+        why = "the connection broke"
+        left = False
+        try:
+            await self._pump.run()
+            why = self._call.details or why
+        except PeerClosedError as error:
+            why, left = str(error), error.status == "OK" and interface.startswith("client/")
+        except StreamClosedError as error:
+            why = str(error)
+            raise
+        except (LinkError, MalformedPacketError) as error:
+            why = str(error)
+            log.warning("%s broke the protocol: %s", interface, error)
+            say_goodbye(self._call, "INVALID_ARGUMENT", why)
+            raise StreamClosedError("INVALID_ARGUMENT", why) from None
+        finally:
+            if left:
+                node.goodbye(interface, self, why)
+            else:
+                node.lost(interface, self, why)
+
+    # --- what the endpoint calls ----------------------------------------------------------------------------
+
+    def opened(self, answer: Hello, resumed: bool) -> None:
+        self._call.send(encode_greeting(greeting(self._node, self._interface, answer)))
+        self.began(resumed)
+
+    def began(self, resumed: bool) -> None:
+        """Hellos were exchanged."""
+        log.info("%s connected%s", self._interface, ", resumed" if resumed else "")
+        self._decided.set()
+
+    def wake(self) -> None:
+        self._pump.wake()
+
+    def close(self, status: str, reason: str) -> None:
+        if not self._decided.is_set():
+            self._refusal = StreamClosedError(status, reason)
+            self._decided.set()
+        self._pump.close(status, reason)
+
+    # --- what the pump calls --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self._node.endpoint.busy(self._interface)
+
+    @property
+    def ready(self) -> bool:
+        return self._node.endpoint.ready(self._interface, self)
+
+    def receive(self, frames: list[Frame[WireMessage]]) -> None:
+        self._node.receive(self._interface, self, frames)
+
+    def next_frame(self) -> Frame[Message] | None:
+        return self._node.endpoint.next_frame(self._interface, self)
