@@ -63,7 +63,7 @@ class Node:
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
             [f"broker/{neighbour}" for neighbour in overlay.neighbours(name)],
-            EndpointOptions(overlay.limits, overlay.sessions, overlay.link_limits),
+            EndpointOptions(overlay.limits, overlay.sessions, overlay.link_limits, overlay.bounds),
             new_link=self._link,
             decode=self._decode,
             warn=self._warn,
