@@ -33,17 +33,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.bench.awaited_updates import SUBSCRIPTIONS
 from covey.sim.experiments.bench.chain_processes import (
     LENGTH,
     RELAYS,
-    BrokerChain,
     Chain,
     Worker,
     brokers,
     relays,
 )
-from covey.sim.experiments.bench.usage import resident_bytes, total_cpu_ns
+from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
 from covey.sim.experiments.progress import Progress, silent
 
 COVEY = "covey"
@@ -54,7 +54,10 @@ _WARM_UP = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """Sizes of a round, and how many rounds there are. Each rate (events per second) takes `seconds`."""
+    """Sizes of a round, and how many rounds there are. Each rate (events per second) takes `seconds`.
+
+    The sequence has `sequence` events in the first round, and as many as take `sequence_s` in the others.
+    """
 
     rounds: int = 5
     events: int = 500_000
@@ -62,7 +65,8 @@ class ChainPlan:
     subscriptions: int = 1000
     rates: tuple[int, ...] = (100, 1000, 8000)
     seconds: float = 2.0
-    sequence: int = 20_000
+    sequence: int = 1000
+    sequence_s: float = 0.5
     one_by_one: int = 300
     updates: int = 20 * SUBSCRIPTIONS
     idle_s: float = 3.0
@@ -101,8 +105,8 @@ class ChainResult:
     def as_json(self) -> dict[str, Any]:
         return {
             **{
-                chain: {name: spread.as_json() for name, spread in figures.items()}
-                for chain, figures in self.figures.items()
+                measured: {name: spread.as_json() for name, spread in figures.items()}
+                for measured, figures in self.figures.items()
             },
             "crowd_matches_per_event": _rounded(self.matches_per_event),
         }
@@ -124,12 +128,12 @@ async def measure_chain(plan: ChainPlan, progress: Progress = silent) -> ChainRe
             chains[carrier] = await stack.enter_async_context(relays(carrier))
         measurement = _Measurement(plan, chains, progress)
         await measurement.run()
-        await measurement.idle(covey)
+        await measurement.idle()
         counts = await covey.crowd.request("count")
     published = measurement.published[COVEY]
     figures = {
-        chain: {name: Spread(tuple(values)) for name, values in by_name.items()}
-        for chain, by_name in measurement.values.items()
+        measured: {name: Spread(tuple(values)) for name, values in by_name.items()}
+        for measured, by_name in measurement.values.items()
     }
     return ChainResult(figures, counts["matches"] / (published * LENGTH))
 
@@ -143,6 +147,8 @@ class _Measurement:
         self._plan = plan
         self._chains = chains
         self._progress = progress
+        self._sequence_rates: dict[str, float] = {}
+        """Those of the first round."""
 
     async def run(self) -> None:
         plan = self._plan
@@ -163,11 +169,11 @@ class _Measurement:
 
     async def _throughput(self, name: str, command: str, events: int, **arguments: int) -> float:
         """Events per second from the first publish to the last arrival."""
-        chain = self._chains[name]
+        running = self._chains[name]
         self.published[name] += events
-        await chain.subscriber.send("receive", events=events)
-        sent = await chain.publisher.request(command, events=events, **arguments)
-        received = await chain.subscriber.response()
+        await running.subscriber.send("receive", events=events)
+        sent = await running.publisher.request(command, events=events, **arguments)
+        received = await running.subscriber.response()
         await asyncio.sleep(_SETTLING_S)
         took_ns: int = received["last_ns"] - sent["first_ns"]
         return events / took_ns * 1e9
@@ -178,14 +184,16 @@ class _Measurement:
         self.values[name]["events_per_s"].append(rate)
 
     async def _sequence(self, name: str, share: float) -> None:
-        events = max(1, int(self._plan.sequence * share))
-        self.values[name]["sequence_per_s"].append(await self._throughput(name, "sequence", events))
+        events = int(self._sequence_rates.get(name, 0.0) * self._plan.sequence_s) or self._plan.sequence
+        rate = await self._throughput(name, "sequence", events)
+        self._sequence_rates.setdefault(name, rate)
+        self.values[name]["sequence_per_s"].append(rate)
 
     async def _one_by_one(self, name: str, share: float) -> None:
-        chain = self._chains[name]
+        running = self._chains[name]
         events = max(1, int(self._plan.one_by_one * share))
         self.published[name] += events
-        result = await chain.subscriber.request("one_by_one", events=events, address=chain.first_address)
+        result = await running.subscriber.request("one_by_one", events=events, address=running.first_address)
         self.values[name]["one_by_one_ms"].append(result["p50_ms"])
 
     async def _updates(self, name: str, share: float) -> None:
@@ -199,16 +207,16 @@ class _Measurement:
         self.values[name]["update_ms"].append(one["p50_ms"])
 
     async def _rate(self, name: str, rate: int, share: float) -> None:
-        chain, values = self._chains[name], self.values[name]
+        running, values = self._chains[name], self.values[name]
         events = max(1, int(rate * self._plan.seconds * share))
         self.published[name] += events
-        messages = await chain.messages()
+        messages = await running.messages()
         await asyncio.sleep(_SETTLING_S)
-        used_ns = total_cpu_ns(chain.process_ids)
-        await chain.subscriber.send("receive", events=events)
-        sent = await chain.publisher.request("trickle", events=events, rate=rate)
-        received = await chain.subscriber.response()
-        used_ns = total_cpu_ns(chain.process_ids) - used_ns
+        used_ns = total_cpu_ns(running.process_ids)
+        await running.subscriber.send("receive", events=events)
+        sent = await running.publisher.request("trickle", events=events, rate=rate)
+        received = await running.subscriber.response()
+        used_ns = total_cpu_ns(running.process_ids) - used_ns
         values[f"p50_ms_at_{rate}"].append(received["p50_ms"])
         values[f"p99_ms_at_{rate}"].append(received["p99_ms"])
         values[f"arrived_per_s_at_{rate}"].append(events / (received["last_ns"] - sent["first_ns"]) * 1e9)
@@ -217,28 +225,30 @@ class _Measurement:
             values[f"messages_per_event_at_{rate}"].append(1.0)
             return
         await asyncio.sleep(_SETTLING_S)
-        later = await chain.messages()
+        later = await running.messages()
         assert later is not None
         values[f"messages_per_event_at_{rate}"].append((later - messages) / events / LENGTH)
 
-    async def idle(self, covey: BrokerChain) -> None:
-        """CPU of brokers that do nothing, and what idle clients at the second one take."""
+    async def idle(self) -> None:
+        """What a broker that has done nothing uses, alone and with idle clients."""
         plan, values = self._plan, self.values[COVEY]
         self._progress("idle brokers", 0.9)
-        values["idle_cpu_percent"].append(await self._cpu_percent(covey))
-        middle = covey.process_ids[1]
-        before = resident_bytes(middle)
-        self._progress(f"{plan.idle_clients} idle clients", 0.95)
-        async with Worker("idle", address=covey.addresses[1], clients=plan.idle_clients):
-            await asyncio.sleep(_SETTLING_S)
-            memory = resident_bytes(middle) - before
-            values["idle_client_kb"].append(memory / 1000 / plan.idle_clients)
-            values["idle_cpu_percent_with_clients"].append(await self._cpu_percent(covey))
+        async with LocalOverlay(chain(2)) as overlay:
+            process = overlay.process_ids()["b1"]
+            values["idle_cpu_percent"].append(await self._cpu_percent(process))
+            address = overlay.addresses["b1"]
+            async with Worker("idle", address=address, clients=10):
+                before = resident_bytes(process)
+                self._progress(f"{plan.idle_clients} idle clients", 0.95)
+                async with Worker("idle", address=address, clients=plan.idle_clients):
+                    await asyncio.sleep(_SETTLING_S)
+                    memory = resident_bytes(process) - before
+                    values["idle_client_kb"].append(memory / 1000 / plan.idle_clients)
+                    values["idle_cpu_percent_with_clients"].append(await self._cpu_percent(process))
 
-    async def _cpu_percent(self, chain: Chain) -> float:
-        """The share of one core that a broker takes."""
+    async def _cpu_percent(self, process_id: int) -> float:
+        """The share of one core that a process takes."""
         await asyncio.sleep(1.0)
-        used_ns = total_cpu_ns(chain.process_ids)
+        used_ns = cpu_ns(process_id)
         await asyncio.sleep(self._plan.idle_s)
-        used_ns = total_cpu_ns(chain.process_ids) - used_ns
-        return used_ns / 1e9 / self._plan.idle_s / LENGTH * 100
+        return (cpu_ns(process_id) - used_ns) / 1e9 / self._plan.idle_s * 100

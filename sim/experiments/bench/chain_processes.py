@@ -20,6 +20,9 @@ LENGTH = 3
 RELAYS = {"grpc": "grpc_relays", "tcp": "tcp_relays"}
 """The modules of the bare relays, by what carries their messages."""
 
+_LISTED = 10
+"""More than a broker of the chain has clients."""
+
 
 class Worker:
     """A process with a role of `module` that executes commands: one line of JSON each way.
@@ -111,7 +114,7 @@ class BrokerChain(Chain):
     addresses: tuple[str, ...]
 
     async def messages(self) -> int | None:
-        states = [await inspect_broker(address, listed=0) for address in self.addresses]
+        states = [await inspect_broker(address, listed=_LISTED) for address in self.addresses]
         interfaces = [interface for _, state in states for interface in state["interfaces"].values()]
         return sum(int(interface["frames_written"]) for interface in interfaces)
 

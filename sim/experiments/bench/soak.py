@@ -291,14 +291,14 @@ class _Soak:
         samples = []
         for broker, process in self._overlay.process_ids().items():
             _, state = await inspect_broker(self._overlay.addresses[broker], listed=0)
-            sessions = sum(interface.startswith("client/") for interface in state["interfaces"])
+            listed = sum(interface.startswith("client/") for interface in state["interfaces"])
             samples.append(
                 Sample(
                     broker,
                     round(seconds, 1),
                     round(resident_bytes(process) / 1e6, 1),
                     descriptors(process),
-                    sessions,
+                    listed + state["not_listed"].get("interfaces", 0),
                     state["tasks"],
                 )
             )

@@ -1,0 +1,200 @@
+"""Broker processes under loads that once froze them: clients that are not involved do not notice.
+
+A client that does not read holds the publishers of the types that it asked for, for `stall_limit_s` (10 s)
+at the most; from then on it loses events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from bystanders import FLOOD, Flood, Reader, Tasks, bystanders
+from running import on_a_loop, until
+
+from covey.matcher import EventType
+from covey.overlay import Client, Subscription
+from covey.overlay.client import inspect_broker
+from covey.overlay.local_overlay import LocalOverlay, chain
+from covey.sim.experiments.bench.usage import resident_bytes
+
+pytestmark = pytest.mark.thorough
+
+STALL_LIMIT_S = 10.0
+SLACK_S = 5.0
+
+
+@on_a_loop
+async def test_a_subscriber_that_never_reads() -> None:
+    async with LocalOverlay(chain(3)) as overlay:
+        near, far = overlay.addresses["b1"], overlay.addresses["b3"]
+        async with (
+            Client(near) as publisher,
+            Client(far, "lazy") as lazy,
+            Client(far) as other,
+            bystanders(near, far),
+            bystanders(far, far),
+            Tasks() as tasks,
+        ):
+            await publisher.advertise(FLOOD)
+            unread = await lazy.subscribe(FLOOD)
+            reader = Reader()
+            tasks.start(reader.read(await other.subscribe(FLOOD)))
+            flood = Flood(publisher, 20_000)
+            tasks.start(flood.run())
+            await asyncio.sleep(STALL_LIMIT_S + 2 * SLACK_S)
+            assert reader.longest_pause_s < STALL_LIMIT_S + SLACK_S
+            await until(lambda: reader.pause_s < 1.0, "the other reader goes on")
+            assert reader.numbers == list(range(len(reader.numbers)))
+            drained = Reader()
+            tasks.start(drained.read(unread))
+            await until(lambda: lazy.dropped > 0, "the client that did not read is told what it lost")
+            await until(lambda: drained.numbers[-1:] > [flood.published - 100_000], "it gets new events")
+            assert drained.numbers == sorted(set(drained.numbers))
+
+
+@on_a_loop
+async def test_a_subscriber_that_is_stopped() -> None:
+    async with LocalOverlay(chain(3)) as overlay:
+        near, far = overlay.addresses["b1"], overlay.addresses["b3"]
+        async with (
+            Client(near) as publisher,
+            Client(far) as other,
+            bystanders(near, far),
+            bystanders(far, far),
+            Tasks() as tasks,
+        ):
+            await publisher.advertise(FLOOD)
+            reader = Reader()
+            tasks.start(reader.read(await other.subscribe(FLOOD)))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "covey.cli.main", "subscribe", "--broker", far, "--name", "stopped"),
+                "Flood",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                await _until_subscribed(far, "client/stopped")
+                tasks.start(Flood(publisher, 20_000).run())
+                await asyncio.sleep(2.0)
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(STALL_LIMIT_S + 2 * SLACK_S)
+                assert reader.longest_pause_s < STALL_LIMIT_S + SLACK_S
+                await until(lambda: reader.pause_s < 1.0, "the other reader goes on")
+                assert reader.numbers == list(range(len(reader.numbers)))
+            finally:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                await process.wait()
+
+
+async def _until_subscribed(address: str, interface: str) -> None:
+    while True:
+        _, state = await inspect_broker(address, listed=1000)
+        if state["core"]["interfaces"].get(interface, {}).get("subscriptions"):
+            return
+        await asyncio.sleep(0.05)
+
+
+@on_a_loop
+async def test_two_clients_that_publish_what_they_read() -> None:
+    types = {name: EventType(name, FLOOD.attributes) for name in ("Ping", "Pong")}
+    events, text = 80_000, "x" * 500
+
+    async with LocalOverlay(chain(2)) as overlay:
+        near, far = overlay.addresses["b1"], overlay.addresses["b2"]
+        async with (
+            Client(near) as ping,
+            Client(far) as pong,
+            bystanders(near, far),
+            bystanders(far, far),
+            Tasks() as tasks,
+        ):
+            readers = [Reader(), Reader()]
+
+            async def pass_on(client: Client, read: Subscription, published: str, reader: Reader) -> None:
+                async for batch in read.batches():
+                    reader.arrive(batch)
+                    await client.publish_batch(published, batch.record_batch)
+                    await asyncio.sleep(len(batch) / 10_000)
+
+            async def seed(client: Client, published: str) -> None:
+                for first in range(0, events, 500):
+                    rows = [{"number": number, "text": text} for number in range(first, first + 500)]
+                    await client.publish_batch(published, rows)
+
+            await ping.advertise(types["Ping"])
+            await pong.advertise(types["Pong"])
+            tasks.start(pass_on(ping, await ping.subscribe(types["Pong"]), "Ping", readers[0]))
+            tasks.start(pass_on(pong, await pong.subscribe(types["Ping"]), "Pong", readers[1]))
+            tasks.start(seed(ping, "Ping"))
+            tasks.start(seed(pong, "Pong"))
+            await asyncio.sleep(35.0)
+            for reader in readers:
+                assert max(reader.pause_s, reader.longest_pause_s) < STALL_LIMIT_S + SLACK_S
+                assert len(reader.numbers) > 60_000
+
+
+@on_a_loop
+async def test_many_updates_towards_a_stopped_neighbour() -> None:
+    far_away = EventType("Far", {"level": "float64"})
+    count = 60_000
+    async with LocalOverlay(chain(2)) as overlay:
+        near, far = overlay.addresses["b1"], overlay.addresses["b2"]
+        async with Client(far) as publisher, Client(near) as mover:
+            await publisher.advertise(far_away)
+            text = "level between $low and $high"
+            subscriptions = []
+            for first in range(0, count, 4_000):
+                subscribing = (
+                    mover.subscribe(far_away, text, low=2.0 * place, high=2.0 * place + 1)
+                    for place in range(first, first + 4_000)
+                )
+                subscriptions += await asyncio.gather(*subscribing)
+            async with bystanders(near, near):
+                stopped = overlay.process_ids()["b2"]
+                os.kill(stopped, signal.SIGSTOP)
+                try:
+                    for place, subscription in enumerate(subscriptions):
+                        subscription.update_nowait(low=2.0 * place + 0.25, high=2.0 * place + 1.25)
+                        if place % 500 == 0:
+                            await asyncio.sleep(0.005)
+                    await asyncio.sleep(12.0)
+                finally:
+                    os.kill(stopped, signal.SIGCONT)
+            await mover.settled(timeout=30.0)
+
+
+@asynccontextmanager
+async def opened(clients: list[Client]) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for client in clients:
+            await stack.enter_async_context(client)
+        yield
+
+
+@on_a_loop
+async def test_many_publishers_and_a_client_that_does_not_read() -> None:
+    async with LocalOverlay(chain(2)) as overlay:
+        near = overlay.addresses["b1"]
+        publishers = [Client(near) for _ in range(100)]
+        async with Client(near, "lazy") as lazy, opened(publishers), bystanders(near, near), Tasks() as tasks:
+            for publisher in publishers:
+                await publisher.advertise(FLOOD)
+            await lazy.subscribe(FLOOD)
+            process = overlay.process_ids()["b1"]
+            before = resident_bytes(process)
+            for publisher in publishers:
+                tasks.start(Flood(publisher, 200, text_bytes=1000).run())
+            largest = 0
+            for _ in range(75):
+                await asyncio.sleep(0.2)
+                largest = max(largest, resident_bytes(process) - before)
+            _, state = await inspect_broker(near, listed=1000)
+            assert state["interfaces"]["client/lazy"]["queued_events"] <= 65_536
+            assert largest < 150_000_000

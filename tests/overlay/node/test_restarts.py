@@ -1,0 +1,87 @@
+"""A broker in the middle is restarted while events flow: what is published meanwhile arrives.
+
+Events may be lost that were in the broker when it was killed; none is lost where it was stopped in order. Its
+neighbours come back one after the other, in either order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import signal
+from typing import Any
+
+import pytest
+from bystanders import FLOOD, Flood, Reader, Tasks
+from running import Proxy, on_a_loop, until
+
+from covey.overlay import Client
+from covey.overlay.local_overlay import LocalOverlay, chain
+
+pytestmark = pytest.mark.thorough
+
+RATE = 500
+
+
+class Proxied(LocalOverlay):
+    """b2 dials b1, and b3 dials b2, each through a proxy."""
+
+    def __init__(self) -> None:
+        super().__init__(chain(3))
+        self.proxies: dict[str, Proxy] = {}
+
+    async def open_proxies(self) -> None:
+        for broker in ("b1", "b2"):
+            self.proxies[broker] = await Proxy(int(self.addresses[broker].rpartition(":")[2])).start()
+
+    def configuration(self, broker: str) -> dict[str, Any]:
+        configuration = copy.deepcopy(self._configuration)
+        dialled = {"b2": "b1", "b3": "b2"}.get(broker)
+        if dialled is not None:
+            configuration["brokers"][dialled]["address"] = self.proxies[dialled].address
+        return configuration
+
+    async def end(self, broker: str, how: signal.Signals) -> None:
+        process = self._processes[broker]
+        process.send_signal(how)
+        await process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("first", ["publisher's side first", "subscriber's side first"])
+@on_a_loop
+async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal.Signals, first: str) -> None:
+    overlay = Proxied()
+    await overlay.open_proxies()
+    async with (
+        overlay,
+        Client(overlay.addresses["b1"]) as publisher,
+        Client(overlay.addresses["b3"]) as subscriber,
+        Tasks() as tasks,
+    ):
+        await publisher.advertise(FLOOD)
+        reader = Reader()
+        tasks.start(reader.read(await subscriber.subscribe(FLOOD)))
+        flood = Flood(publisher, RATE, text_bytes=20)
+        tasks.start(flood.run())
+        await until(lambda: len(reader.numbers) > RATE, "events arrive")
+        ended_at = flood.published
+        await overlay.end("b2", how)
+        gone_at = flood.published
+        late = overlay.proxies["b2" if first == "publisher's side first" else "b1"]
+        late.refusing = True
+        await asyncio.sleep(1.0)
+        await overlay._spawn("b2")
+        await asyncio.sleep(3.0)
+        late.refusing = False
+        await overlay._until_linked("b2")
+        back_at = flood.published
+        await until(lambda: reader.numbers[-1] > back_at + RATE, "events arrive again", 30.0)
+        arrived = set(reader.numbers)
+        lost = [number for number in range(max(arrived)) if number not in arrived]
+        assert len(arrived) == len(reader.numbers), "none is repeated"
+        if how is signal.SIGTERM:
+            assert not lost
+        else:
+            assert all(ended_at - RATE < number < gone_at + RATE / 5 for number in lost)
+        assert reader.numbers == sorted(reader.numbers)

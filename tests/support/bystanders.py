@@ -1,0 +1,138 @@
+"""Clients that have nothing to do with what a test does to a broker, and must not notice it; and floods."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay import Client, Subscription
+
+PROMPT_S = 3.0
+"""No event of a bystander takes longer, on a slow machine that is busy with the test."""
+_numbers = itertools.count()
+FLOOD = EventType("Flood", {"number": "int64", "text": "string"})
+
+
+class Bystanders:
+    """A publisher and a subscriber that pass each other one event at a time."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._longest_s = 0.0
+        self._since: float | None = None
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time from publishing an event to its arrival, of one under way as well."""
+        now = asyncio.get_running_loop().time()
+        return max(self._longest_s, 0.0 if self._since is None else now - self._since)
+
+    async def exchange(self, publisher: Client, subscription: Subscription) -> None:
+        clock = asyncio.get_running_loop().time
+        name = subscription.event_type.name
+        while True:
+            self._since = clock()
+            await publisher.publish(name, number=self.events)
+            event = await anext(subscription)
+            self._longest_s, self._since = self.longest_s, None
+            assert event["number"] == self.events
+            self.events += 1
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def bystanders(publisher_at: str, subscriber_at: str) -> AsyncIterator[Bystanders]:
+    """A pair with an event type of its own; afterwards no event has taken longer than `PROMPT_S`."""
+    own = EventType(f"Own{next(_numbers)}", {"number": "int64"})
+    pair = Bystanders()
+    async with Client(publisher_at) as publisher, Client(subscriber_at) as subscriber:
+        await publisher.advertise(own)
+        subscription = await subscriber.subscribe(own)
+        task = asyncio.create_task(pair.exchange(publisher, subscription))
+        try:
+            yield pair
+            assert not task.done(), task
+            assert pair.longest_s < PROMPT_S, f"an event of a bystander took {pair.longest_s:.1f} s"
+            assert pair.events > 10, f"bystanders exchanged {pair.events} events"
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, AssertionError):
+                await task
+
+
+class Flood:
+    """Numbered events of one publisher, at a rate that it keeps unless it is blocked."""
+
+    def __init__(self, client: Client, rate: int, text_bytes: int = 100) -> None:
+        self.published = 0
+        self._client = client
+        self._rate = rate
+        self._text = "x" * text_bytes
+
+    async def run(self) -> None:
+        turn_s = 0.02
+        events = max(1, int(self._rate * turn_s))
+        clock = asyncio.get_running_loop().time
+        due = clock()
+        while True:
+            numbers = np.arange(self.published, self.published + events)
+            self.published += events
+            columns = [pa.array(numbers), pa.array([self._text] * events)]
+            await self._client.publish_batch("Flood", pa.record_batch(columns, schema=FLOOD.arrow_schema))
+            due = max(due + turn_s, clock())
+            await asyncio.sleep(due - clock())
+
+
+class Reader:
+    """Reads numbered events."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.longest_pause_s = 0.0
+        self._last = asyncio.get_running_loop().time()
+
+    @property
+    def pause_s(self) -> float:
+        """The time since the newest event."""
+        return asyncio.get_running_loop().time() - self._last
+
+    async def read(self, subscription: Subscription) -> None:
+        async for batch in subscription.batches():
+            self.arrive(batch)
+
+    def arrive(self, batch: EventBatch) -> None:
+        self.longest_pause_s = max(self.longest_pause_s, self.pause_s)
+        self._last = asyncio.get_running_loop().time()
+        self.numbers += batch.record_batch.column("number").to_pylist()
+
+
+class Tasks:
+    """Tasks that end with the block; one that fails within it fails the test."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ended = [task for task in self._tasks if task.done()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if error is None:
+            for task in ended:
+                task.result()
