@@ -23,6 +23,9 @@ from covey.matcher.errors import CoveyError, StaleMatchesError
 
 Int64s = npt.NDArray[np.int64]
 
+_FEW_IDS = 1024
+"""So much working memory is taken at once, whatever the most ids of an event are."""
+
 
 class Searched(Protocol):
     """What `Matches` needs of an engine: `version` counts its changes."""
@@ -188,7 +191,7 @@ def _ascending(offsets: Int64s, ids: Int64s) -> Int64s:
     """Sorts the ids of every event in place, and returns them."""
     from covey.matcher.jit.sort_kernels import DIGIT_BITS, sort_events
 
-    most = int(np.diff(offsets).max(initial=0))
+    most = len(ids) if len(ids) <= _FEW_IDS else int((offsets[1:] - offsets[:-1]).max(initial=0))
     if most > 1:
         sort_events(offsets, ids, np.empty(most, np.int64), np.empty(1 << DIGIT_BITS, np.int64))
     return ids

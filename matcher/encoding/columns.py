@@ -86,6 +86,8 @@ class Columns:
         self._sets: dict[tuple[int, Constants, bool], _SetUse] = {}
         self._set_keys: dict[tuple[int, int], tuple[int, Constants, bool]] = {}
         self._tested: dict[int, int] = {}  # how many rows test each attribute
+        self._plain: list[tuple[int, int, bool]] | None = None
+        """Of the tested columns that are none of ranks: number, attribute, whether it has strings."""
 
     def __len__(self) -> int:
         if self._derived:
@@ -95,6 +97,7 @@ class Columns:
     def widen(self, event_type: EventType) -> None:
         """Add columns for new attributes, at the end of a schema that begins with the present one."""
         first, self.event_type = self._top, event_type
+        self._plain = None
         self.schema.widen(event_type, first)
         self._top = max(first, self.schema.top)
         self._derived += [None] * (first - self._first_derived - len(self._derived))
@@ -121,6 +124,7 @@ class Columns:
             self._tested[number] = self._tested.get(number, 0) + users
             if self.schema.is_of_ranks(number):
                 self.ranks.setdefault(number, Ranks())
+        self._plain = None
 
     def untest(self, columns: Iterable[int], users: int = 1) -> None:
         """Remove users of these attributes."""
@@ -129,6 +133,7 @@ class Columns:
             if self._tested[number] == 0:
                 del self._tested[number]
                 self.ranks.pop(number, None)
+        self._plain = None
 
     def acquire(self, derived: Derived, users: int = 1) -> int:
         """The number of the derived column of a text test; adds users to it."""
@@ -353,20 +358,29 @@ class Columns:
         is_single = is_single and width <= _NARROW
         row = [0] * width if is_single else []
         keys = None if is_single else np.zeros((events.count, width), dtype=np.int64)
-        for number in self._tested:
-            attribute, kind = self.schema.attributes[number], self.schema.kinds.get(number)
-            if kind is None:
-                continue
-            if kind is Kind.STRING:
-                column = [MISSING if text is None else ids.get(text, 0) for text in events.columns[attribute]]
-            else:
+        plain = self._plain
+        if plain is None:
+            attributes, kinds = self.schema.attributes, self.schema.kinds
+            plain = self._plain = [
+                (n, attributes[n], kinds[n] is Kind.STRING) for n in self._tested if n in kinds
+            ]
+        for number, attribute, is_string in plain:
+            if not is_string:
                 column = events.keys(attribute)
+            elif is_single:
+                text = events.columns[attribute][0]
+                row[number] = MISSING if text is None else ids.get(text, 0)
+                continue
+            else:
+                column = [MISSING if text is None else ids.get(text, 0) for text in events.columns[attribute]]
             if keys is None:
                 row[number] = column[0]
             else:
                 keys[:, number] = column
         if keys is None:
             keys = np.array([row], dtype=np.int64)
+        if not (self.ranks or self.members or self.texts or self.endings):
+            return keys
         for number, ranks in self.ranks.items():
             ranks.encode(events.strings(self.schema.attributes[number]), number, keys)
         for attribute, table in self.members.items():

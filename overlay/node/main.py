@@ -2,7 +2,9 @@
 
 SIGTERM and SIGINT drain it: it refuses new connections, sends accepted events to the next hop (for at most
 `DRAIN_S` seconds), says goodbye to its peers, and exits with 0. A mistake in the configuration is one line
-and exit status 2; an address that cannot be bound is one line and exit status 1.
+and exit status 2; an address that cannot be bound is one line and exit status 1. An exception that nobody
+expected stops it (fail-stop): it takes and acknowledges nothing more, so that its peers send again what it
+has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits with 3.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.transport.event_loop import run
 
+if TYPE_CHECKING:
+    from covey.overlay.node.node import Node
+
 log = logging.getLogger("covey.broker")
 
 DRAIN_S = 5.0
+FAILED_DRAIN_S = 1.0
 _PARENT_POLL_S = 1.0
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -63,7 +70,8 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = Node(overlay, broker.name)
+    node = Node(overlay, broker.name, on_failure=lambda _: stop.set())
+    loop.set_exception_handler(_fail_on_error(node))
     server = Server(node, broker)
     try:
         await server.start()
@@ -83,15 +91,14 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) ->
         if dials
     ]
     for dialer in dialers:
-        dialer.add_done_callback(_stop_on_error(stop))
+        dialer.add_done_callback(_fail_on_end(node))
     orphaned = asyncio.create_task(_stop_with_parent(parent, stop))
     await stop.wait()
     orphaned.cancel()
-    failed = [dialer for dialer in dialers if dialer.done() and dialer.exception() is not None]
     log.info("stopping")
-    await server.stop(DRAIN_S, dialers)
+    await server.stop(FAILED_DRAIN_S if node.failed else DRAIN_S, dialers)
     log.info("stopped")
-    return 1 if failed else 0
+    return 3 if node.failed else 0
 
 
 async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
@@ -104,13 +111,25 @@ async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _stop_on_error(stop: asyncio.Event) -> Callable[[asyncio.Task[None]], None]:
+def _fail_on_end(node: Node) -> Callable[[asyncio.Task[None]], None]:
     """A dialler never ends on its own; if it does, by a defect, the broker must not go on without its
     link."""
 
     def done(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the connection to a neighbour failed for good", exc_info=error)
-            stop.set()
+            node.fail(error)
 
     return done
+
+
+def _fail_on_error(node: Node) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """An exception in a callback stops the broker. One in a connection's protocol ends that connection."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is not None and "handle" in context:
+            node.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    return handle

@@ -31,7 +31,7 @@ from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
-from covey.overlay.transport.errors import MessageError
+from covey.overlay.transport.errors import CallError, MessageError
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Node:
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
             [f"broker/{neighbour}" for neighbour in overlay.neighbours(name)],
-            EndpointOptions(overlay.limits, overlay.sessions, overlay.link_limits),
+            EndpointOptions(overlay.limits, overlay.sessions, overlay.link_limits, overlay.bounds),
             new_link=self._link,
             decode=self._decode,
             warn=self._warn,
@@ -71,6 +71,8 @@ class Node:
         )
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Rules of HTTP/2 that peers broke, by code."""
+        self.failed = False
+        """Whether an exception that nobody expected has ended the use of the core."""
         self._on_failure = on_failure
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
@@ -116,22 +118,31 @@ class Node:
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection) -> bool:
         """As `BrokerEndpoint.answer`."""
+        if self.failed:
+            raise CallError("UNAVAILABLE", f"broker {self.name} is shutting down")
         return self._run(lambda now_ns: self.endpoint.answer(interface, hello, connection, now_ns))
 
     def receive(
         self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]
     ) -> None:
         """As `BrokerEndpoint.receive`."""
+        if self.failed:
+            # What it acknowledges counts; what it brings is not acknowledged, and so is sent again.
+            frames = [replace(frame, sequence=0, messages=(), settled=0) for frame in frames]
         self._run(lambda now_ns: self.endpoint.receive(interface, connection, frames, now_ns))
 
     def lost(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.lost`."""
         log.info("%s disconnected: %s", interface, why)
+        if self._abandon(interface, connection):
+            return
         self._run(lambda now_ns: self.endpoint.lost(interface, connection, now_ns))
 
     def goodbye(self, interface: Interface, connection: Connection, why: str) -> None:
         """As `BrokerEndpoint.goodbye`."""
         log.info("session of %s ended: %s", interface, why)
+        if self._abandon(interface, connection):
+            return
         self._run(lambda now_ns: self.endpoint.goodbye(interface, connection, now_ns))
 
     # --- the loop -------------------------------------------------------------------------------------------
@@ -155,10 +166,24 @@ class Node:
             self._arm(now_ns)
 
     def fail(self, error: BaseException) -> None:
-        """Stop the broker because of an exception that nobody expected."""
+        """Stop the broker because of an exception that nobody expected. Its core is not used any more, and no
+        frame is acknowledged; frames that are queued may still be sent.
+        """
+        if self.failed:
+            return
+        self.failed = True
+        self.endpoint.deferred = False
+        self.endpoint.draining = True
         log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(error)
+
+    def _abandon(self, interface: Interface, connection: Connection) -> bool:
+        """Whether the broker has failed: then a connection just ends."""
+        queue = self.queues.get(interface)
+        if self.failed and queue is not None and queue.connection is connection:
+            queue.connection = None
+        return self.failed
 
     def _deliver(self) -> None:
         if self.endpoint.deferred:
@@ -176,6 +201,8 @@ class Node:
 
     def _on_timer(self) -> None:
         self._timer = None
+        if self.failed:
+            return
         self._run(self.endpoint.handle_timer)
 
     # --- ending ---------------------------------------------------------------------------------------------

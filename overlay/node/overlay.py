@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
+from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.transport.rpc_server import ConnectionLimits
 
 REPLAY_EVENTS = 10_000
 _LONGEST_OPTION = 200
@@ -49,6 +51,8 @@ class Overlay:
     merging: str = "off"
     merging_budget: int = MERGING_BUDGET
     link_limits: LinkLimits = field(default_factory=LinkLimits)
+    bounds: Bounds = field(default_factory=Bounds)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def delay_ms(self, a: str, b: str) -> float:
         """The one-way delay of the link between two brokers, in either order; 0 where the file names none."""

@@ -14,11 +14,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import EventTypeError
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
+from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
 from covey.overlay.transport.address import parse_address, split_addresses
+from covey.overlay.transport.rpc_server import ConnectionLimits
 
 ROUTINGS = ("parametric", "static")
 _MAX_DELAY_MS = 3_600_000.0
@@ -73,6 +75,18 @@ class LimitsSection(Section):
     max_frame_bytes: Positive = Limits().max_frame_bytes
     session_lease_s: Annotated[float, Field(gt=0)] = SessionLimits().lease_s
     session_queue_events: Positive = SessionLimits().queue_events
+    session_queue_bytes: Positive = SessionLimits().queue_bytes
+    session_stall_limit_s: Annotated[float, Field(gt=0)] = SessionLimits().stall_limit_s
+    link_queue_bytes: Positive = LinkLimits().queue_bytes
+    link_held_bytes: Positive = LinkLimits().held_bytes
+    max_connections: Positive = ConnectionLimits().total
+    max_connections_per_address: Positive = ConnectionLimits().per_address
+    max_sessions: Positive = Bounds().sessions
+    max_session_subscriptions: Positive = Bounds().session_subscriptions
+    max_session_types: Positive = Bounds().session_types
+    max_types: Positive = Bounds().types
+    max_filter_bytes: Annotated[int, Field(gt=0, le=Bounds().filter_bytes)] = Bounds().filter_bytes
+    max_filter_depth: Annotated[int, Field(gt=0, le=Bounds().filter_depth)] = Bounds().filter_depth
 
     @model_validator(mode="after")
     def _check_frames(self) -> Self:
@@ -154,7 +168,13 @@ class OverlayFile(Section):
             },
             links=tuple(links),
             limits=Limits(limits.max_event_bytes, limits.max_batch_events, limits.max_frame_bytes),
-            sessions=SessionLimits(limits.session_lease_s, limits.session_queue_events),
+            sessions=SessionLimits(
+                lease_s=limits.session_lease_s,
+                queue_events=limits.session_queue_events,
+                queue_bytes=limits.session_queue_bytes,
+                stall_limit_s=limits.session_stall_limit_s,
+            ),
+            link_limits=LinkLimits(limits.link_queue_bytes, limits.link_held_bytes),
             delays_ms={link: delay_ms for link, delay_ms in links.items() if delay_ms is not None},
             client_delay_ms=self.client_delay_ms,
             replay_events=self.replay_events,
@@ -162,6 +182,15 @@ class OverlayFile(Section):
             damping=self.damping,
             merging=self.merging,
             merging_budget=self.merging_budget,
+            bounds=Bounds(
+                sessions=limits.max_sessions,
+                session_subscriptions=limits.max_session_subscriptions,
+                session_types=limits.max_session_types,
+                types=limits.max_types,
+                filter_bytes=limits.max_filter_bytes,
+                filter_depth=limits.max_filter_depth,
+            ),
+            connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
         )
 
 

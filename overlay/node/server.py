@@ -52,7 +52,12 @@ class Server:
             **reflection_handlers((SERVICE, HEALTH_SERVICE, REFLECTION_SERVICE)),
         }
         largest = max_message_bytes(node.overlay.limits.max_frame_bytes)
-        self._server = RpcServer(handlers, max_message_bytes=largest, faults=node.wire_faults)
+        self._server = RpcServer(
+            handlers,
+            max_message_bytes=largest,
+            faults=node.wire_faults,
+            limits=node.overlay.connections,
+        )
 
     async def start(self) -> None:
         """Listen. `AddressError`, one sentence, if the address cannot be bound."""

@@ -27,13 +27,14 @@ class RpcProtocol(asyncio.Protocol):
         self,
         rpc: RpcConnection,
         *,
-        started: Callable[[RpcCall], None] | None = None,
+        started: Callable[[RpcCall, RpcProtocol], None] | None = None,
         opened: Callable[[RpcProtocol], None] | None = None,
         closed: Callable[[RpcProtocol], None] | None = None,
         unreached: str = "the connection broke",
     ) -> None:
         self.rpc = rpc
         self.peer = ""
+        self.host = ""
         self.lost = asyncio.get_running_loop().create_future()
         self._loop = asyncio.get_running_loop()
         self._started = started
@@ -54,10 +55,13 @@ class RpcProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        address: Any = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.host, self.peer = address[0], f"{address[0]}:{address[1]}"
+        else:
+            self.host, self.peer = "unix:", f"unix:{address or ''}"
         if self._opened is not None:
             self._opened(self)
-        address: Any = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else f"unix:{address or ''}"
         tls: Any = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             transport.close()
@@ -143,6 +147,11 @@ class RpcProtocol(asyncio.Protocol):
         self.rpc.http2.shut_down()
         self._flush_soon()
 
+    def abort(self) -> None:
+        """Close without another byte."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def close(self) -> None:
         """Close at once; open calls fail."""
         self._handle(self.rpc.lost("the connection was closed by this end"))
@@ -161,7 +170,7 @@ class RpcProtocol(asyncio.Protocol):
                 started = self._calls[event.call_id] = RpcCall(self, event.call_id, event.path)
                 self._arm()
                 assert self._started is not None
-                self._started(started)
+                self._started(started, self)
             elif isinstance(event, CallEnded):
                 call = self._forget(event.call_id)
                 if call is not None:

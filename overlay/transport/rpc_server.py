@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from ssl import SSLContext
 
 from covey.overlay.http2.frames import ErrorCode
@@ -23,6 +24,9 @@ from covey.overlay.transport.rpc_protocol import RpcProtocol
 
 _REQUEST_WITHIN_S = 10.0
 _BACKLOG = 1_024
+_REFUSALS = 64
+"""Connections over a limit that may wait for their refusal; more are closed without one."""
+_REFUSED_S = 1.0
 
 log = logging.getLogger("covey.broker")
 
@@ -46,13 +50,32 @@ def answer_with(answer: Callable[[bytes], bytes]) -> Handler:
     return handle
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections a server has at once, and how many of one address (a host, or a socket file)."""
+
+    total: int = 10_000
+    per_address: int = 5_000
+
+
 class RpcServer:
-    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke."""
+    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke, `refused`
+    connections over a limit: their calls end with RESOURCE_EXHAUSTED, and they are closed.
+    """
 
     def __init__(
-        self, handlers: Mapping[str, Handler], *, max_message_bytes: int, faults: Counter[ErrorCode]
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        max_message_bytes: int,
+        faults: Counter[ErrorCode],
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.faults = faults
+        self.refused = 0
+        self._limits = limits or ConnectionLimits()
+        self._per_address: Counter[str] = Counter()
+        self._refusals: dict[RpcProtocol, str] = {}
         self._handlers = handlers
         self._max_message_bytes = max_message_bytes
         self._servers: list[asyncio.Server] = []
@@ -87,15 +110,48 @@ class RpcServer:
             max_message_bytes=self._max_message_bytes,
             faults=self.faults,
         )
-        return RpcProtocol(rpc, started=self._start, opened=self._connections.add, closed=self._closed)
+        return RpcProtocol(rpc, started=self._start, opened=self._opened, closed=self._closed)
+
+    def _opened(self, protocol: RpcProtocol) -> None:
+        limits, host = self._limits, protocol.host
+        of_host = self._per_address[host]
+        refusal = None
+        if len(self._connections) >= limits.total:
+            refusal = f"the broker has {len(self._connections)} connections: expected at most {limits.total}"
+        elif of_host >= limits.per_address:
+            refusal = (
+                f"the broker has {of_host} connections of {host}: expected at most {limits.per_address} "
+                "of one address"
+            )
+        if refusal is None:
+            self._connections.add(protocol)
+            self._per_address[host] += 1
+            return
+        self.refused += 1
+        log.warning("refused a connection of %s: %s", host, refusal)
+        if len(self._refusals) >= _REFUSALS:
+            protocol.abort()
+            return
+        self._refusals[protocol] = refusal
+        asyncio.get_running_loop().call_later(_REFUSED_S, protocol.abort)
 
     def _closed(self, protocol: RpcProtocol) -> None:
-        self._connections.discard(protocol)
+        self._refusals.pop(protocol, None)
+        if protocol in self._connections:
+            self._connections.discard(protocol)
+            self._per_address[protocol.host] -= 1
+            if not self._per_address[protocol.host]:
+                del self._per_address[protocol.host]
         closed = protocol.rpc.http2.closed
         if closed is not None and closed.ours:
             log.info("closed the connection of %s: %s", protocol.peer, closed.reason)
 
-    def _start(self, call: RpcCall) -> None:
+    def _start(self, call: RpcCall, protocol: RpcProtocol) -> None:
+        refusal = self._refusals.get(protocol)
+        if refusal is not None:
+            call.finish("RESOURCE_EXHAUSTED", refusal)
+            protocol.shut_down()
+            return
         task = asyncio.get_running_loop().create_task(self._serve(call), name=f"call of {call.path}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

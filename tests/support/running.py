@@ -142,7 +142,7 @@ class Proxy:
 
 class Brokers:
     """An overlay whose brokers run in this process. `proxied` links go through a `Proxy`, by (listener,
-    dialer)."""
+    dialer), `options` are further ones of the overlay."""
 
     def __init__(
         self,
@@ -153,7 +153,9 @@ class Brokers:
         limits: Limits | None = None,
         sessions: SessionLimits | None = None,
         proxied: Sequence[tuple[str, str]] = (),
+        **options: Any,
     ) -> None:
+        self._options = options
         self._names = sorted({name for link in links for name in link}) or list(names)
         self.ports = dict(zip(self._names, free_ports(len(self._names)), strict=True))
         self._links = tuple(links)
@@ -202,7 +204,9 @@ class Brokers:
             proxy = self.proxies.get((other, name))
             address = proxy.address if proxy is not None else self.address(other)
             brokers[other] = BrokerAddress(other, address, self.address(other))
-        return Overlay("test", self._routing, (), brokers, self._links, self._limits, self._sessions)
+        return Overlay(
+            "test", self._routing, (), brokers, self._links, self._limits, self._sessions, **self._options
+        )
 
     async def start(self, name: str) -> None:
         overlay = self.overlay(name)

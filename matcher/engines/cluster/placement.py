@@ -94,7 +94,8 @@ class Placement:
         self._turnover_before = 0  # when cuts were chosen
         self._written = 0  # since then, as those that follow
         self._removed = 0
-        self._unchecked = 0  # events that may be matched before it is checked again whether anything is due
+        self.unchecked = 0
+        """Events that may be matched before `prepare`: none once a row has changed."""
         self._uncut = 0  # rows inserted with tests on columns that have no cuts yet
 
     def _empty(self, arrays: a.StoreArrays) -> Arrangement:
@@ -111,7 +112,7 @@ class Placement:
 
     def widen(self, tops: Keys) -> None:
         """Take rows that test more columns. An arrangement that is only planned is planned anew."""
-        self._unchecked = 0
+        self.unchecked = 0
         if self._planned is not None and self._steps is not None:
             self._steps.close()
             self._steps = self._planned = None
@@ -137,7 +138,7 @@ class Placement:
 
     def insert(self, rows: Numbers, signatures: list[int], counts: Numbers) -> None:
         """Have rows wait, which have not been placed; so many have each of these signatures."""
-        self._unchecked = 0
+        self.unchecked = 0
         columns = [self._signatures.columns[signature] for signature in signatures]
         tested = {c for each in columns for c in each if c < a.NARROW_COLUMNS}
         uncut = tested - self.arrangement.cut_columns
@@ -157,7 +158,7 @@ class Placement:
 
     def remove(self, rows: Numbers) -> None:
         """Remove rows."""
-        self._unchecked = 0
+        self.unchecked = 0
         for each in self.searched:
             each.remove(rows)
         self._row_count -= len(rows)
@@ -167,7 +168,7 @@ class Placement:
 
     def update(self, rows: Numbers) -> None:
         """Move rows to where their new bounds belong."""
-        self._unchecked = 0
+        self.unchecked = 0
         self._written += len(rows)
         try:
             if self.former is not None:
@@ -197,12 +198,8 @@ class Placement:
 
     def prepare(self, events: int) -> bool:
         """Place rows that wait, and rearrange or retune if that is due; a match of so many events begins with
-        it. Returns whether all rows have been placed anew since the last call. Where nothing was due and no
-        row has changed, the next few events need no checks.
+        it, unless they are `unchecked`. Returns whether all rows have been placed anew since the last call.
         """
-        if 0 < events <= self._unchecked:
-            self._unchecked -= events
-            return False
         has_doubled = self._row_count > 2 * self._configured + FEW
         is_due = has_doubled or self._is_worn()
         if self.was_interrupted or (is_due and 2 * self._waiting_count > self._row_count):
@@ -220,7 +217,7 @@ class Placement:
         if self.was_interrupted:
             self._rearrange_at_once(choose=has_doubled)
         was_replaced, self._was_replaced = self._was_replaced, False
-        self._unchecked = _UNCHECKED if self._steps is None and not self.was_interrupted else 0
+        self.unchecked = _UNCHECKED if self._steps is None and not self.was_interrupted else 0
         return was_replaced
 
     def _is_worn(self) -> bool:

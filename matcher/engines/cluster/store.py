@@ -20,6 +20,7 @@ from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster.arrangement import Arrangement
+from covey.matcher.engines.cluster.event_search import EventSearch
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import COUNTS, IDS, INTERFACES, SLICE, search_leaves
@@ -51,6 +52,7 @@ class ClusterStore(RowStore):
         super().__init__(event_type)
         self._policy = policy
         self._bound_bytes = Runs("bytes of bounds")
+        self._event_search: EventSearch | None = None
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         tops = self.schema.tops()
@@ -270,8 +272,40 @@ class ClusterStore(RowStore):
     # --- matching ---------------------------------------------------------------------------------
 
     def begin_match(self, keys: Keys) -> None:
-        self._prepare(len(keys))
-        self.placement.events.add(keys)
+        placement, events = self.placement, len(keys)
+        if events <= placement.unchecked:
+            placement.unchecked -= events
+        else:
+            self._prepare(events)
+            self._event_search = None
+        placement.events.add(keys)
+
+    def event_ids(self, keys: Keys, *, shared: bool) -> Numbers:
+        search = self._event_search
+        if search is None or search.width != keys.shape[1]:
+            search = self._search_for_events(keys, shared)
+        ids = None if search is None else search.ids(self.placement.arrangement.arrays, keys)
+        return super().event_ids(keys, shared=shared) if ids is None else ids
+
+    def set_event_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
+        search = self._event_search
+        if search is None or search.width != keys.shape[1]:
+            search = self._search_for_events(keys, False)
+        if search is None:
+            self.set_interfaces(keys, bits, in_use)
+        else:
+            search.set_interfaces(self.placement.arrangement.arrays, keys, bits, in_use)
+
+    def _search_for_events(self, keys: Keys, shared: bool) -> EventSearch | None:
+        """A search for single events, which is kept while no row may have changed."""
+        placement = self.placement
+        if placement.former is not None or placement.was_interrupted:
+            return None
+        search = EventSearch.of(
+            placement.arrangement, self._workers[0], keys, shared=shared, lookahead=self._policy.lookahead
+        )
+        self._event_search = search if placement.unchecked else None
+        return search
 
     def _prepare(self, events: int) -> None:
         if self.placement.prepare(events):
@@ -287,7 +321,7 @@ class ClusterStore(RowStore):
             self.placement.replace(bounds=resized(self.arrays.bounds, top + top // SPARE))
 
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
-        parts = [keys] if len(keys) == 1 and not self.placement.was_interrupted else self._split(keys)
+        parts = self._split(keys)
         if len(parts) == 1:
             return self._ids_of(self._workers[0], keys, shared)
         answers = self._map(lambda w, part: self._ids_of(w, part, shared), parts)
@@ -315,9 +349,6 @@ class ClusterStore(RowStore):
                 offsets = np.zeros(len(part) + 1, dtype=np.int64)
                 self._search(each, worker, part, INTERFACES, in_use, False, offsets, part_bits)
 
-        if len(keys) == 1 and not self.placement.was_interrupted:
-            set_part(self._workers[0], keys, bits)
-            return
         parts = self._split(keys)
         # np.array_split takes as long as the search of one event
         self._map(set_part, parts, np.array_split(bits, len(parts)) if len(parts) > 1 else [bits])

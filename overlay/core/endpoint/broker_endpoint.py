@@ -24,6 +24,7 @@ from covey.overlay.core.endpoint.admission import admit
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.interface_queue import Connection, InterfaceQueue
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
+from covey.overlay.core.endpoint.quotas import Bounds, Quotas
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
@@ -110,6 +111,7 @@ class EndpointOptions:
     limits: Limits = field(default_factory=Limits)
     sessions: SessionLimits = field(default_factory=SessionLimits)
     links: LinkLimits = field(default_factory=LinkLimits)
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 @dataclass(slots=True)
@@ -149,6 +151,7 @@ class BrokerEndpoint(Generic[M]):
         """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
         self.holds = Holds(self._tell_hold)
         self._new_link = new_link
+        self._quotas = Quotas(core, options.bounds)
         self._decode = decode
         self._warn = warn
         self._started_ns = self._now_ns = now_ns
@@ -159,6 +162,7 @@ class BrokerEndpoint(Generic[M]):
         self._recovering = False
         self._recovered = False
         self._source: InterfaceQueue | None = None
+        self._neighbours = len(neighbours)
         for interface in neighbours:
             self.queues[interface] = self._queue(interface)
 
@@ -255,6 +259,9 @@ class BrokerEndpoint(Generic[M]):
             self._end_session(queue, "replaced by a new client of that name", "ABORTED")
             queue = None
         if queue is None:
+            refusal = self._quotas.session_refusal(len(self.queues) - self._neighbours)
+            if refusal is not None:
+                raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
             queue = self._queue(peer.interface, peer.slow_consumer)
         answer = queue.link.hello()
         self._attach(queue, peer.hello, connection, opened=partial(connection.opened, answer))
@@ -335,6 +342,7 @@ class BrokerEndpoint(Generic[M]):
         for name in ("ack", "away", "lease", "stall"):
             self._timers.cancel((name, interface))
         self._publishers.pop(interface, None)
+        self._quotas.forget(interface)
         queue.discard()
         self.holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():
@@ -429,14 +437,13 @@ class BrokerEndpoint(Generic[M]):
             if queue.is_broker and refuse.count:
                 self._count_drop("malformed or of unknown type", refuse.count)
                 return None
-            self._enqueue(queue, refuse)
-            # The core never gets an undecodable message; an Unsubscribe of no subscription settles its epoch.
-            return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None
+            return self._refused(queue, refuse)
         if isinstance(message, Hold):
             queue.set_held(message.type_name, message.held)
             return None
         if not isinstance(message, Publish):
-            return message
+            over_quota = None if queue.is_broker else self._quotas.refusal(message, queue.interface)
+            return message if over_quota is None else self._refused(queue, over_quota)
         queue.link.consume(size_of(message))
         self.holds.sent(queue.interface, message.batch.event_type.name)
         if queue.is_broker:
@@ -446,6 +453,11 @@ class BrokerEndpoint(Generic[M]):
         for refusal in refusals:
             self._enqueue(queue, refusal)
         return None if batch is None else Publish(batch)
+
+    def _refused(self, queue: InterfaceQueue, refuse: Refuse) -> Message | None:
+        """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""
+        self._enqueue(queue, refuse)
+        return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None
 
     def _note_publisher(self, queue: InterfaceQueue) -> None:
         """The more clients publish, the less each may have on its way."""

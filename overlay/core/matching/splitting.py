@@ -48,12 +48,11 @@ def split_by_session(
     count = len(offsets) - 1
     owners = owner[uids]
     ids = subscription[uids]
-    if count == 1 and len(set(owners.tolist())) == 1:
-        return [(int(owners[0]), None, offsets, ids)]
+    if len(set(owners.tolist())) == 1 if count == 1 else (owners == owners[0]).all():
+        return [_sole_share(int(owners[0]), offsets, ids)]
     events = np.repeat(np.arange(count), offsets[1:] - offsets[:-1])
-    if (owners[1:] != owners[:-1]).any():
-        order = np.argsort(owners, kind="stable")
-        owners, events, ids = owners[order], events[order], ids[order]
+    order = np.argsort(owners, kind="stable")
+    owners, events, ids = owners[order], events[order], ids[order]
     # A session's ids for one event are a run; all runs are found at once, then grouped by session.
     new_session = owners[1:] != owners[:-1]
     starts = np.flatnonzero(np.concatenate(([True], new_session | (events[1:] != events[:-1]))))
@@ -65,3 +64,14 @@ def split_by_session(
         mine = None if last - first == count else rows[first:last]
         shares.append((int(owners[low]), mine, ends[first : last + 1] - low, ids[low:high]))
     return shares
+
+
+def _sole_share(number: int, offsets: npt.NDArray[np.int64], ids: npt.NDArray[np.int64]) -> Share:
+    """The share of a session that gets all."""
+    if len(offsets) == 2:
+        return number, None, offsets, ids
+    matching = offsets[1:] > offsets[:-1]
+    if matching.all():
+        return number, None, offsets, ids
+    rows = np.flatnonzero(matching)
+    return number, rows, np.concatenate((offsets[rows], offsets[-1:])), ids

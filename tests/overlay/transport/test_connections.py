@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import ssl
 import subprocess
 from collections import Counter
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_addre
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.errors import CallError
 from covey.overlay.transport.rpc_call import RpcCall
-from covey.overlay.transport.rpc_server import RpcServer, answer_with
+from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
 
 LARGEST = 8 << 20
 
@@ -293,6 +294,66 @@ async def test_connections_that_come_and_go_leave_no_descriptor_and_no_task() ->
             await inspect_broker(overlay.address("b1"), listed=0)
         await until(lambda: descriptors() <= before)
         await until(lambda: len(asyncio.all_tasks()) <= tasks)
+
+
+@on_a_loop
+async def test_connections_are_bounded_in_all_and_per_address() -> None:
+    (port,) = free_ports(1)
+    path = f"unix:/tmp/covey-bounded-{os.getpid()}"
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter(), limits=ConnectionLimits(4, 3))
+    await server.listen(f"127.0.0.1:{port}")
+    await server.listen(path)
+    async with AsyncExitStack() as stack:
+        for address in (*[f"127.0.0.1:{port}"] * 3, path):
+            channel = await stack.enter_async_context(Channel(address))
+            assert await channel.unary("/t/reverse", b"ab") == b"ba"
+        for reason in ("the broker has 4 connections: expected at most 4",):
+            async with Channel(path) as channel:
+                with pytest.raises(CallError, match=reason) as raised:
+                    await channel.unary("/t/reverse", b"ab")
+            assert raised.value.status == "RESOURCE_EXHAUSTED"
+    await until(lambda: not server._connections and not server._refusals)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            channel = await stack.enter_async_context(Channel(f"127.0.0.1:{port}"))
+            assert await channel.unary("/t/reverse", b"ab") == b"ba"
+        async with Channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(CallError, match=r"has 3 connections of 127.0.0.1: expected at most 3 of one"):
+                await channel.unary("/t/reverse", b"ab")
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        for reader, writer in silent:
+            with suppress(OSError):
+                assert len(await asyncio.wait_for(reader.read(), 5)) < 1_000, (
+                    "closed, if with SETTINGS before"
+                )
+            writer.close()
+        assert server.refused == 102
+        async with Channel(path) as channel:
+            assert await channel.unary("/t/reverse", b"ab") == b"ba"
+    await until(lambda: not server._connections)
+    assert not server._per_address
+    await server.stop(0.0)
+
+
+@on_a_loop
+async def test_descriptors_are_closed_without_the_garbage_collector() -> None:
+    """150 clients that came and went left 163 descriptors, links that flapped 383 in 18 s."""
+    async with Brokers([("b1", "b2")], proxied=[("b1", "b2")]) as overlay:
+        proxy = overlay.proxies["b1", "b2"]
+        await asyncio.sleep(0.1)
+        before = descriptors()
+        gc.disable()
+        try:
+            for _ in range(30):
+                clients = [Client(overlay.address("b1")) for _ in range(5)]
+                await asyncio.gather(*(client.__aenter__() for client in clients))
+                proxy.cut()
+                await asyncio.gather(*(client.__aexit__(None, None, None) for client in clients))
+            proxy.cut()
+            await overlay.linked()
+            await until(lambda: descriptors() <= before + 2, "descriptors")
+        finally:
+            gc.enable()
 
 
 @on_a_loop

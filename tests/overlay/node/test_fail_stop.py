@@ -1,0 +1,135 @@
+"""An exception that nobody expected stops the broker; what it has not handled is sent to it again."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import QUOTE, Brokers, free_ports, on_a_loop, until
+
+from covey.overlay import Client, ConnectError, NotSettledError
+from covey.overlay.core.messages import Publish
+from covey.overlay.node.node import Node
+
+
+def fail_at_events(node: Node) -> list[BaseException]:
+    """Have the core of a node fail at the next events; the failures that it was stopped for."""
+    failures: list[BaseException] = []
+    handle_all = node.core.handle_all
+
+    def fail(messages: list[Any], *arguments: Any, **named: Any) -> Any:
+        if any(isinstance(message, Publish) for message in messages):
+            raise MemoryError("no room")
+        return handle_all(messages, *arguments, **named)
+
+    node.core.handle_all = fail  # type: ignore[method-assign]
+    node._on_failure = failures.append
+    return failures
+
+
+@on_a_loop
+@pytest.mark.parametrize("link", [("b1", "b2"), ("b2", "b1")], ids=["dialled", "accepted"])
+async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tuple[str, str]) -> None:
+    async with (
+        Brokers([link]) as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b2")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        mine = await reader.subscribe("Quote")
+        await reader.settled(timeout=10)
+        await feed.publish("Quote", volume=0)
+        assert (await asyncio.wait_for(anext(mine), 5))["volume"] == 0
+        failed = overlay.nodes["b2"]
+        failures = fail_at_events(failed)
+        for volume in range(1, 101):
+            await feed.publish("Quote", volume=volume)
+        await until(lambda: bool(failures))
+        (failure,) = failures
+        assert isinstance(failure, MemoryError)
+        await until(lambda: not failed.queues["broker/b1"].connected)
+        await asyncio.sleep(0.3)
+        assert not failed.queues["broker/b1"].connected, "it takes no connection"
+        assert not overlay.nodes["b1"].failed
+        await overlay.crash("b2")
+        await overlay.start("b2")
+        volumes = [(await asyncio.wait_for(anext(mine), 20))["volume"] for _ in range(100)]
+        assert volumes == list(range(1, 101))
+
+
+@on_a_loop
+async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        mine = await reader.subscribe("Quote")
+        await reader.settled(timeout=10)
+        await feed.publish("Quote", volume=0)
+        await feed.settled(timeout=10)
+        node = overlay.nodes["b1"]
+        failures = fail_at_events(node)
+        received = node.queues[f"client/{feed.name}"].link.received
+        node.fail(RuntimeError("something else"))
+        publishing = asyncio.create_task(feed.publish("Quote", volume=1))
+        await asyncio.sleep(0.2)
+        publishing.cancel()
+        assert len(failures) == 1
+        assert node.queues[f"client/{feed.name}"].link.received == received
+        assert (await asyncio.wait_for(anext(mine), 5))["volume"] == 0
+
+
+SCRIPT = """
+import sys
+from covey.overlay.core.messages import Advertise
+from covey.overlay.core.routing.broker import Broker
+from covey.overlay.node.main import run_broker
+
+handle_all = Broker.handle_all
+
+def fail(self, messages, *arguments, **named):
+    if any(isinstance(message, Advertise) for message in messages):
+        raise MemoryError("no room")
+    return handle_all(self, messages, *arguments, **named)
+
+Broker.handle_all = fail
+sys.exit(run_broker(sys.argv[1], "b1"))
+"""
+
+
+@on_a_loop
+async def test_the_process_of_a_broker_that_fails_ends_with_status_3(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    file = tmp_path / "one.yaml"
+    file.write_text(f"overlay: one\nbrokers: {{b1: {{address: '127.0.0.1:{port}'}}}}\n")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        SCRIPT,
+        str(file),
+        stderr=subprocess.PIPE,
+    )
+    try:
+        client = Client(f"127.0.0.1:{port}")
+        for _ in range(200):
+            with suppress(ConnectError):
+                await client.__aenter__()
+                break
+            await asyncio.sleep(0.05)
+            client = Client(f"127.0.0.1:{port}")
+        with pytest.raises(NotSettledError):
+            await client.advertise(QUOTE, timeout=1.0)
+        _, errors = await asyncio.wait_for(process.communicate(), 20)
+        await client.__aexit__(None, None, None)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 3
+    assert "CRITICAL broker b1 stops: MemoryError('no room')" in errors.decode()

@@ -1,0 +1,59 @@
+"""What clients may create in a broker is bounded; a filter of any length does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop
+
+from covey.matcher import EventType
+from covey.overlay import Client, ConnectError, RefusedError
+from covey.overlay.core.endpoint.quotas import Bounds
+
+
+@on_a_loop
+async def test_a_client_over_a_bound_is_refused_and_goes_on() -> None:
+    bounds = Bounds(sessions=2, session_subscriptions=2, session_types=2, filter_bytes=100)
+    async with Brokers(bounds=bounds) as overlay, Client(overlay.address("b1"), "c") as client:
+        await client.advertise(QUOTE)
+        first = await client.subscribe("Quote", "price < 5")
+        second = await client.subscribe("Quote", "price < 6")
+        with pytest.raises(RefusedError, match=r"client/c has 2 subscriptions: .* \(max_session_subs"):
+            await client.subscribe("Quote", "price < 7")
+        await second.unsubscribe()
+        with pytest.raises(RefusedError, match=r"has \d+ bytes: expected at most 100"):
+            await client.subscribe("Quote", " or ".join(f"price == {i}" for i in range(20)))
+        third = await client.subscribe("Quote", "price < 7")
+        await client.advertise(EventType("A", {"a": "int64"}))
+        with pytest.raises(RefusedError, match="event type 'B' is one more than the 2 that client/c"):
+            await client.advertise(EventType("B", {"a": "int64"}))
+        async with Client(overlay.address("b1")):
+            with pytest.raises(ConnectError, match="the broker has 2 sessions: expected at most 2") as raised:
+                async with Client(overlay.address("b1")):
+                    pass
+            assert raised.value.status == "RESOURCE_EXHAUSTED"
+        async with Client(overlay.address("b1")):
+            pass
+        await client.publish("Quote", price=1.0)
+        for subscription in (first, third):
+            assert (await asyncio.wait_for(anext(subscription), 5))["price"] == 1.0
+
+
+@on_a_loop
+async def test_a_long_filter_does_no_harm() -> None:
+    """40,000 values made the engine ask for 24 GiB: brokers ended, or lost acknowledged events."""
+    async with (
+        Brokers([("b1", "b2")]) as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b2")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        values = ", ".join(str(10_000 + i) for i in range(40_000))
+        long = await reader.subscribe("Quote", f"volume in ({values})")
+        short = await reader.subscribe("Quote", "volume < 20000")
+        await reader.settled(timeout=30)
+        for volume in (9_999, 10_000, 49_999, 50_000):
+            await feed.publish("Quote", volume=volume)
+        assert [(await asyncio.wait_for(anext(long), 20))["volume"] for _ in range(2)] == [10_000, 49_999]
+        assert [(await asyncio.wait_for(anext(short), 20))["volume"] for _ in range(2)] == [9_999, 10_000]
