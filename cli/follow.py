@@ -57,7 +57,7 @@ async def _publish(broker: str, type_name: str, values: dict[str, Any], json_out
         event_type = await client.event_type(type_name)
         batch = EventBatch.from_pylist(event_type, [values])
         await Waiting(client).settle(client.advertise(event_type))
-        await client.publish_batch(type_name, batch)
+        await client.publish_batch(type_name, batch, confirm=True)
         await _follow(broker, type_name, client.publisher, 1, json_output)
 
 

@@ -202,7 +202,7 @@ async def _publish_rows(
         return _EVENT.sub(lambda match: f"row {first + int(match[1]) + 1:,} of ", str(error))
 
     try:
-        await client.publish_batch(type_name, rows)
+        await client.publish_batch(type_name, rows, confirm=True)
     except EventError as error:
         raise EventError(with_row(error)) from None
     except RefusedError as error:
@@ -260,7 +260,7 @@ async def _publish_line(
 
     try:
         event = _event(line)
-        await client.publish(event_type.name, **event)
+        await client.publish(event_type.name, event, confirm=True)
         counts["published"] += 1
     except (EventError, RefusedError) as error:
         counts["refused"] += 1

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay import Subscription
+    from covey.overlay import Gap, Subscription
 
 _IN_FLIGHT = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
@@ -85,8 +85,16 @@ async def _subscribe(
             print(f"reconnected, {reason}", file=sys.stderr)
         seen.append(connected)
 
+    def on_gap(gap: Gap) -> None:
+        first, last = (datetime.fromtimestamp(ns / 1e9, UTC).time() for ns in (gap.first_ns, gap.last_ns))
+        print(
+            f"{gap.count:,} events of {gap.type_name} from {first} to {last} were dropped: not read in time",
+            file=sys.stderr,
+        )
+
     seen: list[bool] = []
-    async with Client(broker, name=name, connect_timeout=CONNECT_S, on_state=on_state) as client:
+    options: dict[str, Any] = {"on_state": on_state, "on_gap": on_gap}
+    async with Client(broker, name=name, connect_timeout=CONNECT_S, **options) as client:
         event_type: EventType = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)
         )

@@ -2,10 +2,12 @@
 
 from covey.overlay.client.client import Client
 from covey.overlay.client.deliveries import Deliveries
-from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
 from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
+from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.messages import Gap
 from covey.overlay.core.moving.motion import Motion
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "ConnectError",
     "Deliveries",
     "Event",
+    "Gap",
     "Motion",
     "NotSettledError",
     "RefusedError",

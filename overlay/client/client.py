@@ -21,12 +21,17 @@ from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
 from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
-from covey.overlay.client.errors import ConnectError, RefusedError
+from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import call_broker, inspect_broker
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.client_endpoint import MAX_CONTROL, ClientEndpoint
+from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.messages import Gap
 from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
@@ -42,11 +47,13 @@ class Client:
 
     `name` identifies the client in the overlay, unique among those connected (random if None). When it falls
     behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",
-    "drop_newest" or "disconnect". `window_bytes` bounds the events that are queued in this process. `routing`
-    "static" sends updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or
-    "unsubscribe-first"), as in the paper's baseline. `connect_timeout` bounds the wait for the first
-    connection, in seconds; a lost one is re-established without a bound, and `on_state(connected, reason)` is
-    called for both. `session` is a state machine of the protocol to use, in place of one of its own.
+    "drop_newest" or "disconnect"; `on_gap(gap)` is called for what it drops (`gaps`). `window_bytes` bounds
+    the events that wait for readers in this process, `outbox_events` and `outbox_bytes` those that are
+    published and not accepted; a type that the broker holds has as much for itself. `routing` "static" sends
+    updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or "unsubscribe-first"), as
+    in the paper's baseline. `connect_timeout` bounds the wait for the first connection, in seconds; a lost
+    one is re-established without a bound, and `on_state(connected, reason)` is called for both. `session` is
+    a state machine of the protocol to use, in place of one of its own.
 
     Entering the context raises `ConnectError` if no broker answers or the broker refuses this client.
     """
@@ -58,25 +65,35 @@ class Client:
         *,
         slow_consumer: str = "block",
         window_bytes: int = _WINDOW_BYTES,
+        outbox_events: int = OUTBOX_EVENTS,
+        outbox_bytes: int = OUTBOX_BYTES,
         routing: str = "parametric",
         resubscribe: str = "subscribe-first",
         connect_timeout: float = 10.0,
         on_state: Callable[[bool, str], None] | None = None,
+        on_gap: Callable[[Gap], None] | None = None,
         session: ClientSession | None = None,
     ) -> None:
         policies = [policy.value for policy in SlowConsumer]
         if slow_consumer not in policies:
             raise ValueError(f"slow_consumer is {slow_consumer!r}: expected one of {', '.join(policies)}")
-        if window_bytes < 1:
-            raise ValueError(f"window_bytes is {window_bytes!r}: expected at least 1")
+        bounds = {"window_bytes": window_bytes, "outbox_events": outbox_events, "outbox_bytes": outbox_bytes}
+        for bound, value in bounds.items():
+            if value < 1:
+                raise ValueError(f"{bound} is {value!r}: expected at least 1")
         load_in_background(loader.load)
         self.address = address
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
         self._connect_timeout = connect_timeout
         publisher = f"{self.name}/{secrets.token_hex(6)}"
         self._core = session or ClientSession(publisher, routing=routing, resubscribe=resubscribe)
+
+        link = Link(secrets.randbits(63) | 1, window_bytes=window_bytes, max_control=MAX_CONTROL)
+        self._endpoint = ClientEndpoint(
+            self._core, link, outbox_events=outbox_events, outbox_bytes=outbox_bytes
+        )
         self._driver = SessionDriver(
-            address, self.name, self._core, SlowConsumer(slow_consumer), window_bytes, on_state
+            address, self.name, self._endpoint, SlowConsumer(slow_consumer), on_state, on_gap
         )
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -109,8 +126,9 @@ class Client:
             raise refusal
 
     async def close(self, *, grace: float = 5.0) -> None:
-        """Disconnect once published events are acknowledged, or `grace` seconds have passed; iteration over
-        events ends."""
+        """Disconnect once published events are accepted, or `grace` seconds have passed; iteration over
+        events ends. Events that were not accepted are lost: `pending` counts them, and a warning is logged.
+        """
         await self._driver.close(grace)
 
     @property
@@ -130,7 +148,14 @@ class Client:
     @property
     def dropped(self) -> int:
         """Events for this client that its broker dropped, by `slow_consumer` or while it was disconnected."""
-        return self._driver.connection.link.missed
+        return self._endpoint.link.missed
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The last gaps in the stream of events, at most a hundred: of which type, the times at which the
+        first and the last dropped events entered the overlay (ns since the epoch), and how many there were.
+        """
+        return [*self._endpoint.gaps]
 
     @property
     def broker(self) -> str:
@@ -165,7 +190,8 @@ class Client:
 
         `RefusedError` (FAILED_PRECONDITION) if it does not advertise the type.
         """
-        event_type = self._publishable(type_name)
+        self._driver.check_open()
+        event_type = self._endpoint.publishable(type_name)
         listeners = self._driver.listeners.get(type_name)
         if listeners is None:
             listeners = self._driver.listeners[type_name] = Listeners(type_name)
@@ -204,35 +230,53 @@ class Client:
     async def unadvertise(self, type_name: str, *, timeout: float | None = None) -> None:
         """Withdraw an advertisement, after the events published before. `EventTypeError` if there is none."""
         self._driver.check_open()
-        self._driver.drain_outbox()
-        messages = self._core.unadvertise(type_name)
-        self._driver.end_listeners(type_name, None)
-        self._driver.transmit(messages)
+        self._driver.unadvertise(type_name)
         await self._driver.settle(timeout, f"the end of the advertisement of {type_name}")
 
-    async def publish(self, type_name: str, /, **attributes: object) -> None:
-        """Publish one event; returns when the broker has accepted it.
+    async def publish(
+        self,
+        type_name: str,
+        values: Mapping[str, object] | None = None,
+        /,
+        *,
+        confirm: bool = False,
+        **attributes: object,
+    ) -> None:
+        """Publish one event; returns when it is in the outbox, and waits while that is full.
 
-        Calls made side by side (`asyncio.gather`) travel as one batch; one that is cancelled before its event
-        has left publishes nothing. Raises `EventError` naming the attribute and the value that do not fit,
-        `RefusedError` for an event above the broker's size limit.
+        With `confirm`, returns when the broker has accepted the event. `values` is for attributes whose names
+        clash with a parameter. Events that gather in the outbox travel as one batch; events of one type keep
+        their order.
+
+        Raises `EventError` naming the attribute and the value that do not fit, `RefusedError` for an event
+        above the broker's size limit or of a type that is not advertised. What the broker refuses later
+        raises `RefusedError` with `confirm`, else in the next `flush`; it is counted (`refused`) and logged.
+
+        A lost connection delays events, and neither loses nor repeats any. So does the restart of the broker:
+        events that it had not acknowledged are sent again. Without a connection the outbox fills, and then
+        this call waits. The end of the client raises its error in calls that wait. A call that is cancelled
+        while it waits for room publishes nothing; while it waits for the broker, the event is on its way.
         """
-        accepted = self._driver.outbox.put_row(self._publishable(type_name), attributes)
-        self._driver.connection.wake()
-        await accepted
+        if attributes and values:
+            attributes = {**values, **attributes}
+        self._driver.check_open()
+        await self._driver.publishing.publish(type_name, attributes or dict(values or ()), confirm)
 
     async def publish_batch(
         self,
         type_name: str,
         events: pa.RecordBatch | pa.Table | EventBatch | DataFrame | list[Mapping[str, object]],
         /,
+        *,
+        confirm: bool = False,
     ) -> None:
         """Publish many events: an Arrow record batch or table, an `EventBatch`, a DataFrame, or mappings.
 
-        Returns when the broker has accepted them. Raises as `publish`; no event is sent if any does not fit
-        its type, and an event above the size limit is refused alone.
+        Returns and raises as `publish`, for all of them; no event is sent if any does not fit its type, and
+        an event above the size limit is refused alone. The outbox takes any batch while it is not full.
         """
-        event_type = self._publishable(type_name)
+        self._driver.check_open()
+        event_type = self._endpoint.publishable(type_name)
         if isinstance(events, pa.RecordBatch | pa.Table):
             batch = EventBatch.from_arrow(event_type, events)
         elif isinstance(events, EventBatch):
@@ -241,20 +285,26 @@ class Client:
             batch = EventBatch.from_pandas(event_type, events)
         else:
             batch = EventBatch.from_pylist(event_type, events)
-        accepted = self._driver.outbox.put_batch(batch)
-        self._driver.connection.wake()
-        await accepted
+        await self._driver.publishing.publish_batch(batch, confirm)
 
-    def _publishable(self, type_name: str) -> EventType:
+    async def flush(self) -> None:
+        """Wait until the broker has accepted all events published so far.
+
+        Raises the first refusal since the last flush of events published without `confirm`, and says how many
+        more there were.
+        """
         self._driver.check_open()
-        event_type = self._core.publishable(type_name)
-        if event_type is None:
-            known = ", ".join(self._core.advertised) or "nothing yet"
-            raise RefusedError(
-                "FAILED_PRECONDITION",
-                f"event type {type_name!r} is not advertised by this client: it advertises {known}",
-            )
-        return event_type
+        await self._driver.publishing.flush()
+
+    @property
+    def pending(self) -> int:
+        """Published events that the broker has not accepted; after the end of the client, they are lost."""
+        return self._endpoint.outbox.pending
+
+    @property
+    def refused(self) -> int:
+        """Events published without `confirm` that were refused."""
+        return self._endpoint.outbox.refused
 
     # --- subscribing ------------------------------------------------------------------------------
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from covey.overlay.client.errors import ConnectError
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.link.link import Frame, Link, LinkError
+from covey.overlay.core.link.link import Frame, LinkError
 from covey.overlay.core.messages import Acknowledge, Message
 from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
@@ -33,19 +33,15 @@ _PASSING = {"OK", "UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_E
 
 
 class Handlers(Protocol):
-    """What the connection calls: messages arrived; a frame is about to be built, was sent, was received; the
-    connection opened, broke, or failed for good.
+    """What the connection calls: messages arrived; events were accepted or refused; the connection opened,
+    broke, or failed for good.
     """
 
     def take(self, messages: tuple[WireMessage | Acknowledge, ...]) -> None: ...
 
-    def prepare(self) -> None: ...
+    def advanced(self) -> None: ...
 
-    def sent(self, frame: Frame[Message]) -> None: ...
-
-    def received(self) -> None: ...
-
-    def opened(self, greeting: Greeting, resumed: bool) -> None: ...
+    def opened(self, resumed: bool) -> None: ...
 
     def lost(self, why: str) -> None: ...
 
@@ -56,14 +52,16 @@ class BrokerConnection:
     """Keeps a link to a broker open. `run` returns when the client closes or cannot connect again."""
 
     def __init__(
-        self, address: str, name: str, slow_consumer: SlowConsumer, window_bytes: int, handlers: Handlers
+        self,
+        address: str,
+        name: str,
+        endpoint: ClientEndpoint,
+        slow_consumer: SlowConsumer,
+        handlers: Handlers,
     ) -> None:
         self.address = address
         self.name = name
-        self.incarnation = secrets.randbits(63) | 1
-        # One frame in flight, so that events gather as soon as the broker is busy. With two, the latency of
-        # single events through a chain of three loaded brokers was 17 ms in place of 8.
-        self.link = Link(self.incarnation, window_bytes=window_bytes, frames_in_flight=1)
+        self.endpoint = endpoint
         self.broker = ""
         self.why = ""
         self._slow_consumer = slow_consumer
@@ -71,7 +69,7 @@ class BrokerConnection:
         self._pump: Pump | None = None
         self._closing = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._resets = 0
+        self._timer_ns = 0
 
     @property
     def connected(self) -> bool:
@@ -85,11 +83,11 @@ class BrokerConnection:
         """A callback that grants so many bytes of credit again. It has no effect after the link was reset:
         then the broker has got a whole new window.
         """
-        resets = self._resets
+        endpoint, resets = self.endpoint, self.endpoint.resets
 
         def release() -> None:
-            if resets == self._resets:
-                self.link.consume(size)
+            if resets == endpoint.resets:
+                endpoint.link.consume(size)
                 self.wake()
 
         return release
@@ -133,12 +131,13 @@ class BrokerConnection:
             self.why = f"no answer from {self.address} within {_ANSWER_WITHIN_S:g} s"
         finally:
             self._pump = None
+            self.endpoint.lost()
         if opened:
             self._handlers.lost(self.why)
         return error
 
     async def _greet(self, call: RpcCall) -> Greeting:
-        hello = Greeting(Role.CLIENT, self.name, self.link.hello(), slow_consumer=self._slow_consumer)
+        hello = Greeting(Role.CLIENT, self.name, self.endpoint.hello(), slow_consumer=self._slow_consumer)
         call.send(encode_greeting(hello))
         data = await asyncio.wait_for(call.read(), _ANSWER_WITHIN_S)
         if data is None:
@@ -150,13 +149,10 @@ class BrokerConnection:
 
     async def _pump_until_it_ends(self, call: RpcCall, greeting: Greeting) -> None:
         self.broker = greeting.id
-        self.link.max_frame_bytes = greeting.limits.max_frame_bytes
-        resumed = self.link.resume(greeting.hello)
-        if not resumed:
-            self._resets += 1
-        handlers = self._handlers
+        endpoint, handlers = self.endpoint, self._handlers
+        resumed = endpoint.open(greeting.hello, greeting.limits)
         self._pump = Pump(self, call, schemas=True, await_end=True)
-        handlers.opened(greeting, resumed)
+        handlers.opened(resumed)
         await self._pump.run()
         raise error_of(call, self.address)
 
@@ -166,45 +162,55 @@ class BrokerConnection:
 
     @property
     def ready(self) -> bool:
-        return self.link.ready
+        return self.endpoint.ready
 
     def receive(self, frames: list[Frame[WireMessage]]) -> None:
         now_ns = time.monotonic_ns()
         for frame in frames:
-            messages = self.link.receive(frame, now_ns)
-            if messages:
-                self._handlers.take(messages)
-            self._handlers.received()
+            messages = self.endpoint.receive(frame, now_ns)
+            self._handlers.take(messages)
+        self.endpoint.received()
+        self._handlers.advanced()
         self._arm(now_ns)
         self.wake()
 
     def next_frame(self) -> Frame[Message] | None:
-        self._handlers.prepare()
-        frame = self.link.next_frame()
-        if frame is not None:
-            self._handlers.sent(frame)
+        now_ns = time.monotonic_ns()
+        frame = self.endpoint.next_frame(now_ns)
+        if self.endpoint.outbox.finished:
+            self._handlers.advanced()
+        self._arm(now_ns)
         return frame
 
     def _arm(self, now_ns: int) -> None:
-        due_ns = self.link.next_timer()
-        if self._timer is None and due_ns is not None:
-            delay_s = max(0, due_ns - now_ns) / 1e9
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+        """Set the timer, if none is set for then or earlier."""
+        due_ns = self.endpoint.next_timer()
+        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = due_ns
+        delay_s = max(0, due_ns - now_ns) / 1e9
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         now_ns = time.monotonic_ns()
-        self.link.handle_timer(now_ns)
+        self.endpoint.handle_timer(now_ns)
         self._arm(now_ns)
         self.wake()
 
-    async def close(self, grace_s: float) -> None:
-        """Send a goodbye once all that was sent has arrived or the time is up: the broker then ends the
-        session.
-        """
-        deadline = asyncio.get_running_loop().time() + grace_s
-        while self.connected and not self.link.idle and asyncio.get_running_loop().time() < deadline:
+    # --- closing --------------------------------------------------------------------------------------------
+
+    async def drained(self) -> None:
+        """Until the broker has received everything, or the connection breaks."""
+        while self.connected and not self.endpoint.link.idle:
+            self.endpoint.link.ask()
+            self.wake()
             await asyncio.sleep(0.005)
+
+    def close(self) -> None:
+        """Send a goodbye: the broker then ends the session."""
         self._closing.set()
         if self._pump is not None:
             self._pump.close("OK", "closed by the client")

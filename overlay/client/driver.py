@@ -1,5 +1,5 @@
-"""Drives the sans-IO `ClientSession` of one client over its connection: what it returns is sent, what arrives
-is decoded and handed to readers.
+"""Drives the `ClientEndpoint` of one client over its connection: what arrives is decoded and handed to the
+endpoint and to readers, and what waits for the endpoint is woken.
 
 Everything happens on one event loop. Invariant: every message of the broker reaches the session in order, and
 every reader, publisher and waiter hears of the end of the client.
@@ -8,28 +8,28 @@ every reader, publisher and waiter hears of the end of the client.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from covey.overlay.client.connection import BrokerConnection
 from covey.overlay.client.deliveries import Deliveries
-from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError, RefusedError
+from covey.overlay.client.errors import ClosedError, ConnectError, NotSettledError
 from covey.overlay.client.listeners import Listeners
-from covey.overlay.client.outbox import Outbox
 from covey.overlay.client.part import Claim, Part
+from covey.overlay.client.publishing import Publishing
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.client.waiters import Waiters
-from covey.overlay.core.client.actions import Matches, Refused, Settled, Transmit
-from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.client.actions import Matches, Refused, Settled
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
+from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
-from covey.overlay.core.link.link import Frame
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Deliver, Hold, ListenersReport, Message
+from covey.overlay.core.messages import Acknowledge, Deliver, Gap, ListenersReport, Message
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
-from covey.overlay.transport.packets import Greeting
 
 log = logging.getLogger("covey.client")
 
@@ -37,22 +37,23 @@ _GOODBYE_S = 3.0
 
 
 class SessionDriver:
-    """One client: its session, its connection, and everything that waits."""
+    """One client: its endpoint, its connection, and everything that waits."""
 
     def __init__(
         self,
         address: str,
         name: str,
-        core: ClientSession,
+        endpoint: ClientEndpoint,
         slow_consumer: SlowConsumer,
-        window_bytes: int,
         on_state: Callable[[bool, str], None] | None,
+        on_gap: Callable[[Gap], None] | None,
     ) -> None:
         self.address = address
         self.name = name
-        self.core = core
-        self.connection = BrokerConnection(address, name, slow_consumer, window_bytes, self)
-        self.outbox = Outbox(core.publish)
+        self.endpoint = endpoint
+        self.core = endpoint.session
+        self.connection = BrokerConnection(address, name, endpoint, slow_consumer, self)
+        self.publishing = Publishing(name, endpoint, self.connection.wake)
         self.waiters = Waiters()
         self.subscriptions: dict[int, Subscription] = {}
         self.listeners: dict[str, Listeners] = {}
@@ -62,6 +63,7 @@ class SessionDriver:
         self._deliveries: Deliveries | None = None
         self._delivered = 0
         self._on_state = on_state
+        self._on_gap = on_gap
         self._task: asyncio.Task[None] | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -72,15 +74,15 @@ class SessionDriver:
         self._task = asyncio.create_task(self.connection.run(), name=f"covey client {self.name}")
 
     async def close(self, grace_s: float) -> None:
-        """Disconnect once what was published has arrived or `grace_s` has passed."""
+        """Disconnect once what was published is accepted or `grace_s` has passed."""
         task, self._task = self._task, None
         if task is None:
             return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + grace_s
-        while self.connection.connected and not self.outbox.idle and loop.time() < deadline:
-            await asyncio.sleep(0.005)
-        await self.connection.close(max(0.0, deadline - loop.time()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self.publishing.drained()
+                await self.connection.drained()
+        self.connection.close()
         _, late = await asyncio.wait({task}, timeout=_GOODBYE_S)
         if late:
             task.cancel()
@@ -95,14 +97,14 @@ class SessionDriver:
 
     # --- to the broker ----------------------------------------------------------------------------
 
-    def transmit(self, messages: list[Message]) -> None:
-        for message in messages:
-            self.connection.link.send(message)
+    def transmit(self, messages: Iterable[Message]) -> None:
+        self.endpoint.transmit(messages)
         self.connection.wake()
 
-    def drain_outbox(self) -> None:
-        """Queue all published events, for a message that must come behind them."""
-        self.outbox.drain(self.connection.link)
+    def unadvertise(self, type_name: str) -> None:
+        self.endpoint.unadvertise(type_name)
+        self.end_listeners(type_name, None)
+        self.connection.wake()
 
     def update(self, subscription_id: int, values: Mapping[str, object], gapless: bool) -> None:
         """Move a subscription; nothing is sent if no value differs."""
@@ -202,10 +204,9 @@ class SessionDriver:
             self.subscriptions[share.subscription_id]._put(Part(share, matches.epoch, claim))
 
     def _refuse(self, refused: Refused) -> None:
-        error = RefusedError(refused.status, refused.reason)
         if refused.count:
-            self.outbox.refused(refused)
-            return
+            return  # events: the endpoint has seen to them
+        error = RefusedError(refused.status, refused.reason)
         self.waiters.fail(refused.epoch, error)
         if refused.type_name not in self.core.advertised:
             self.end_listeners(refused.type_name, error)
@@ -220,7 +221,7 @@ class SessionDriver:
         """The client has ended: waiters get `error`; iterators get `shown`, or just end."""
         self.error = error
         self.waiters.fail_all(error)
-        self.outbox.fail(error)
+        self.publishing.fail(error)
         for subscription in self.subscriptions.values():
             subscription._end(shown)
         if self._deliveries is not None:
@@ -234,27 +235,25 @@ class SessionDriver:
     def take(self, messages: tuple[WireMessage | Acknowledge, ...]) -> None:
         for message in messages:
             if isinstance(message, Acknowledge):
-                self._receive(message)
+                self._handle(message)
             else:
-                self._take(message)
+                self._decode(message)
 
-    def _take(self, wire: WireMessage) -> None:
+    def _decode(self, wire: WireMessage) -> None:
         try:
             message = decode_message(wire, self.core.event_type)
         except MessageError as error:
             if error.refuse.status != "NOT_FOUND":  # Events may come for what was cancelled meanwhile.
                 log.warning("client %s cannot read a message of its broker: %s", self.name, error)
-            self.connection.link.consume(event_bytes(wire))
+            self.endpoint.link.consume(event_bytes(wire))
             return
         if isinstance(message, Deliver):
             self._deliver(message)
-        elif isinstance(message, Hold):
-            self.connection.link.set_held(message.type_name, message.held)
         else:
-            self._receive(message)
+            self._handle(message)
 
-    def _receive(self, message: Message) -> None:
-        for action in self.core.receive(message):
+    def _handle(self, message: Message) -> None:
+        for action in self.endpoint.handle(message):
             if isinstance(action, Settled):
                 self.waiters.settle(action.epoch)
             elif isinstance(action, Refused):
@@ -262,27 +261,24 @@ class SessionDriver:
             elif isinstance(action, ListenersReport):
                 if action.type_name in self.listeners:
                     self.listeners[action.type_name]._set(action.present)
-            elif isinstance(action, Transmit):
-                self.transmit([action.message])
+            elif isinstance(action, Gap):
+                self._report_gap(action)
 
-    def prepare(self) -> None:
-        self.outbox.flush(self.connection.link)
+    def _report_gap(self, gap: Gap) -> None:
+        if self._on_gap is None:
+            log.warning("client %s did not get %d events of %s", self.name, gap.count, gap.type_name)
+            return
+        try:
+            self._on_gap(gap)
+        except Exception:
+            log.exception("client %s: on_gap failed", self.name)
 
-    def sent(self, frame: Frame[Message]) -> None:
-        self.outbox.framed(frame)
+    def advanced(self) -> None:
+        """Events may have been accepted or refused."""
+        self.publishing.advance()
 
-    def received(self) -> None:
-        self.outbox.acknowledged(self.connection.link.acknowledged)
-
-    def opened(self, greeting: Greeting, resumed: bool) -> None:
-        self.outbox.limits = greeting.limits
-        if resumed:
-            # The greeting acknowledges frames, too.
-            self.outbox.acknowledged(self.connection.link.acknowledged)
-        else:
-            self.outbox.restart()
-            for message in self.core.sync():
-                self.connection.link.send(message)
+    def opened(self, resumed: bool) -> None:
+        self.publishing.advance()
         self.ready.set()
         if self._on_state is not None:
             self._on_state(True, "resumed" if resumed else "afresh")

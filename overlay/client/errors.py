@@ -1,16 +1,8 @@
-"""Errors of a client that come from its broker: it refuses, is out of reach, or is too slow."""
+"""Errors of a client whose broker is out of reach or too slow, and of a closed one."""
 
 from __future__ import annotations
 
 from covey.matcher.errors import CoveyError
-
-
-class RefusedError(CoveyError):
-    """The broker refused a call, and nothing changed. `status` is the name of a gRPC status."""
-
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 class ConnectError(CoveyError, ConnectionError):

@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from covey.overlay.client.errors import ConnectError, RefusedError
+from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.unary import call_broker
+from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.transport.calls import decode_explanation, encode_explain
 from covey.overlay.transport.channel import EXPLAIN
 

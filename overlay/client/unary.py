@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from covey.overlay.client.errors import ConnectError, RefusedError
+from covey.overlay.client.errors import ConnectError
+from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.transport.calls import decode_inspection, encode_inspect
 from covey.overlay.transport.channel import INSPECT, Channel
 from covey.overlay.transport.errors import CallError

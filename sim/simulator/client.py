@@ -1,23 +1,29 @@
-"""A client in virtual time: a session, its link to a broker, and the calls of its user.
+"""A client in virtual time: the endpoint of the client library, and the calls of its user.
 
-Calls take effect at once, as in the client library; their messages leave when the connection is open.
+Calls take effect at once, as in the client library; their messages leave when the connection is open. The
+user reads events as they arrive, unless told otherwise: what is not read costs credit.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.client.actions import DeliverTo, Refused, Settled, Transmit
+from covey.matcher.errors import EventError
+from covey.matcher.events.batch import EventBatch
+from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
+from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.link.link import Hello, Link
-from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Message
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.messages import Deliver, Message, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
 if TYPE_CHECKING:
-    from covey.matcher import EventBatch, EventType, Filter
+    from covey.matcher import EventType, Filter
     from covey.sim.simulator.clock import Clock
 
 
@@ -34,12 +40,19 @@ class SimulatedClient:
         link: Link,
         clock: Clock,
         observers: Iterable[Observer],
+        *,
+        endpoint_options: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
         self.broker = broker
         self.session = session
         self.clock = clock
-        self.port = Port(broker, link, self)
+        self.reading = True
+        self.republishes: EventType | None = None
+        """The type under which the user publishes each event that it reads, before it reads the next."""
+        self._options = dict(endpoint_options or {})
+        self._unread: deque[tuple[Matches, int, int]] = deque()
+        self.endpoint, self.port = self._connection(broker, link)
         self.present = True
         self.moving = False
         self._observers = observers
@@ -48,8 +61,18 @@ class SimulatedClient:
     def rebind(self, broker: str, link: Link, publisher: str) -> None:
         """Switch to another broker, over a new link and under a new identity as a publisher."""
         self.broker = broker
-        self.port = Port(broker, link, self)
         self.session.publisher = publisher
+        self.endpoint, self.port = self._connection(broker, link)
+
+    def _connection(self, broker: str, link: Link) -> tuple[ClientEndpoint, Port]:
+        endpoint = ClientEndpoint(self.session, link, stamp=self._stamp, **self._options)
+        return endpoint, Port(broker, link, self, endpoint)
+
+    def _stamp(self, batch: EventBatch) -> Publish:
+        """Events have their identity from the call of `publish`."""
+        if batch.event_type.name not in self.session.advertised:
+            raise EventError(f"event type {batch.event_type.name!r} is not advertised any more")
+        return Publish(batch)
 
     # --- calls of the user ----------------------------------------------------------------------------------
 
@@ -73,10 +96,10 @@ class SimulatedClient:
         self.session.widen(event_type)
 
     def unadvertise(self, type_name: str) -> None:
-        messages = self.session.unadvertise(type_name)
+        self.endpoint.unadvertise(type_name)
         for observer in self._observers:
             observer.unadvertised(self, type_name)
-        self.send(messages)
+        self.port.pump()
 
     def subscribe(self, filter: Filter, values: Mapping[str, object] | None = None) -> int:
         subscription_id, messages = self.session.subscribe(filter, values, now_ns=self.clock.now_ns)
@@ -109,12 +132,21 @@ class SimulatedClient:
         message = self.session.publish(batch.stamped(ingress_ns=self.clock.now_ns))
         for observer in self._observers:
             observer.published(self, message.batch)
-        self.send([message])
+        self.endpoint.outbox.put_batch(message.batch)
+        self.port.pump()
         return message.batch
 
     def send(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            self.port.link.send(message)
+        self.endpoint.transmit(messages)
+        self.port.pump()
+
+    def stop_reading(self) -> None:
+        """Events that arrive are left unread."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+        self._read()
         self.port.pump()
 
     # --- messages of the broker -----------------------------------------------------------------------------
@@ -123,29 +155,50 @@ class SimulatedClient:
         """Handle a packet."""
         if port is not self.port or isinstance(packet, Goodbye):
             return
+        endpoint = self.endpoint
         if isinstance(packet, Hello):
             port.open = True
-            if not port.link.resume(packet):
-                self.send(self.session.sync())
-            port.pump()
-            return
-        for message in port.link.receive(packet, self.clock.now_ns):
-            if events_in(message):
-                port.link.consume(size_of(message))
-            for observer in self._observers:
-                observer.received(port.interface, self.name, message)
-            self._handle(message)
+            endpoint.open(packet, Limits())
+        else:
+            for message in endpoint.receive(packet, self.clock.now_ns):
+                for observer in self._observers:
+                    observer.received(port.interface, self.name, message)
+                if isinstance(message, Deliver):
+                    self._deliver(message)
+                else:
+                    self._handle(message)
+            endpoint.received()
+        self._read()
         port.pump()
 
     def touch(self, port: Port) -> None:
         """Never called: a client is never busy."""
 
-    def _handle(self, message: Message) -> None:
-        for action in self.session.receive(message):
-            if isinstance(action, DeliverTo):
+    def _deliver(self, message: Deliver) -> None:
+        matches = self.session.matches(message)
+        if matches is None:
+            self.endpoint.link.consume(size_of(message))
+        else:
+            self._unread.append((matches, size_of(message), self.endpoint.resets))
+            self._read()
+
+    def _read(self) -> None:
+        """The user reads what has arrived."""
+        while self._unread and self.reading:
+            if self.republishes is not None and self.endpoint.outbox.full(self.republishes.name):
+                return  # its call to publish waits
+            matches, size, resets = self._unread.popleft()
+            if resets == self.endpoint.resets:
+                self.endpoint.link.consume(size)
+            for share in self.session.strict(matches).divided():
                 for observer in self._observers:
-                    observer.delivered(self, action)
-            elif isinstance(action, Settled):
+                    observer.delivered(self, share)
+                if self.republishes is not None and len(share.batch):
+                    self.publish(EventBatch.from_pylist(self.republishes, share.batch.to_pylist()))
+
+    def _handle(self, message: Message) -> None:
+        for action in self.endpoint.handle(message):
+            if isinstance(action, Settled):
                 for observer in self._observers:
                     observer.settled(self, action.epoch)
             elif isinstance(action, Refused):
@@ -153,5 +206,3 @@ class SimulatedClient:
                     self._filters.pop(action.subscription_id, None)
                 for observer in self._observers:
                     observer.refused(self, action)
-            elif isinstance(action, Transmit):
-                self.send([action.message])

@@ -197,7 +197,7 @@ class Simulation:
         if client.name not in self._connected or self._connected[client.name] is not client:
             return
         port = client.port
-        if port.open and port.link.idle:
+        if port.open and client.endpoint.idle:
             assert port.wire is not None
             port.wire.transmit(port, Goodbye.GOODBYE)
             port.open = False

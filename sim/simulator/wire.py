@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Message
 from covey.sim.simulator.clock import NS_PER_MS, Clock
@@ -50,18 +51,23 @@ class PortOwner(Protocol):
 
 
 class Port:
-    """One end of a wire: its link, its owner, and the owner's interface for it."""
+    """One end of a wire: its link, the endpoint around it if there is one, its owner, and the owner's
+    interface for it.
+    """
 
-    __slots__ = ("_last_arrival", "_timer", "interface", "link", "open", "owner", "wire")
+    __slots__ = ("_last_arrival", "_timer_ns", "endpoint", "interface", "link", "open", "owner", "wire")
 
-    def __init__(self, interface: str, link: Link, owner: PortOwner) -> None:
+    def __init__(
+        self, interface: str, link: Link, owner: PortOwner, endpoint: ClientEndpoint | None = None
+    ) -> None:
         self.interface = interface
         self.link = link
+        self.endpoint = endpoint
         self.owner = owner
         self.wire: Wire | None = None
         self.open = False
         self._last_arrival = 0
-        self._timer = False
+        self._timer_ns: int | None = None
 
     def pump(self) -> None:
         """Transmit the link's frames, if the connection is open and the owner is not busy."""
@@ -70,23 +76,29 @@ class Port:
         if self.owner.busy:
             self.owner.touch(self)
             return
-        wire, link = self.wire, self.link
+        wire, end = self.wire, self.endpoint or self.link
         assert wire is not None
         while True:
-            frame = link.next_frame()
+            frame = (
+                self.link.next_frame()
+                if self.endpoint is None
+                else self.endpoint.next_frame(wire.clock.now_ns)
+            )
             if frame is None:
                 break
             wire.transmit(self, frame)
-        due_ns = link.next_timer()
-        if due_ns is not None and not self._timer:
-            self._timer = True
-            wire.clock.at(due_ns, self._on_timer)
+        due_ns = end.next_timer()
+        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
+            self._timer_ns = due_ns
+            wire.clock.at(due_ns, self._on_timer, due_ns)
 
-    def _on_timer(self) -> None:
-        self._timer = False
+    def _on_timer(self, due_ns: int) -> None:
+        if due_ns != self._timer_ns:
+            return  # an earlier one was set in its place
+        self._timer_ns = None
         if self.open:
             assert self.wire is not None
-            self.link.handle_timer(self.wire.clock.now_ns)
+            (self.endpoint or self.link).handle_timer(self.wire.clock.now_ns)
             self.pump()
 
 

@@ -18,7 +18,7 @@ QUOTE = EventType("Quote", {"price": "float64"})
 class ClosedClient:
     """A client whose broker has rejected it."""
 
-    async def publish(self, type_name: str, /, **attributes: object) -> None:
+    async def publish(self, type_name: str, values: object, /, *, confirm: bool) -> None:
         raise ConnectError("a client of this name is here already")
 
 

@@ -203,6 +203,7 @@ class Demonstration:
                 restarting = asyncio.create_task(self._restart_broker(overlay, self._restart))
         if restarting is not None:
             await restarting
+        await exchange.flush()  # else the bell, of another type, might pass quotes
         await exchange.publish("Bell", quotes=replay.published)
 
     async def _restart_broker(self, overlay: LocalOverlay, broker: str) -> None:

@@ -184,7 +184,9 @@ class RealRun:
     ) -> None:
         if isinstance(step, PublishStep):
             self.summary.published += len(step.batch)
-            await publishers[step.publisher].publish_batch(step.batch.event_type.name, step.batch)
+            await publishers[step.publisher].publish_batch(
+                step.batch.event_type.name, step.batch, confirm=True
+            )
         else:
             self.summary.updates += 1
             await subscribers[step.subscriber].update(step)

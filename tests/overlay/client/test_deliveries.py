@@ -37,7 +37,7 @@ async def deliver_many() -> None:
             assert got == {(price, limit) for price in prices for limit in limits if price < limit}
 
             await subscriptions[49].update(limit=1.0)
-            await exchange.publish("Quote", price=47.5)
+            await exchange.publish("Quote", price=47.5, confirm=True)
             await exchange.publish("Quote", price=0.5)
             later = [await anext(deliveries), await anext(deliveries)]
             assert later[0].ids.tolist() == [subscriptions[48].id]
@@ -66,7 +66,9 @@ async def test_deliveries_start_with_pending_events_and_release_their_credit() -
         high = await me.subscribe("Note", "number >= 10")
         gone = await me.subscribe("Note", "number >= 0")
         for number in range(40):
-            await feed.publish_batch("Note", [{"number": number, "text": "x" * 60_000}] * 2)
+            await feed.publish_batch(
+                "Note", [{"number": number, "text": "x" * 60_000}] * 2, confirm=True
+            )
         await until(lambda: len(low._inbox) + len(high._inbox) > 8)
         assert (await anext(low))["number"] == 0
         deliveries = me.deliveries()
@@ -95,7 +97,7 @@ async def test_deliveries_take_over_several_subscriptions_in_order_of_arrival() 
         odd = await me.subscribe("Note", "number in (1, 3, 5)")
         even = await me.subscribe("Note", "number in (0, 2, 4)")
         for number in range(6):
-            await me.publish("Note", number=number)
+            await me.publish("Note", number=number, confirm=True)
         await until(lambda: len(odd._inbox) + len(even._inbox) == 6)
         deliveries = me.deliveries()
         assert [(await anext(deliveries)).batch.to_pylist()[0]["number"] for _ in range(6)] == [*range(6)]
@@ -108,7 +110,7 @@ async def test_events_of_an_earlier_link_release_no_credit_on_a_new_one() -> Non
         await me.advertise(NOTE)
         mine = await me.subscribe("Note")
         for number in range(10):
-            await me.publish("Note", number=number, text="x" * 6_000)
+            await me.publish("Note", number=number, text="x" * 6_000, confirm=True)
         await until(lambda: len(mine._inbox) == 10)
         await overlay.crash("b1")
         await overlay.start("b1")

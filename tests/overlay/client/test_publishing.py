@@ -47,7 +47,7 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
             proxy.cut()
             await overlay.crash("b1")
             await until(lambda: not first.connected)
-            early = asyncio.create_task(first.publish("Quote", volume=1))
+            early = asyncio.create_task(first.publish("Quote", volume=1, confirm=True))
             await overlay.start("b1")
             async with Client(overlay.address("b1")) as second:
                 await second.advertise(EventType("Quote", {"price": "int64"}))
@@ -60,7 +60,7 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
                     await first.publish("Quote", volume=2)
                 assert first.connected
                 await first.advertise(NOTE)
-                await first.publish("Note", text="still here")
+                await first.publish("Note", text="still here", confirm=True)
 
 
 def mixed(large: int, small: int) -> list[dict[str, object]]:

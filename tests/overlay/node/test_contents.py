@@ -23,12 +23,12 @@ async def test_events_outside_of_what_is_advertised_are_refused_to_their_publish
         cheap = await buyer.subscribe("Quote", "price < $limit", limit=50.0)
         assert not overlay.nodes["b3"].core.tables.types["Quote"].groups, "nothing of it can come"
         with pytest.raises(RefusedError, match="outside of what client/feed advertised, price >= 100"):
-            await feed.publish("Quote", price=9.0)
+            await feed.publish("Quote", price=9.0, confirm=True)
         await cheap.update(limit=200.0)
         await feed.publish("Quote", price=150.0)
         assert (await asyncio.wait_for(anext(cheap), 5))["price"] == 150.0
         await feed.advertise(QUOTE)
-        await feed.publish("Quote", price=9.0)
+        await feed.publish("Quote", price=9.0, confirm=True)
         assert (await asyncio.wait_for(anext(cheap), 5))["price"] == 9.0
 
 

@@ -94,7 +94,7 @@ async def test_a_connection_that_breaks_in_the_middle_loses_and_repeats_nothing(
                         await overlay.linked()
                         proxy.cut_after = seed.randrange(1, 12_000)
                         cuts += 1
-                    await feed.publish_batch("Quote", quotes(first, 500))
+                    await feed.publish_batch("Quote", quotes(first, 500), confirm=True)
                 proxy.cut_after = None
                 got_near, got_far = await taken
                 assert got_near == list(range(total))
@@ -184,7 +184,7 @@ async def test_publishing_goes_on_over_a_restart_of_the_publishers_broker() -> N
         await feed.publish_batch("Quote", quotes(0, 10))
         assert await take(mine, 10) == list(range(10))
         await overlay.crash("b1")
-        waiting = asyncio.create_task(feed.publish_batch("Quote", quotes(10, 10)))
+        waiting = asyncio.create_task(feed.publish_batch("Quote", quotes(10, 10), confirm=True))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         await overlay.start("b1")
@@ -250,7 +250,7 @@ async def test_events_kept_for_a_disconnected_client_are_bounded_and_drops_count
             queue = overlay.nodes["b1"].queues["client/reader"]
             await until(lambda: not queue.blocking, "patience ends")
             for first in range(0, 1_000, 10):
-                await feed.publish_batch("Quote", quotes(first, 10))
+                await feed.publish_batch("Quote", quotes(first, 10), confirm=True)
             assert queue.link.backlog_events == 100
             assert queue.drops.by_reason == {"out of reach, oldest dropped": 900}
             proxy.refusing = False

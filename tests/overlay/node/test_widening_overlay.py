@@ -122,7 +122,7 @@ async def test_a_refused_widening_leaves_what_was_advertised_before() -> None:
         await feed.publish("Quote", volume=1)
         assert (await anext(mine))["volume"] == 1
         with pytest.raises(RefusedError, match="outside of what"):
-            await feed.publish("Quote", volume=0)
+            await feed.publish("Quote", volume=0, confirm=True)
         await feed.widen(widened(bid="string"))
         await feed.publish("Quote", volume=2, bid="high")
         assert (await anext(theirs))["bid"] == "high"

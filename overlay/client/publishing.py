@@ -1,0 +1,151 @@
+"""Calls that publish: they wait for room in the outbox, and for the broker where they ask for that.
+
+Invariant: side by side, calls get their place in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from covey.matcher import EventBatch
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
+from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.outbox import Confirmation
+
+log = logging.getLogger("covey.client")
+
+_TURN_EVENTS = 64
+"""After so many events without a turn of the loop a call gives one way, so that frames are read and written
+while a publisher runs."""
+_LOG_EVERY_S = 1.0
+
+
+class Publishing:
+    """The publishers of one client. `wake` is called when there is something to write."""
+
+    def __init__(self, name: str, endpoint: ClientEndpoint, wake: Callable[[], None]) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._outbox = endpoint.outbox
+        self._wake = wake
+        self._turn = 0
+        self._room: dict[str, deque[asyncio.Future[None]]] = {}
+        """Calls that wait for room, by event type."""
+        self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
+        self._logged = 0
+        self._log_at = 0.0
+
+    async def publish(self, type_name: str, values: Mapping[str, object], confirm: bool) -> None:
+        if self._room or self._outbox.full(type_name):
+            self._endpoint.check(type_name, values)
+            await self._wait_for_room(type_name)
+        self._endpoint.publish(type_name, values)
+        self._wake()
+        if confirm:
+            await self._finished(self._outbox.confirm(type_name, 1))
+        elif self._turn:
+            self._turn -= 1
+        else:
+            self._turn = _TURN_EVENTS
+            await asyncio.sleep(0)
+
+    async def publish_batch(self, batch: EventBatch, confirm: bool) -> None:
+        type_name = batch.event_type.name
+        await self._wait_for_room(type_name)
+        count, refusal = self._endpoint.publish_batch(batch)
+        self._wake()
+        if confirm:
+            await self._finished(self._outbox.confirm(type_name, count))
+        else:
+            await asyncio.sleep(0)
+        if refusal is not None:
+            raise refusal
+
+    async def flush(self) -> None:
+        confirmation = self._outbox.flush()
+        self._wake()
+        await self._finished(confirmation)
+
+    async def drained(self) -> None:
+        """Until no event waits to be accepted."""
+        while self._outbox.pending:
+            with contextlib.suppress(RefusedError):
+                await self.flush()
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    async def _wait_for_room(self, type_name: str) -> None:
+        waiting = self._room.get(type_name)
+        if waiting is None:
+            if not self._outbox.full(type_name):
+                return
+            waiting = self._room[type_name] = deque()
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(room)
+        try:
+            await room
+        except BaseException:
+            if room in waiting:
+                waiting.remove(room)
+            raise
+        finally:
+            if not waiting:
+                self._room.pop(type_name, None)
+            else:  # The next one has its turn behind this one.
+                asyncio.get_running_loop().call_soon(self._grant_room)
+
+    def _grant_room(self) -> None:
+        """Let the first call of each type go on for which there is room."""
+        for type_name, waiting in self._room.items():
+            if waiting and not self._outbox.full(type_name):
+                room = waiting.popleft()
+                if not room.done():
+                    room.set_result(None)
+
+    async def _finished(self, confirmation: Confirmation) -> None:
+        if not confirmation.finished:
+            future = self._confirming[confirmation] = asyncio.get_running_loop().create_future()
+            try:
+                await future
+            finally:
+                del self._confirming[confirmation]
+        if confirmation.error is not None:
+            raise confirmation.error.with_traceback(None)  # or it would grow with each call
+
+    # --- what the client calls ------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """Frames were received or sent: wake what this finishes."""
+        if self._outbox.finished:
+            for confirmation in self._endpoint.take_finished():
+                future = self._confirming.get(confirmation)
+                if future is not None and not future.done():
+                    future.set_result(None)
+        if self._room:
+            self._grant_room()
+        if self._outbox.refused != self._logged:
+            self._log_refusals()
+
+    def fail(self, error: Exception) -> None:
+        """No more events will be sent."""
+        if self._outbox.pending:
+            count = self._outbox.pending
+            log.warning("client %s: %d events were not accepted: %s", self._name, count, error)
+        self._outbox.fail(error)
+        self.advance()
+        for waiting in self._room.values():
+            for room in waiting:
+                if not room.done():
+                    room.set_exception(error)
+
+    def _log_refusals(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._log_at:
+            count, self._logged = self._outbox.refused - self._logged, self._outbox.refused
+            self._log_at = now + _LOG_EVERY_S
+            why = self._outbox.refusal
+            log.warning("client %s: %d events were refused, the first one: %s", self._name, count, why)

@@ -1,0 +1,212 @@
+"""The client's end of its link: session, outbox and link, without I/O and without a clock.
+
+The asyncio client (`overlay/client/`) and the simulator's drive it alike. Calls of the user go to `session`,
+and what these return to `transmit`; events to `publish` and `publish_batch`. A frame that arrives goes to
+`receive`, each of its messages to `handle`, and then `received` is called. Whenever something has happened,
+`next_frame` returns what to write.
+
+What a connection leaves behind. A broken connection that resumes loses nothing and repeats nothing. Where the
+broker has lost the session, the link is reset: the session sends its whole state, and events that were not
+acknowledged are sent again behind it, under the same identities. Control that piles up while there is no
+connection is dropped beyond a bound, and the next connection begins with the whole state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.overlay.core.client.actions import ClientAction, Refused, Transmit
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.limits import Limits
+from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Confirmation, Outbox
+from covey.overlay.core.endpoint.row_check import RowCheck
+from covey.overlay.core.link.link import Frame, Hello, Link
+from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish
+
+M = TypeVar("M")
+
+MAX_CONTROL = 10_000
+"""Control messages that wait for a connection."""
+GAPS = 100
+
+
+class ClientEndpoint:
+    """One client. `stamp` gives a batch its identity as it leaves the outbox, the session's by default."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        link: Link,
+        *,
+        outbox_events: int = OUTBOX_EVENTS,
+        outbox_bytes: int = OUTBOX_BYTES,
+        stamp: Callable[[EventBatch], Publish] | None = None,
+    ) -> None:
+        self.session = session
+        self.link = link
+        self.outbox = Outbox(stamp or session.publish, max_events=outbox_events, max_bytes=outbox_bytes)
+        self.connected = False
+        self.resets = 0
+        """How often the link was reset: credit for what came before is void."""
+        self.gaps: deque[Gap] = deque(maxlen=GAPS)
+        """The last gaps in the stream of events."""
+        self._checks: dict[str, RowCheck] = {}
+
+    # --- calls of the user ----------------------------------------------------------------------------------
+
+    def transmit(self, messages: Iterable[Message]) -> None:
+        """Queue what a call of the session has returned."""
+        for message in messages:
+            self.link.send(message)
+        if not self.connected:
+            self.link.give_up_control()
+
+    def unadvertise(self, type_name: str) -> None:
+        """Withdraw an advertisement, behind the events published before. `EventTypeError` if there is
+        none."""
+        if type_name in self.session.advertised:
+            self.outbox.drain(type_name, self.link)
+        self.transmit(self.session.unadvertise(type_name))
+
+    def publishable(self, type_name: str) -> EventType:
+        """The schema of new events of a type. `RefusedError` where the client does not advertise it."""
+        event_type = self.session.publishable(type_name)
+        if event_type is None:
+            known = ", ".join(self.session.advertised) or "nothing yet"
+            raise RefusedError(
+                "FAILED_PRECONDITION",
+                f"event type {type_name!r} is not advertised by this client: it advertises {known}",
+            )
+        return event_type
+
+    def check(self, type_name: str, values: Mapping[str, object]) -> int:
+        """The bytes of an event. `EventError` or `RefusedError` if it does not fit its type or the broker's
+        limit."""
+        event_type = self.publishable(type_name)
+        check = self._checks.get(type_name)
+        if check is None or check.event_type is not event_type:
+            check = self._checks[type_name] = RowCheck(event_type)
+        size = check.size(values)
+        if size > self.outbox.limits.max_event_bytes:
+            _, refusal = self.publish_batch(EventBatch.from_pylist(event_type, [values]))
+            assert refusal is not None
+            raise refusal
+        return size
+
+    def publish(self, type_name: str, values: Mapping[str, object]) -> None:
+        """Put an event into the outbox, however full. Raises as `check`."""
+        size = self.check(type_name, values)
+        self.outbox.put_row(self._checks[type_name].event_type, values, size)
+
+    def publish_batch(self, batch: EventBatch) -> tuple[int, RefusedError | None]:
+        """Put events into the outbox, however full: how many, and the refusal of the first of those that are
+        above the broker's size limit. The others are put.
+        """
+        limits = replace(self.outbox.limits, max_batch_events=len(batch))
+        admitted, refusals = admit(batch, limits, batch.ingress_ns)
+        if admitted is not None:
+            self.outbox.put_batch(admitted)
+        refusal = RefusedError(refusals[0].status, refusals[0].reason) if refusals else None
+        return 0 if admitted is None else len(admitted), refusal
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def open(self, peer: Hello, limits: Limits) -> bool:
+        """A connection has opened, and the broker has said hello; whether the link resumes. `LinkError` for a
+        hello that does not fit."""
+        self.outbox.limits = limits
+        self.link.max_frame_bytes = limits.max_frame_bytes
+        resumed = self.link.resume(peer)
+        self.connected = True
+        if resumed:
+            self.received()  # the hello acknowledges frames, too
+        else:
+            self.resets += 1
+            self.outbox.restart()
+            self.transmit(self.session.sync())
+        return resumed
+
+    def hello(self) -> Hello:
+        """The hello for the broker."""
+        return self.link.hello()
+
+    def lost(self) -> None:
+        """The connection has broken."""
+        self.connected = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether the broker has everything."""
+        return self.link.idle and not self.outbox.pending
+
+    # --- frames ---------------------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame[M], now_ns: int) -> tuple[M | Acknowledge, ...]:
+        """The messages of a frame that has arrived. `LinkError` for a frame out of order."""
+        return self.link.receive(frame, now_ns)
+
+    def handle(self, message: Message) -> list[ClientAction | Gap]:
+        """Take in one message of the broker; what it means, in order."""
+        if isinstance(message, Hold):
+            self.link.set_held(message.type_name, message.held)
+            self.outbox.set_held(message.type_name, message.held)
+            return []
+        if isinstance(message, Gap):
+            self.gaps.append(message)
+            return [message]
+        actions: list[ClientAction | Gap] = []
+        for action in self.session.receive(message):
+            if isinstance(action, Transmit):
+                self.transmit([action.message])
+                continue
+            if isinstance(action, Refused) and action.count:
+                error = RefusedError(action.status, action.reason)
+                self.outbox.refuse(action.type_name, action.first_sequence, action.count, error)
+            actions.append(action)
+        return actions
+
+    def received(self) -> None:
+        """All messages of the frames that have arrived were handled: what these acknowledge is accepted."""
+        self.outbox.acknowledged(self.link.acknowledged)
+
+    def take_finished(self) -> list[Confirmation]:
+        """The confirmations that have finished since the last call."""
+        finished, self.outbox.finished = self.outbox.finished, []
+        return finished
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be a frame to write."""
+        return self.link.ready or self.outbox.ready
+
+    def next_frame(self, now_ns: int) -> Frame[Message] | None:
+        """The next frame to write, or None."""
+        self.outbox.pass_events(self.link, now_ns)
+        if self.outbox.awaited:
+            self.link.ask()
+        frame = self.link.next_frame()
+        if frame is not None:
+            self.outbox.framed(frame)
+        return frame
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` is due, by the clock of the other calls; None if it is not."""
+        link_ns, outbox_ns = self.link.next_timer(), self.outbox.wait_ns
+        if link_ns is None or outbox_ns is None:
+            return outbox_ns if link_ns is None else link_ns
+        return min(link_ns, outbox_ns)
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Time has come; `next_frame` has what it brings."""
+        self.link.handle_timer(now_ns)
+        if self.outbox.wait_ns is not None and self.outbox.wait_ns <= now_ns:
+            self.outbox.wait_ns = None

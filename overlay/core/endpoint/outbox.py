@@ -1,0 +1,436 @@
+"""Published events on their way to the broker: single ones gather into batches while the link is busy.
+
+Invariants. Events of one type leave in the order in which they were published. Where the broker has accepted
+all earlier ones, events leave at once; else frames leave at a bounded rate, so that events gather, and while
+the link's window is full all of them gather. A batch has at most `BATCH_EVENTS` gathered events, which become
+columns as soon as so many are pending. A type that the broker holds keeps its events here and delays no
+other: its events have a bound of their own.
+
+An event is *accepted* once the broker has acknowledged its frame and has not refused it. Confirmations finish
+in the order of the events of their type.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from covey.matcher.errors import EventError
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.limits import Limits
+from covey.overlay.core.link.link import Frame, Link
+from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.splitting import pieces
+from covey.overlay.core.messages import Message, Publish
+
+OUTBOX_EVENTS = 65_536
+OUTBOX_BYTES = 16 << 20
+BATCH_EVENTS = 1_024
+_BATCH_BYTES = 256 << 10
+_FRAME_BYTES = 256 << 10
+"""About how many bytes of events one frame carries, so that the broker handles one while the next is made."""
+_FRAME_EVERY_NS = 667_000
+_BURST_NS = 8 * _FRAME_EVERY_NS
+"""Frames that leave one by one before the rate is bounded: a caller that waits for the effect of each event
+before it publishes the next, a thousand times a second, is never delayed."""
+
+
+class Confirmation:
+    """Finished once the broker has accepted or refused certain events; `error` is their first refusal."""
+
+    __slots__ = ("error", "flushes", "pending")
+
+    def __init__(self, *, flushes: bool = False) -> None:
+        self.error: Exception | None = None
+        self.flushes = flushes
+        self.pending = 0
+        """The types of which some events are not accepted."""
+
+    @property
+    def finished(self) -> bool:
+        return self.pending == 0
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Events that were passed to the link, `first` to `last` of their type; refused here if they have no
+    sequence number.
+    """
+
+    first: int
+    last: int
+    size: int
+    first_sequence: int | None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A confirmation of the events `first` to `last` of a type; of a flush, `first` is beyond `last`."""
+
+    first: int
+    last: int
+    confirmation: Confirmation
+
+
+class _Lane:
+    """The events of one type, counted from 1 as they are published."""
+
+    __slots__ = (
+        "accepted",
+        "batches",
+        "bytes",
+        "event_type",
+        "held",
+        "passed",
+        "published",
+        "rows",
+        "rows_bytes",
+        "sent",
+        "waiting",
+    )
+
+    def __init__(self, event_type: EventType) -> None:
+        self.event_type = event_type
+        """Of the rows."""
+        self.batches: deque[tuple[EventBatch, int]] = deque()
+        self.rows: list[Mapping[str, object]] = []
+        self.rows_bytes = 0
+        self.bytes = 0
+        """Of all events that are not accepted."""
+        self.published = self.passed = self.accepted = 0
+        self.sent: deque[_Sent] = deque()
+        self.waiting: deque[_Waiting] = deque()
+        self.held = False
+
+    @property
+    def pending(self) -> int:
+        return self.published - self.passed
+
+    @property
+    def events(self) -> int:
+        return self.published - self.accepted
+
+    def gather(self) -> None:
+        """Turn the rows into a batch."""
+        if self.rows:
+            self.batches.append((EventBatch.from_pylist(self.event_type, self.rows), self.rows_bytes))
+            self.rows, self.rows_bytes = [], 0
+
+    def take(self, max_events: int) -> tuple[EventBatch, int]:
+        """The next batch and its bytes."""
+        if not self.batches:
+            self.gather()
+        batch, size = self.batches.popleft()
+        if len(batch) > max_events:
+            rest = batch.slice(max_events)
+            rest_bytes = size * len(rest) // len(batch)
+            self.batches.appendleft((rest, rest_bytes))
+            batch, size = batch.slice(0, max_events), size - rest_bytes
+        return batch, size
+
+
+class Outbox:
+    """The events of one client. `stamp` gives a batch its identity; `EventError` if its type is not
+    advertised any more.
+
+    `events` and `bytes` count what is not accepted, without the held types; `full` says when a caller must
+    wait. `finished` collects the confirmations that have finished, for the caller to take.
+    """
+
+    def __init__(
+        self,
+        stamp: Callable[[EventBatch], Publish],
+        *,
+        max_events: int = OUTBOX_EVENTS,
+        max_bytes: int = OUTBOX_BYTES,
+    ) -> None:
+        self.limits = Limits()
+        self.events = self.bytes = 0
+        self.refused = 0
+        """Refused events whose publisher did not wait for a confirmation."""
+        self.finished: list[Confirmation] = []
+        self.wait_ns: int | None = None
+        self._stamp = stamp
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._lanes: dict[str, _Lane] = {}
+        self._ready: dict[str, _Lane] = {}
+        """Those that have something to send and are not held; the next one first."""
+        self._held: set[str] = set()
+        self._in_flight = 0
+        self._unfinished = 0
+        self._frames: deque[tuple[int, list[tuple[_Lane, int]]]] = deque()
+        self._last_frame = 0
+        self._next_ns = 0
+        self.refusal: Exception | None = None
+        """The first one since the last flush, and how many events were refused."""
+        self._refusals = 0
+
+    # --- from the publisher ---------------------------------------------------------------------------------
+
+    def full(self, type_name: str) -> bool:
+        """Whether there is no room for another event of this type."""
+        lane = self._lanes.get(type_name)
+        if lane is not None and lane.held:
+            return lane.events >= self._max_events or lane.bytes >= self._max_bytes
+        return self.events >= self._max_events or self.bytes >= self._max_bytes
+
+    def put_row(self, event_type: EventType, values: Mapping[str, object], size: int) -> None:
+        """Add one event, which fits its type and has `size` bytes."""
+        lane = self._lanes.get(event_type.name) or self._lane(event_type)
+        if lane.event_type is not event_type:
+            lane.gather()
+            lane.event_type = event_type
+        lane.rows.append(values)
+        lane.rows_bytes += size
+        self._added(lane, 1, size)
+        if len(lane.rows) >= BATCH_EVENTS or lane.rows_bytes >= _BATCH_BYTES:
+            lane.gather()
+
+    def put_batch(self, batch: EventBatch) -> None:
+        """Add any number of events; they are split as the broker's limits demand."""
+        if len(batch):
+            lane = self._lanes.get(batch.event_type.name) or self._lane(batch.event_type)
+            lane.gather()
+            size = batch.nbytes
+            lane.batches.append((batch, size))
+            self._added(lane, len(batch), size)
+
+    def _lane(self, event_type: EventType) -> _Lane:
+        lane = self._lanes[event_type.name] = _Lane(event_type)
+        lane.held = event_type.name in self._held
+        return lane
+
+    def _added(self, lane: _Lane, count: int, size: int) -> None:
+        lane.published += count
+        lane.bytes += size
+        if not lane.held:
+            self.events += count
+            self.bytes += size
+            self._ready.setdefault(lane.event_type.name, lane)
+
+    def confirm(self, type_name: str, count: int) -> Confirmation:
+        """A confirmation of the last `count` events of a type."""
+        confirmation = Confirmation()
+        if count:
+            lane = self._lanes[type_name]
+            lane.waiting.append(_Waiting(lane.published - count + 1, lane.published, confirmation))
+            confirmation.pending = 1
+            self._unfinished += 1
+        return confirmation
+
+    def flush(self) -> Confirmation:
+        """A confirmation of all events so far; its `error` is the first refusal since the last flush."""
+        confirmation = Confirmation(flushes=True)
+        for lane in self._lanes.values():
+            if lane.events:
+                lane.waiting.append(_Waiting(lane.published + 1, lane.published, confirmation))
+                confirmation.pending += 1
+        if confirmation.finished:
+            confirmation.error = self._take_refusal()
+        else:
+            self._unfinished += 1
+        return confirmation
+
+    @property
+    def pending(self) -> int:
+        """Events that the broker has not accepted."""
+        return sum(lane.events for lane in self._lanes.values())
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for events to be accepted, or soon will."""
+        return (
+            self._unfinished > 0
+            or self.events >= self._max_events // 2
+            or self.bytes >= self._max_bytes // 2
+        )
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are events to pass to the link, if that takes some."""
+        return bool(self._ready) and self.wait_ns is None
+
+    # --- to the link ----------------------------------------------------------------------------------------
+
+    def _due_ns(self) -> int:
+        """When the next events are due."""
+        if not self._in_flight or any(lane.pending >= BATCH_EVENTS for lane in self._ready.values()):
+            return 0
+        return self._next_ns - _BURST_NS
+
+    def pass_events(self, link: Link, now_ns: int) -> None:
+        """Pass the events of the link's next frame, if they are due; else `wait_ns` is when they are."""
+        self.wait_ns = None
+        if not self._ready or not link.open_for_events:
+            return
+        due_ns = self._due_ns()
+        if due_ns > now_ns:
+            self.wait_ns = due_ns
+            return
+        self._next_ns = max(self._next_ns, now_ns) + _FRAME_EVERY_NS
+        room = min(link.max_frame_bytes, _FRAME_BYTES)
+        while self._ready and room > 0:
+            name = next(iter(self._ready))
+            lane = self._ready.pop(name)
+            room -= self._pass_batch(lane, link)
+            if lane.pending:
+                self._ready[name] = lane
+
+    def drain(self, type_name: str, link: Link) -> None:
+        """Pass all events of a type, for a message that must come behind them."""
+        lane = self._lanes.get(type_name)
+        while lane is not None and lane.pending:
+            self._pass_batch(lane, link)
+        self._ready.pop(type_name, None)
+
+    def _pass_batch(self, lane: _Lane, link: Link) -> int:
+        batch, size = lane.take(self.limits.max_batch_events)
+        first = lane.passed + 1
+        lane.passed += len(batch)
+        self._in_flight += len(batch)
+        sent = _Sent(first, lane.passed, size, None)
+        lane.sent.append(sent)
+        try:
+            publish = self._stamp(batch)
+        except EventError as error:  # The advertisement was refused or taken back meanwhile.
+            self._refuse(lane, sent.first, sent.last, RefusedError("FAILED_PRECONDITION", str(error)))
+            self._accept(lane, 0)
+            return 0
+        sent.first_sequence = publish.batch.first_sequence
+        for piece in pieces(publish, self.limits.max_frame_bytes // 2):
+            link.send(piece)
+        return size_of(publish)
+
+    # --- from the link --------------------------------------------------------------------------------------
+
+    def framed(self, frame: Frame[Message]) -> None:
+        """A frame was sent."""
+        if frame.sequence > self._last_frame:
+            self._last_frame = frame.sequence
+            events = [
+                (self._lanes[message.batch.event_type.name], len(message.batch))
+                for message in frame.messages
+                if isinstance(message, Publish)
+            ]
+            if events:
+                self._frames.append((frame.sequence, events))
+
+    def acknowledged(self, sequence: int) -> None:
+        """The broker has received all frames up to this one."""
+        while self._frames and self._frames[0][0] <= sequence:
+            for lane, count in self._frames.popleft()[1]:
+                self._accept(lane, count)
+
+    def restart(self) -> None:
+        """The link was reset: it sends what is unacknowledged again, in new frames, and nothing is held."""
+        self._frames.clear()
+        self._last_frame = 0
+        for type_name in list(self._held):
+            self.set_held(type_name, False)
+
+    def set_held(self, type_name: str, held: bool) -> None:
+        """Keep the events of a type here, or send them again."""
+        (self._held.add if held else self._held.discard)(type_name)
+        lane = self._lanes.get(type_name)
+        if lane is None or lane.held == held:
+            return
+        lane.held = held
+        if held:
+            self._ready.pop(type_name, None)
+            self.events -= lane.events
+            self.bytes -= lane.bytes
+        else:
+            self.events += lane.events
+            self.bytes += lane.bytes
+            if lane.pending:
+                self._ready[type_name] = lane
+
+    def _accept(self, lane: _Lane, count: int) -> None:
+        """So many more events have left the outbox, without those that were refused here."""
+        before, before_bytes = lane.accepted, lane.bytes
+        lane.accepted += count
+        while lane.sent:
+            sent = lane.sent[0]
+            if sent.first_sequence is None and lane.accepted >= sent.first - 1:
+                lane.accepted = max(lane.accepted, sent.first - 1) + sent.last - sent.first + 1
+            if lane.accepted < sent.last:
+                break
+            lane.bytes -= sent.size
+            lane.sent.popleft()
+        self._in_flight -= lane.accepted - before
+        if not lane.held:
+            self.events -= lane.accepted - before
+            self.bytes -= before_bytes - lane.bytes
+        while lane.waiting and lane.waiting[0].last <= lane.accepted:
+            self._finish(lane.waiting.popleft().confirmation)
+
+    def _finish(self, confirmation: Confirmation) -> None:
+        confirmation.pending -= 1
+        if confirmation.finished:
+            if confirmation.flushes:
+                confirmation.error = self._take_refusal()
+            self._unfinished -= 1
+            self.finished.append(confirmation)
+
+    # --- refusals -------------------------------------------------------------------------------------------
+
+    def refuse(self, type_name: str, first_sequence: int, count: int, error: Exception) -> None:
+        """The broker has refused `count` events of a type, from this sequence number on."""
+        lane = self._lanes.get(type_name)
+        for sent in () if lane is None else lane.sent:
+            if sent.first_sequence is not None:
+                offset = sent.first - sent.first_sequence
+                low = max(first_sequence + offset, sent.first)
+                high = min(first_sequence + count - 1 + offset, sent.last)
+                if low <= high:
+                    assert lane is not None
+                    self._refuse(lane, low, high, error)
+
+    def _refuse(self, lane: _Lane, low: int, high: int, error: Exception) -> None:
+        """The events `low` to `high` were refused: an error for who waits for them, else for the next
+        flush."""
+        unconfirmed = high - low + 1
+        start = bisect_left(lane.waiting, low, key=lambda waiting: waiting.last)
+        for index in range(start, len(lane.waiting)):
+            waiting = lane.waiting[index]
+            if waiting.first > high:
+                break
+            overlap = min(high, waiting.last) - max(low, waiting.first) + 1
+            if overlap > 0:
+                unconfirmed -= overlap
+                waiting.confirmation.error = waiting.confirmation.error or error
+        if unconfirmed:
+            self.refusal = self.refusal or error
+            self._refusals += unconfirmed
+            self.refused += unconfirmed
+
+    def _take_refusal(self) -> Exception | None:
+        error, others = self.refusal, self._refusals - 1
+        self.refusal, self._refusals = None, 0
+        if isinstance(error, RefusedError) and others > 0:
+            return RefusedError(error.status, f"{error} ({others:,} more events were refused)")
+        return error
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def fail(self, error: Exception) -> None:
+        """No more events will be sent; `pending` still counts those that were not accepted."""
+        for lane in self._lanes.values():
+            for waiting in lane.waiting:
+                confirmation = waiting.confirmation
+                if not confirmation.finished:
+                    confirmation.pending = 0
+                    confirmation.error = error
+                    self._unfinished -= 1
+                    self.finished.append(confirmation)
+            lane.waiting.clear()
+            lane.batches.clear()
+            lane.rows.clear()
+            lane.sent.clear()
+        self._ready.clear()
+        self._frames.clear()
