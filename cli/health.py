@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
@@ -25,18 +26,32 @@ def health(
 
     Example: covey health --broker localhost:7001
     """
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from covey.overlay.transport.errors import CallError
 
-    status = health_pb2.HealthCheckResponse
-    with grpc.insecure_channel(broker, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout)
-            kernels = stub.Check(health_pb2.HealthCheckRequest(service="covey.kernels"), timeout=timeout)
-        except grpc.RpcError as error:
-            typer.echo(f"covey: broker {broker}: {error.code().name}: {error.details()}", err=True)
-            raise typer.Exit(1) from None
-    typer.echo(f"{broker} {status.ServingStatus.Name(reply.status)}")
-    typer.echo(f"kernels: {_KERNELS.get(status.ServingStatus.Name(kernels.status), 'unknown')}")
-    raise typer.Exit(0 if reply.status == status.SERVING else 1)
+    try:
+        status, kernels = asyncio.run(_check(broker, ("", "covey.kernels"), timeout))
+    except CallError as error:
+        typer.echo(f"covey: broker {broker}: {error.status}: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"{broker} {status}")
+    typer.echo(f"kernels: {_KERNELS.get(kernels, 'unknown')}")
+    raise typer.Exit(0 if status == "SERVING" else 1)
+
+
+async def _check(address: str, services: tuple[str, ...], timeout_s: float) -> list[str]:
+    """The status of each service. `CallError` if the broker does not answer within `timeout_s` seconds."""
+    from grpc_health.v1 import health_pb2
+
+    from covey.overlay.transport.channel import Channel
+    from covey.overlay.transport.errors import CallError
+
+    replies = []
+    try:
+        async with asyncio.timeout(timeout_s), Channel(address) as channel:
+            for name in services:
+                request = health_pb2.HealthCheckRequest(service=name).SerializeToString()
+                replies.append(await channel.unary("/grpc.health.v1.Health/Check", request))
+    except TimeoutError:
+        raise CallError("DEADLINE_EXCEEDED", f"no answer within {timeout_s:g} s") from None
+    statuses = health_pb2.HealthCheckResponse.ServingStatus
+    return [statuses.Name(health_pb2.HealthCheckResponse.FromString(reply).status) for reply in replies]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.node.log_limit import LogLimit
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.transport.event_loop import run
 
@@ -58,6 +59,7 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
     logging.basicConfig(
         level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
     )
+    log.addFilter(LogLimit(log))
     return run(_serve(overlay, broker, parent))
 
 

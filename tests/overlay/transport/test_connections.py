@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import ssl
 import subprocess
 from collections import Counter
@@ -18,6 +19,7 @@ from covey.overlay import Client
 from covey.overlay.client import inspect_broker
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
 from covey.overlay.http2 import frames
+from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import AddressError, Server
@@ -381,3 +383,26 @@ async def test_a_server_that_does_not_speak_http2() -> None:
             with pytest.raises(CallError) as raised:
                 await channel.unary("/t/reverse", b"")
         assert raised.value.status == "UNAVAILABLE"
+
+
+@on_a_loop
+async def test_a_stopped_broker_is_noticed_within_five_seconds() -> None:
+    """It took 60 s."""
+    async with LocalOverlay((("b1", "b2"),)) as overlay:
+        loop = asyncio.get_running_loop()
+        stopped = overlay.process_ids()["b2"]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            began = loop.time()
+            while True:
+                _, state = await inspect_broker(overlay.addresses["b1"])
+                if not state["interfaces"]["broker/b2"]["connected"]:
+                    break
+                assert loop.time() - began < 7
+                await asyncio.sleep(0.1)
+            assert loop.time() - began < 6.5
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        while not (await inspect_broker(overlay.addresses["b1"]))[1]["interfaces"]["broker/b2"]["connected"]:
+            assert loop.time() - began < 30
+            await asyncio.sleep(0.1)
