@@ -244,23 +244,14 @@ class EventBatch:
         if len(batches) == 1:
             return first
         for other in batches:
-            if other.event_type != first.event_type or other.publisher != first.publisher:
+            is_alike = other.event_type is first.event_type or other.event_type == first.event_type
+            if not is_alike or other.publisher != first.publisher:
                 raise EventError(
                     f"concat of {first.event_type.name} from {first.publisher!r} and {other.event_type.name} "
                     f"from {other.publisher!r}: expected one type and one publisher"
                 )
         events = _concatenated(batches)
-        sequences = np.concatenate([b.sequences() for b in batches])
-        start = int(sequences.min()) if len(sequences) else first.first_sequence
-        offsets: npt.NDArray[np.uint32] | None = None
-        if not np.array_equal(sequences, np.arange(start, start + len(sequences))):
-            relative = sequences - start
-            if int(relative.max()) > _MAX_OFFSET:
-                raise EventError(
-                    f"concat of {first.event_type.name}: sequence numbers {start} and {int(sequences.max())} "
-                    "are more than 2**32 - 1 apart"
-                )
-            offsets = relative.astype(np.uint32)
+        start, offsets = _joint_sequences(batches)
         return cls(
             first.event_type,
             events,
@@ -430,8 +421,9 @@ class EventBatch:
     @property
     def nbytes(self) -> int:
         """How many bytes the events are on the wire: packed, or else serialised, which this does not do."""
-        if self.columns is not None:
-            return len(self.columns.packed())
+        columns = self.columns
+        if columns is not None:
+            return len(columns.data or columns.packed())
         if self._serialized is not None:
             return len(self._serialized)
         return int(pa.ipc.get_record_batch_size(self.record_batch))
@@ -479,6 +471,30 @@ def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColum
         else:
             records += [b.record_batch for b in run]
     return records[0] if len(records) == 1 else one_batch(pa.Table.from_batches(records))
+
+
+def _joint_sequences(batches: Sequence[EventBatch]) -> tuple[int, npt.NDArray[np.uint32] | None]:
+    """`first_sequence` and `sequence_offsets` of several batches in one."""
+    start = following = batches[0].first_sequence
+    for batch in batches:
+        if batch.sequence_offsets is not None or batch.first_sequence != following:
+            break
+        following += len(batch)
+    else:
+        return start, None
+    sequences = np.concatenate([b.sequences() for b in batches])
+    if not len(sequences):
+        return start, None
+    start = int(sequences.min())
+    relative = sequences - start
+    if np.array_equal(relative, np.arange(len(sequences))):
+        return start, None
+    if int(relative.max()) > _MAX_OFFSET:
+        raise EventError(
+            f"concat of {batches[0].event_type.name}: sequence numbers {start} and {int(sequences.max())} "
+            "are more than 2**32 - 1 apart"
+        )
+    return start, relative.astype(np.uint32)
 
 
 def _check_offsets(offsets: npt.NDArray[np.uint32] | None, count: int) -> None:

@@ -39,13 +39,18 @@ _EXACT = 2**53
 class _Layout:
     """The bytes of a number of events of one schema."""
 
-    __slots__ = ("absent_bytes", "pack", "size", "unpack_from")
+    __slots__ = ("absent_bytes", "pack", "places", "present", "size", "strings", "unpack_from")
 
     def __init__(self, kinds: Sequence[Kind], count: int) -> None:
         self.absent_bytes = (len(kinds) * count + 7) // 8
         values = "".join(f"{count}{_FORMATS[kind]}" for kind in kinds)
         layout = struct.Struct(f"<{self.absent_bytes}s{values}")
         self.pack, self.unpack_from, self.size = layout.pack, layout.unpack_from, layout.size
+        self.present = bytes(self.absent_bytes)
+        """The bits where no value is absent."""
+        self.strings = [place for place, kind in enumerate(kinds) if kind is Kind.STRING]
+        self.places = [slice(first, first + count) for first in range(1, 1 + len(kinds) * count, count)]
+        """Of the columns among the unpacked values."""
 
 
 def _layout_of(event_type: EventType, count: int) -> _Layout:
@@ -58,7 +63,7 @@ def _layout_of(event_type: EventType, count: int) -> _Layout:
 class PackedColumns:
     """The values of 1 to `MOST_PACKED` events, by attribute in the order of the schema. Never changes."""
 
-    __slots__ = ("_bytes", "_keys", "_strings", "columns", "count", "event_type")
+    __slots__ = ("_keys", "_strings", "columns", "count", "data", "event_type")
 
     def __init__(
         self, event_type: EventType, columns: list[Values], count: int, data: bytes | None = None
@@ -66,7 +71,7 @@ class PackedColumns:
         self.event_type = event_type
         self.columns = columns
         self.count = count
-        self._bytes = data
+        self.data = data
         self._keys: dict[int, list[int]] = {}
         self._strings: dict[int, pa.StringArray] = {}
 
@@ -110,24 +115,21 @@ class PackedColumns:
         end = layout.size
         try:
             values = layout.unpack_from(data)
-            columns: list[Values] = []
-            first = 1
-            for kind in event_type.kinds:
-                column: Values = list(values[first : first + count])
-                first += count
-                if kind is Kind.STRING:
-                    for event, length in enumerate(column):
-                        start, end = end, end + length
-                        column[event] = data[start:end].decode()
-                columns.append(column)
+            columns: list[Values] = [list(values[place]) for place in layout.places]
+            for place in layout.strings:
+                column = columns[place]
+                for event, length in enumerate(column):
+                    start, end = end, end + length
+                    column[event] = data[start:end].decode()
         except (struct.error, UnicodeDecodeError) as error:
             raise EventError(f"{event_type.name}: malformed packed columns: {error}") from None
         if end != len(data):
             raise EventError(
                 f"{event_type.name}: malformed packed columns: {len(data)} bytes, expected {end}"
             )
-        absent = int.from_bytes(values[0], "little")
-        if absent:
+        is_whole = values[0] == layout.present
+        if not is_whole:
+            absent = int.from_bytes(values[0], "little")
             for place, column in enumerate(columns):
                 for event in range(count):
                     if absent >> (place * count + event) & 1:
@@ -135,14 +137,14 @@ class PackedColumns:
         if not checked:
             for name, kind, column in zip(event_type.names, event_type.kinds, columns, strict=True):
                 if kind is Kind.INT64 or kind is Kind.TIMESTAMP:
-                    present = [value for value in column if value is not None] if absent else column
+                    present = column if is_whole else [value for value in column if value is not None]
                     if present:
                         check_range(event_type, name, kind, min(present), max(present))
         return cls(event_type, columns, count, data)
 
     def packed(self) -> bytes:
         """The bytes of these events, or those that they came from."""
-        if self._bytes is None:
+        if self.data is None:
             layout = _layout_of(self.event_type, self.count)
             absent = 0
             values: list[Any] = []
@@ -160,8 +162,8 @@ class PackedColumns:
                 else:
                     values += column
             head = layout.pack(absent.to_bytes(layout.absent_bytes, "little"), *values)
-            self._bytes = b"".join([head, *texts])
-        return self._bytes
+            self.data = b"".join([head, *texts])
+        return self.data
 
     def records(self) -> pa.RecordBatch:
         """The same events as Arrow columns."""

@@ -89,19 +89,21 @@ def encode_greeting(greeting: Greeting) -> bytes:
 
 def encode_frame(frame: Frame[Message], *, schemas: bool = False) -> bytes:
     """The bytes of a frame; `schemas` lets every subscription carry its event type (clients want that)."""
-    wire = pb.Frame(
-        sequence=frame.sequence,
-        received=frame.received,
-        credit=frame.credit,
-        probe=frame.probe,
-        dropped=frame.dropped,
-        settled=frame.settled,
-    )
+    packet = pb.Packet()
+    wire = packet.frame  # filled in place: a packet copies a frame that it is given
+    wire.SetInParent()
+    wire.sequence = frame.sequence
+    wire.received = frame.received
+    wire.credit = frame.credit
+    wire.probe = frame.probe
+    wire.dropped = frame.dropped
+    wire.settled = frame.settled
     for message in frame.messages:
         encode_message(wire.messages.add(), message)
         if schemas and isinstance(message, Subscribe):
             fill_event_type(wire.messages[-1].subscribe.event_type, message.filter.event_type)
-    return pb.Packet(frame=wire).SerializeToString()
+    data: bytes = packet.SerializeToString()
+    return data
 
 
 def encode_goodbye(goodbye: Goodbye) -> bytes:

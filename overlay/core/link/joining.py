@@ -6,7 +6,6 @@ Invariant: the same events, in the same order, for the same subscriptions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,17 +20,34 @@ _SPAN = 2**32 - 1
 """How far apart the sequence numbers of one batch may be."""
 
 
-@dataclass(slots=True)
 class _Run:
     """Messages to join, with their totals."""
 
-    messages: list[Publish | Deliver]
-    events: int
-    size: int
-    low: int
-    high: int
-    earliest_ns: int
-    latest_ns: int
+    __slots__ = ("earliest_ns", "events", "high", "latest_ns", "low", "messages", "size")
+
+    def __init__(self, message: Publish | Deliver) -> None:
+        batch = message.batch
+        self.messages = [message]
+        self.events = len(batch)
+        self.size = size_of(message)
+        self.low, self.high = batch.first_sequence, _last(batch)
+        self.earliest_ns = self.latest_ns = batch.ingress_ns
+
+    def take(self, message: Publish | Deliver, max_events: int, max_bytes: int) -> bool:
+        """Add a message; False if it does not belong to these."""
+        first, batch = self.messages[0], message.batch
+        events, size = self.events + len(batch), self.size + size_of(message)
+        if not _alike(first, message) or events > max_events or size > max_bytes:
+            return False
+        low, high = min(self.low, batch.first_sequence), max(self.high, _last(batch))
+        earliest_ns = min(self.earliest_ns, batch.ingress_ns)
+        latest_ns = max(self.latest_ns, batch.ingress_ns)
+        if high - low > _SPAN or latest_ns - earliest_ns > INGRESS_SPAN_NS:
+            return False
+        self.messages.append(message)
+        self.events, self.size, self.low, self.high = events, size, low, high
+        self.earliest_ns, self.latest_ns = earliest_ns, latest_ns
+        return True
 
 
 def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[Message]:
@@ -48,43 +64,26 @@ def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[M
             _flush(run, joined)
             run = None
             joined.append(message)
-            continue
-        start = _run_of(message)
-        if run is not None and _fits(run, start, max_events, max_bytes):
-            run.messages.append(message)
-            run.events += start.events
-            run.size += start.size
-            run.low, run.high = min(run.low, start.low), max(run.high, start.high)
-            run.earliest_ns = min(run.earliest_ns, start.earliest_ns)
-            run.latest_ns = max(run.latest_ns, start.latest_ns)
-        else:
+        elif run is None or not run.take(message, max_events, max_bytes):
             _flush(run, joined)
-            run = start
+            run = _Run(message)
     _flush(run, joined)
     return joined
 
 
-def _run_of(message: Publish | Deliver) -> _Run:
-    batch = message.batch
+def _last(batch: EventBatch) -> int:
+    """The highest sequence number."""
     offsets = batch.sequence_offsets
-    last = len(batch) - 1 if offsets is None else int(offsets.max())
-    low = batch.first_sequence
-    ingress_ns = batch.ingress_ns
-    return _Run([message], len(batch), size_of(message), low, low + last, ingress_ns, ingress_ns)
+    return batch.first_sequence + (len(batch) - 1 if offsets is None else int(offsets.max()))
 
 
-def _fits(run: _Run, other: _Run, max_events: int, max_bytes: int) -> bool:
-    a, b = run.messages[-1], other.messages[0]
+def _alike(a: Publish | Deliver, b: Publish | Deliver) -> bool:
     return (
-        type(a) is type(b)
-        and a.batch.publisher == b.batch.publisher
-        and a.batch.event_type == b.batch.event_type
+        a.__class__ is b.__class__
         and a.replayed == b.replayed
+        and a.batch.publisher == b.batch.publisher
+        and (a.batch.event_type is b.batch.event_type or a.batch.event_type == b.batch.event_type)
         and (not isinstance(a, Deliver) or not isinstance(b, Deliver) or a.epoch == b.epoch)
-        and run.events + other.events <= max_events
-        and run.size + other.size <= max_bytes
-        and max(run.high, other.high) - min(run.low, other.low) <= _SPAN
-        and max(run.latest_ns, other.latest_ns) - min(run.earliest_ns, other.earliest_ns) <= INGRESS_SPAN_NS
     )
 
 

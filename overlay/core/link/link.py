@@ -30,6 +30,7 @@ from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
+from covey.overlay.core.messages import message as immutable
 
 M = TypeVar("M")
 
@@ -60,7 +61,7 @@ class Hello:
     credit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Frame(Generic[M]):
     """Messages under one sequence number; 0 for a frame that only acknowledges, grants credit or asks.
 
@@ -77,7 +78,7 @@ class Frame(Generic[M]):
     settled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Retained:
     frame: Frame[Message]
     control: int
