@@ -13,7 +13,6 @@ import json
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,13 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from covey.matcher import EventType
-from covey.sim.experiments.background import BackgroundTasks
 
 TICK = EventType("Tick", {"symbol": "string", "price": "float64", "volume": "int64", "time": "timestamp"})
 SYMBOLS = [f"S{number:02d}" for number in range(100)]
 SEED = 20_101
-IN_FLIGHT = 16
-"""Batches that the publisher sends before it waits for the first."""
 _TURN_S = 0.001
 """How often the publisher wakes at a high rate, to publish what is due."""
 
@@ -91,13 +87,9 @@ class Publisher(ABC):
     async def _batches(self, events: int, batch: int) -> int:
         prepared = ticks(events)
         batches = [prepared.slice(start, batch) for start in range(0, events, batch)]
-        in_flight: deque[asyncio.Task[None]] = deque()
         first_ns = time.time_ns()
         for each in batches:
-            in_flight.append(asyncio.create_task(self.send(each)))
-            if len(in_flight) >= IN_FLIGHT:
-                await in_flight.popleft()
-        await asyncio.gather(*in_flight)
+            await self.send(each)
         return first_ns
 
     async def _sequence(self, events: int) -> int:
@@ -110,7 +102,6 @@ class Publisher(ABC):
     async def _trickle(self, events: int, rate: int) -> int:
         prepared = ticks(events).to_pylist()
         clock = asyncio.get_running_loop().time
-        background = BackgroundTasks()
         sent = 0
         first_ns = time.time_ns()
         began = clock()
@@ -118,10 +109,9 @@ class Publisher(ABC):
             due = min(events, int((clock() - began) * rate) + 1)
             for event in prepared[sent:due]:
                 event["time"] = datetime.now(UTC)
-                background.start(self.send_event(event))
+                await self.send_event(event)
             sent = due
             await asyncio.sleep(max(_TURN_S, began + sent / rate - clock()))
-        await background.join()
         return first_ns
 
 

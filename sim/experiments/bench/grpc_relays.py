@@ -20,7 +20,6 @@ FORWARD = f"/{SERVICE}/Forward"
 
 class Source(RelaySource):
     async def start(self) -> dict[str, Any]:
-        self._write_lock = asyncio.Lock()
         self._channel = grpc.aio.insecure_channel(self.address)
         self._call = self._channel.stream_stream(FORWARD)()
         return {}
@@ -29,8 +28,7 @@ class Source(RelaySource):
         await self._channel.close()
 
     async def write(self, message: bytes) -> None:
-        async with self._write_lock:
-            await self._call.write(message)
+        await self._call.write(message)
 
 
 class Relay:
