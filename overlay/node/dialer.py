@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from covey.overlay.core.endpoint.broker_endpoint import ConnectionRefusedError
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.acceptor import check_neighbour
@@ -25,12 +26,14 @@ async def keep_connected(node: Node, neighbour: str) -> None:
     """Dial a neighbour for as long as this task lives."""
     address = node.overlay.brokers[neighbour].address
     backoff = Backoff()
-    logged = ""
+    why = logged = ""
+    interface = f"broker/{neighbour}"
     while not node.draining:
         try:
-            await _connection(node, f"broker/{neighbour}", address, backoff)
-            why = "the connection ended"
-        except (CallError, LinkError, MalformedPacketError) as error:
+            if not node.queues[interface].connected:  # the neighbour may dial, too
+                await _connection(node, interface, address, backoff)
+                why = "the connection ended"
+        except (CallError, LinkError, MalformedPacketError, ConnectionRefusedError) as error:
             why = str(error)
         except TimeoutError:
             why = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s"
@@ -45,6 +48,8 @@ async def keep_connected(node: Node, neighbour: str) -> None:
 async def _connection(node: Node, interface: Interface, address: str, backoff: Backoff) -> None:
     """One connection, from hello to its end."""
     async with Channel(address, node.overlay.limits.max_frame_bytes) as channel:
+        if node.queues[interface].connected:
+            return
         call = channel.call(CONNECT)
         try:
             hello = node.endpoint.hello_for(interface)

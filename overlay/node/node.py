@@ -68,6 +68,7 @@ class Node:
             decode=self._decode,
             warn=self._warn,
             now_ns=time.monotonic_ns(),
+            dialled=[f"broker/{neighbour}" for neighbour, dials in overlay.neighbours(name).items() if dials],
         )
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Rules of HTTP/2 that peers broke, by code."""
@@ -188,6 +189,10 @@ class Node:
     def _deliver(self) -> None:
         if self.endpoint.deferred:
             self._run(lambda _: self.endpoint.deliver())
+
+    def start(self) -> None:
+        """Begin to keep time, on the running loop."""
+        self._arm(time.monotonic_ns())
 
     def _arm(self, now_ns: int) -> None:
         due_ns = self.endpoint.next_timer()

@@ -71,6 +71,7 @@ class Server:
             why = os.strerror(number) if number > 0 else error.strerror or "it is no address"
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
         self._loop = asyncio.get_running_loop()
+        self._node.start()
         load_in_background(loader.load)
         loader.load()
         loader.add_listener(self._kernels_changed)

@@ -14,13 +14,14 @@ that stamps events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
 from covey.overlay.core.endpoint.holds import Holds
 from covey.overlay.core.endpoint.interface_queue import Connection, InterfaceQueue
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
@@ -126,7 +127,7 @@ class BrokerEndpoint(Generic[M]):
     """One broker. `new_link` makes a link for an interface, with an incarnation of its own, so that a client
     whose session has ended cannot resume the next session of that name. `decode` turns a message of a frame,
     from a neighbour or not, into one of the core. `warn` gets one sentence for the operator: an interface and
-    what is wrong with it.
+    what is wrong with it. `dialled` are the neighbours to which this broker opens the connection.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class BrokerEndpoint(Generic[M]):
         decode: Callable[[M, bool], Message | Undecodable],
         warn: Callable[[Interface, str], None],
         now_ns: int,
+        dialled: Collection[Interface] = (),
     ) -> None:
         self.core = core
         self.options = options
@@ -163,8 +165,10 @@ class BrokerEndpoint(Generic[M]):
         self._recovered = False
         self._source: InterfaceQueue | None = None
         self._neighbours = len(neighbours)
+        self._dialled = dialled
         for interface in neighbours:
             self.queues[interface] = self._queue(interface)
+            self._await_neighbour(interface)
 
     def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
         options, session = self.options, not interface.startswith("broker/")
@@ -196,6 +200,8 @@ class BrokerEndpoint(Generic[M]):
         if self.draining:
             raise ConnectionRefusedError("UNAVAILABLE", "the broker is shutting down")
         queue = self.queues.get(peer.interface)
+        if queue is not None and queue.is_broker:
+            self._arbitrate(queue, peer)
         if queue is not None and queue.connected:
             if queue.link.peer_incarnation != peer.hello.incarnation:
                 self._challenge(queue, _Challenge(peer, connection))
@@ -207,15 +213,24 @@ class BrokerEndpoint(Generic[M]):
 
     def answer(self, interface: Interface, hello: Hello, connection: Connection, now_ns: int) -> bool:
         """A connection that this broker has opened to a neighbour, with `hello_for`, was answered; whether
-        the link resumes. `LinkError` for an answer that makes no sense.
+        the link resumes. `LinkError` for an answer that makes no sense, `ConnectionRefusedError` if the
+        neighbour has connected meanwhile.
         """
         self._now_ns = now_ns
         queue = self.queues[interface]
         if queue.connected:
-            self._detach(queue, "ABORTED", "a newer connection replaces this one")
+            own, name = self.core.tables.broker_id, interface.removeprefix("broker/")
+            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
         resumed = self._attach(queue, hello, connection)
         self._finish()
         return resumed
+
+    def _arbitrate(self, queue: InterfaceQueue, peer: Peer) -> None:
+        """`ConnectionRefusedError` if a connection that this broker opens to the neighbour stays instead."""
+        own, name = self.core.tables.broker_id, queue.interface.removeprefix("broker/")
+        again = queue.link.peer_incarnation == peer.hello.incarnation
+        if own_prevails(own, name) and (queue.handshake or (queue.connected and queue.dialled and again)):
+            raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
 
     def hello_for(self, interface: Interface) -> Hello:
         """The hello for a connection that this broker opens; until it is answered or has failed
@@ -277,6 +292,7 @@ class BrokerEndpoint(Generic[M]):
         hello does not fit.
         """
         queue.handshake = False
+        queue.dialled = opened is None
         lost_state = hello.peer_incarnation not in (0, queue.link.incarnation)
         resumed = queue.link.resume(hello)
         interface = queue.interface
@@ -284,6 +300,7 @@ class BrokerEndpoint(Generic[M]):
         if opened is not None:
             opened(resumed)
         queue.attach(connection)
+        self._timers.cancel(("unlinked", interface))
         self._timers.cancel(("away", interface))
         self._timers.cancel(("lease", interface))
         if not resumed:
@@ -314,12 +331,18 @@ class BrokerEndpoint(Generic[M]):
         self._end_challenge(interface, won=True)
         self._finish()
 
+    def _await_neighbour(self, interface: Interface) -> None:
+        if interface not in self._dialled:
+            self._timers.set(("unlinked", interface), self._now_ns + NEVER_LINKED_NS)
+
     def _disconnected(self, queue: InterfaceQueue) -> None:
         interface = queue.interface
         self._timers.cancel(("ack", interface))
         self._timers.cancel(("stall", interface))
         self._timers.set(("away", interface), self._now_ns + BLOCK_WHILE_AWAY_NS)
-        if not queue.is_broker:
+        if queue.is_broker:
+            self._await_neighbour(interface)
+        else:
             lease_ns = round(self.options.sessions.lease_s * NS_PER_S)
             self._timers.set(("lease", interface), self._now_ns + lease_ns)
 
@@ -578,6 +601,8 @@ class BrokerEndpoint(Generic[M]):
             queue.wake()
         elif what == "away":
             queue.stop_blocking("out of reach")
+        elif what == "unlinked":
+            self._warn(queue.interface, NOT_DIALLED)
         elif what == "lease":
             self._warn(queue.interface, "session ended: its lease has expired")
             self._end_session(queue, "its lease has expired", "ABORTED")

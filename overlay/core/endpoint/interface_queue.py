@@ -71,6 +71,8 @@ class InterfaceQueue:
         self.connection: Connection | None = None
         self.handshake = False
         """A hello of this side is under way: until it is answered the link must not give up control."""
+        self.dialled = False
+        """Whether this side opened the connection."""
         self.policy = policy
         self.max_events = max_events
         self.max_bytes = max_bytes

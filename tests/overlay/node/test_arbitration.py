@@ -1,0 +1,104 @@
+"""Links whose brokers disagree about who dials, and two brokers of one name."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop, until
+
+from covey.overlay import Client
+from covey.overlay.core.endpoint import broker_endpoint
+from covey.overlay.node.dialer import keep_connected
+from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import Overlay
+
+
+class Disagreeing(Brokers):
+    """Two brokers whose overlay files name the link in different orders."""
+
+    def __init__(self, *, both_dial: bool) -> None:
+        super().__init__([("b1", "b2")])
+        self._both_dial = both_dial
+
+    def overlay(self, name: str) -> Overlay:
+        turned = (name == "b1") is self._both_dial
+        return replace(super().overlay(name), links=(("b2", "b1") if turned else ("b1", "b2"),))
+
+
+@on_a_loop
+@pytest.mark.parametrize("attempt", range(3))
+async def test_where_both_dial_one_connection_stays(attempt: int, caplog: pytest.LogCaptureFixture) -> None:
+    """22 reconnects a second for ever, and one link dead for good."""
+    caplog.set_level("INFO", "covey.broker")
+    async with Disagreeing(both_dial=True) as overlay:
+        if attempt == 2:
+            await overlay.crash("b1")
+            await overlay.start("b1")
+            await overlay.linked()
+        async with Client(overlay.address("b1")) as feed, Client(overlay.address("b2")) as reader:
+            await feed.advertise(QUOTE)
+            mine = await reader.subscribe("Quote")
+            await reader.settled(timeout=10)
+            await asyncio.sleep(0.5)
+            before = [node.queues[f"broker/{other}"].connections for node, other in ends(overlay)]
+            await asyncio.sleep(1.5)
+            for volume in range(20):
+                await feed.publish("Quote", volume=volume)
+            assert [(await asyncio.wait_for(anext(mine), 5))["volume"] for _ in range(20)] == list(range(20))
+            after = [node.queues[f"broker/{other}"].connections for node, other in ends(overlay)]
+            assert after == before
+            assert sum(node.queues[f"broker/{other}"].dialled for node, other in ends(overlay)) == 1
+
+
+def ends(overlay: Brokers) -> list[tuple[Node, str]]:
+    return [(overlay.nodes["b1"], "b2"), (overlay.nodes["b2"], "b1")]
+
+
+@on_a_loop
+async def test_where_neither_dials_the_operator_is_told_who_should(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_endpoint, "NEVER_LINKED_NS", 200_000_000)
+    caplog.set_level("INFO", "covey.broker")
+    overlay = Disagreeing(both_dial=False)
+    try:
+        for name in ("b1", "b2"):
+            await overlay.start(name)
+        await until(lambda: caplog.text.count("by this broker's overlay file it dials") == 2)
+        await asyncio.sleep(0.5)
+        warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert sorted(warning.partition(":")[0] for warning in warnings) == ["broker/b1", "broker/b2"]
+    finally:
+        for name in list(overlay.nodes):
+            await overlay.crash(name)
+
+
+@on_a_loop
+async def test_a_second_broker_of_a_name_is_refused_while_the_first_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """1,125 of 2,970 events were never delivered."""
+    caplog.set_level("INFO", "covey.broker")
+    async with (
+        Brokers([("b1", "b2")]) as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b2")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        mine = await reader.subscribe("Quote")
+        await reader.settled(timeout=10)
+        link = overlay.nodes["b1"].queues["broker/b2"]
+        connections = link.connections
+        second = Node(overlay.overlay("b2"), "b2")
+        dialling = asyncio.create_task(keep_connected(second, "b1"))
+        for volume in range(100):
+            await feed.publish("Quote", volume=volume)
+            await asyncio.sleep(0.02)
+        assert "a broker named 'b2' is connected already" in caplog.text
+        assert not second.queues["broker/b1"].connected
+        assert link.connections == connections
+        assert [(await asyncio.wait_for(anext(mine), 5))["volume"] for _ in range(100)] == list(range(100))
+        dialling.cancel()
+        second.close()
