@@ -58,6 +58,9 @@ class ClientEndpoint:
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
         """The last gaps in the stream of events."""
         self._checks: dict[str, RowCheck] = {}
+        self._acknowledged = 0
+        """The newest frame that a frame of the broker has acknowledged. A hello does so, too, but refusals of
+        events may be on their way behind it."""
 
     # --- calls of the user ----------------------------------------------------------------------------------
 
@@ -125,10 +128,9 @@ class ClientEndpoint:
         self.link.max_frame_bytes = limits.max_frame_bytes
         resumed = self.link.resume(peer)
         self.connected = True
-        if resumed:
-            self.received()  # the hello acknowledges frames, too
-        else:
+        if not resumed:
             self.resets += 1
+            self._acknowledged = 0
             self.outbox.restart()
             self.transmit(self.session.sync())
         return resumed
@@ -150,7 +152,9 @@ class ClientEndpoint:
 
     def receive(self, frame: Frame[M], now_ns: int) -> tuple[M | Acknowledge, ...]:
         """The messages of a frame that has arrived. `LinkError` for a frame out of order."""
-        return self.link.receive(frame, now_ns)
+        messages = self.link.receive(frame, now_ns)
+        self._acknowledged = max(self._acknowledged, frame.received)
+        return messages
 
     def handle(self, message: Message) -> list[ClientAction | Gap]:
         """Take in one message of the broker; what it means, in order."""
@@ -174,7 +178,7 @@ class ClientEndpoint:
 
     def received(self) -> None:
         """All messages of the frames that have arrived were handled: what these acknowledge is accepted."""
-        self.outbox.acknowledged(self.link.acknowledged)
+        self.outbox.acknowledged(self._acknowledged)
 
     def take_finished(self) -> list[Confirmation]:
         """The confirmations that have finished since the last call."""

@@ -21,7 +21,7 @@ needs one itself.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from covey.matcher.errors import CoveyError
@@ -168,7 +168,7 @@ class Link:
         self._resend = deque(retained.frame for retained in self._retained)
         self._announced = self.received
         self._granted = self._grant()
-        self._ack_now = self._settled > 0  # what the last frames said of it may be lost
+        self._ack_now = True  # what the last frames acknowledged may be lost
         self._probe = False
         self._probed = self.acknowledged
         return True
@@ -320,8 +320,9 @@ class Link:
             again = self._resend.popleft()
             in_flight = 0 if self._resend else len(self._retained)
             frame = self._frame(again.sequence, again.messages, again.settled, in_flight)
-            self._ack_now = again.settled < self._settled
-            return frame
+            # A refusal in a later frame must not come behind the acknowledgement of what it refuses.
+            self._ack_now = again.settled < self._settled or again.received < self.received
+            return replace(frame, received=again.received)
         in_flight = len(self._retained)
         messages: list[Message] = []
         size = control = event_bytes = events = 0
