@@ -42,8 +42,9 @@ def soak(
         columns = ["broker", "seconds", "memory MB", "descriptors", "sessions", "tasks"]
         print_table("Brokers under load", columns, rows)
         print(
-            f"{result.published:,} events in {result.seconds:,.0f} s ({result.rate:,}/s), delivered to two "
-            f"subscribers: {result.missed:,} missed, {result.repeated:,} repeated"
+            f"{result.published:,} events in {result.seconds:,.0f} s, "
+            f"{result.published / max(result.seconds, 1.0):,.0f}/s where {result.rate:,}/s were due; "
+            f"of two subscribers {result.missed:,} missed, {result.repeated:,} repeated"
         )
         print(
             f"{result.processes} processes of visitors, {result.killed} killed, {result.stopped} stopped for "

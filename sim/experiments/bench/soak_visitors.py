@@ -56,11 +56,10 @@ class Visitors:
         while not self._going.is_set():
             roles = (self._move, self._stall, self._publish)
             with suppress(CoveyError):  # A broker may end the session, by the client's own policy.
-                async with Client(
-                    self._random.choice(self._addresses), slow_consumer=self._random.choice(_POLICIES)
-                ) as client:
+                policy = self._random.choice(_POLICIES)
+                async with Client(self._random.choice(self._addresses), slow_consumer=policy) as client:
                     self._sessions += 1
-                    await self._random.choice(roles)(client)
+                    await self._random.choice(roles)(client, policy)
             await self._pause(self._random.uniform(0.0, 0.5))
 
     async def _pause(self, seconds: float) -> None:
@@ -71,7 +70,7 @@ class Visitors:
         low = self._random.uniform(0.0, 1.0 - width)
         return {"low": low, "high": low + width}
 
-    async def _move(self, client: Client) -> None:
+    async def _move(self, client: Client, policy: str) -> None:
         """Read a small share of the events, and move it."""
         moving = await client.subscribe(STEADY, "share between $low and $high", values=self._range(0.01))
         reading = asyncio.create_task(self._read(moving.batches()))
@@ -89,12 +88,16 @@ class Visitors:
                 self._repeated += number <= newest
                 newest = max(newest, number)
 
-    async def _stall(self, client: Client) -> None:
-        """Subscribe to many events, and read none of them for some seconds."""
-        await client.subscribe(STEADY, "share between $low and $high", values=self._range(0.1))
+    async def _stall(self, client: Client, policy: str) -> None:
+        """Subscribe to many events, and read none of them for some seconds.
+
+        Under "block" they are fewer than what the broker queues, or the steady rate could not be kept.
+        """
+        width = 0.01 if policy == SlowConsumer.BLOCK.value else 0.1
+        await client.subscribe(STEADY, "share between $low and $high", values=self._range(width))
         await self._pause(self._random.uniform(0.5, 4.0))
 
-    async def _publish(self, client: Client) -> None:
+    async def _publish(self, client: Client, policy: str) -> None:
         """Publish events of another type, and read what all visitors publish of it."""
         await client.advertise(VISIT)
         visits = await client.subscribe(VISIT)
