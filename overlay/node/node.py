@@ -72,6 +72,7 @@ class Node:
         )
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Rules of HTTP/2 that peers broke, by code."""
+        self.refused_connections = 0
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
         self._on_failure = on_failure
@@ -102,6 +103,9 @@ class Node:
             if refuse.status == "NOT_FOUND":
                 refuse = replace(refuse, reason=self.unknown_type(refuse.type_name))
             return Undecodable(refuse, event_bytes(wire))
+
+    def count_refused_connection(self) -> None:
+        self.refused_connections += 1
 
     def _warn(self, interface: Interface, sentence: str) -> None:
         log.warning("%s: %s", interface, sentence)

@@ -28,6 +28,24 @@ KERNELS = "covey.kernels"
 _KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
 
 _GOODBYE_S = 2.0
+_MOST_DESCRIPTORS = 1 << 20
+
+
+def descriptor_limit() -> int:
+    """How many descriptors this process may have open, once it has been allowed as many as it can be."""
+    try:
+        import resource
+    except ImportError:
+        return _MOST_DESCRIPTORS  # this platform has no such limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return most
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):
+        return soft
+    return most
 
 
 class AddressError(Exception):
@@ -56,7 +74,8 @@ class Server:
             handlers,
             max_message_bytes=largest,
             faults=node.wire_faults,
-            limits=node.overlay.connections,
+            limits=node.overlay.connections.within(descriptor_limit()),
+            refused=node.count_refused_connection,
         )
 
     async def start(self) -> None:

@@ -60,6 +60,7 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "held": node.endpoint.holds.as_dict(),
         "refused": node.endpoint.refused,
         "tasks": len(asyncio.all_tasks()),
+        "refused_connections": node.refused_connections,
         "wire_faults": {code.name: count for code, count in node.wire_faults.items()},
     }
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ssl import SSLContext
 
 from covey.overlay.http2.frames import ErrorCode
@@ -27,6 +27,8 @@ _BACKLOG = 1_024
 _REFUSALS = 64
 """Connections over a limit that may wait for their refusal; more are closed without one."""
 _REFUSED_S = 1.0
+_OTHER_DESCRIPTORS = 100
+"""Descriptors of a broker that are no accepted connections: listeners, dialled links, files, refusals."""
 
 log = logging.getLogger("covey.broker")
 
@@ -57,10 +59,15 @@ class ConnectionLimits:
     total: int = 10_000
     per_address: int = 5_000
 
+    def within(self, descriptors: int) -> ConnectionLimits:
+        """These limits, for a process that may open so many descriptors: some are left for all else."""
+        return replace(self, total=max(1, min(self.total, descriptors - _OTHER_DESCRIPTORS)))
+
 
 class RpcServer:
-    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke, `refused`
-    connections over a limit: their calls end with RESOURCE_EXHAUSTED, and they are closed.
+    """Handlers by the path of their method. `faults` counts the rules of HTTP/2 that peers broke.
+
+    `refused` is called for each connection over a limit: its calls end with RESOURCE_EXHAUSTED.
     """
 
     def __init__(
@@ -70,9 +77,10 @@ class RpcServer:
         max_message_bytes: int,
         faults: Counter[ErrorCode],
         limits: ConnectionLimits | None = None,
+        refused: Callable[[], None] | None = None,
     ) -> None:
         self.faults = faults
-        self.refused = 0
+        self._refused = refused
         self._limits = limits or ConnectionLimits()
         self._per_address: Counter[str] = Counter()
         self._refusals: dict[RpcProtocol, str] = {}
@@ -127,8 +135,9 @@ class RpcServer:
             self._connections.add(protocol)
             self._per_address[host] += 1
             return
-        self.refused += 1
         log.warning("refused a connection of %s: %s", host, refusal)
+        if self._refused is not None:
+            self._refused()
         if len(self._refusals) >= _REFUSALS:
             protocol.abort()
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import ssl
 import subprocess
@@ -22,7 +23,7 @@ from covey.overlay.http2 import frames
 from covey.overlay.local_overlay import LocalOverlay
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
-from covey.overlay.node.server import AddressError, Server
+from covey.overlay.node.server import AddressError, Server, descriptor_limit
 from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.errors import CallError
@@ -302,7 +303,14 @@ async def test_connections_that_come_and_go_leave_no_descriptor_and_no_task() ->
 async def test_connections_are_bounded_in_all_and_per_address() -> None:
     (port,) = free_ports(1)
     path = f"unix:/tmp/covey-bounded-{os.getpid()}"
-    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter(), limits=ConnectionLimits(4, 3))
+    refusals: list[None] = []
+    server = RpcServer(
+        HANDLERS,
+        max_message_bytes=LARGEST,
+        faults=Counter(),
+        limits=ConnectionLimits(4, 3),
+        refused=lambda: refusals.append(None),
+    )
     await server.listen(f"127.0.0.1:{port}")
     await server.listen(path)
     async with AsyncExitStack() as stack:
@@ -329,12 +337,23 @@ async def test_connections_are_bounded_in_all_and_per_address() -> None:
                     "closed, if with SETTINGS before"
                 )
             writer.close()
-        assert server.refused == 102
+        assert len(refusals) == 102
         async with Channel(path) as channel:
             assert await channel.unary("/t/reverse", b"ab") == b"ba"
     await until(lambda: not server._connections)
     assert not server._per_address
     await server.stop(0.0)
+
+
+def test_connections_leave_descriptors_for_all_else() -> None:
+    assert ConnectionLimits(500, 100).within(256) == ConnectionLimits(156, 100)
+    assert ConnectionLimits(50, 10).within(256) == ConnectionLimits(50, 10)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 200), hard))
+        assert descriptor_limit() == min(hard, 1 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @on_a_loop
