@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Self
 
 import pytest
-from running import Brokers, on_a_loop, until
+from running import QUOTE, Brokers, on_a_loop, until
 
+from covey.overlay import Client
 from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
@@ -66,6 +68,35 @@ async def test_a_link_that_breaks_at_once_is_dialled_with_growing_pauses(
             await until(lambda broken=broken: len(pauses) > broken)
         assert pauses[-1] >= 1.0
         assert sorted(pauses)[0] == pauses[0]
+
+
+@on_a_loop
+async def test_a_frame_that_a_neighbour_cannot_take_is_no_reconnect_every_25_ms(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """808 reconnects in 56 s."""
+    caplog.set_level("INFO", "covey.broker")
+    async with (
+        Brokers([("b1", "b2")], proxied=[("b1", "b2")]) as overlay,
+        Client(overlay.address("b2")) as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        mine = await reader.subscribe("Quote")
+        await reader.settled(timeout=10)
+        server = overlay._servers["b1"]._server
+        server._max_message_bytes = 10_000  # which b2 does not know
+        overlay.proxies["b1", "b2"].cut()
+        await until(lambda: "disconnected" in caplog.text)
+        await overlay.linked()
+        link = overlay.nodes["b2"].queues["broker/b1"]
+        before = link.connections
+        await feed.publish("Quote", firm="x" * 50_000)
+        await asyncio.sleep(2.0)
+        assert 1 <= link.connections - before <= 8
+        assert "expected at most 10000; retrying" in caplog.text
+        server._max_message_bytes = 1 << 20
+        assert len((await asyncio.wait_for(anext(mine), 10))["firm"]) == 50_000
 
 
 @on_a_loop
