@@ -34,15 +34,15 @@ class EventBatch:
 
     `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
     each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
-    the epoch. `columns` are packed columns, or None where the batch has Arrow columns. The constructor trusts
-    its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
+    the epoch. `count` is the number of events; `columns` are packed columns, None where it has Arrow's.
+    The constructor trusts its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
     """
 
     __slots__ = (
-        "_count",
         "_records",
         "_serialized",
         "columns",
+        "count",
         "event_type",
         "first_sequence",
         "ingress_ns",
@@ -64,11 +64,11 @@ class EventBatch:
         self.event_type = event_type
         self._records: pa.RecordBatch | None
         self.columns: PackedColumns | None
-        self._count: int
+        self.count: int
         if isinstance(events, PackedColumns):
-            self.columns, self._records, self._count = events, None, events.count
+            self.columns, self._records, self.count = events, None, events.count
         else:
-            self.columns, self._records, self._count = None, events, events.num_rows
+            self.columns, self._records, self.count = None, events, events.num_rows
         self.publisher = publisher
         self.first_sequence = first_sequence
         self.sequence_offsets = sequence_offsets
@@ -266,7 +266,7 @@ class EventBatch:
     def take(self, indices: npt.ArrayLike) -> EventBatch:
         """The events at these positions, in that order."""
         positions = np.asarray(indices, dtype=np.int64)
-        count = self._count
+        count = self.count
         if len(positions) == count and (count == 0 or _is_run(positions, 0)):
             return self
         if len(positions) and _is_run(positions, int(positions[0])):
@@ -314,7 +314,7 @@ class EventBatch:
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
         """`length` events from position `start` on (all that follow, by default), zero-copy."""
-        count = self._count
+        count = self.count
         start = min(max(start, 0), count)
         length = count - start if length is None else min(max(length, 0), count - start)
         if start == 0 and length == count:
@@ -368,7 +368,7 @@ class EventBatch:
     # --- contents ---------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def events(self) -> pa.RecordBatch | PackedColumns:

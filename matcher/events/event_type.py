@@ -55,7 +55,7 @@ class EventType:
     attributes.
     """
 
-    __slots__ = ("_hash", "_index", "arrow_schema", "attributes", "kinds", "layouts", "name", "names")
+    __slots__ = ("_hash", "_index", "arrow_schema", "attributes", "cache", "kinds", "name", "names")
 
     def __init__(self, name: str, attributes: Mapping[str, str | Kind]) -> None:
         if not isinstance(name, str) or not _NAME.match(name):
@@ -85,8 +85,8 @@ class EventType:
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items())))
-        self.layouts: dict[int, Any] = {}
-        """Of packed columns, by the number of events (`packed_columns.py`)."""
+        self.cache: dict[object, Any] = {}
+        """What others compute from this type, once: under keys of their own."""
 
     def includes(self, other: EventType) -> bool:
         """Whether this schema has every attribute of another schema of the type, in whatever order."""

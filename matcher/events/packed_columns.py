@@ -54,9 +54,9 @@ class _Layout:
 
 
 def _layout_of(event_type: EventType, count: int) -> _Layout:
-    layout = event_type.layouts.get(count)
+    layout: _Layout | None = event_type.cache.get(count)
     if layout is None:
-        layout = event_type.layouts[count] = _Layout(event_type.kinds, count)
+        layout = event_type.cache[count] = _Layout(event_type.kinds, count)
     return layout
 
 

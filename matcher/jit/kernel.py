@@ -92,6 +92,11 @@ class Kernel:
         self._call = self.compiled
 
 
+def entry_point(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """What a loaded kernel is called at, for callers that call it for every single event."""
+    return kernel._call if isinstance(kernel, Kernel) else kernel
+
+
 lock = global_compiler_lock
 """Held while a kernel is loaded: Numba's own, for one thread at a time."""
 

@@ -34,6 +34,8 @@ _KINDS = {
     Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
 }
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
+_WIRE = "wire"
+"""The key of a type's bytes in its cache."""
 _SCHEMAS, _CACHED_LENGTH = 1024, 16_384
 """How many schemas of events are cached, and the bytes of the longest one."""
 
@@ -58,9 +60,11 @@ def fill_event_type(wire: pb.EventType, event_type: EventType) -> None:
         wire.attributes.add(name=name, kind=_KINDS[kind])
 
 
-@lru_cache(_SCHEMAS)
 def _schema_bytes(event_type: EventType) -> bytes:
-    return encode_event_type(event_type)
+    data: bytes | None = event_type.cache.get(_WIRE)
+    if data is None:
+        data = event_type.cache[_WIRE] = encode_event_type(event_type)
+    return data
 
 
 @lru_cache(_SCHEMAS)

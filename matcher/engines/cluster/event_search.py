@@ -18,6 +18,7 @@ from covey.matcher.engines.cluster.leaves.search_kernels import IDS, INTERFACES
 from covey.matcher.engines.cluster.worker import Worker
 from covey.matcher.engines.rows.arrays import Numbers
 from covey.matcher.engines.rows.store import ALL
+from covey.matcher.jit.kernel import entry_point
 
 _ROOM = 256
 _NO_IDS = np.zeros(0, dtype=np.int64)
@@ -27,11 +28,23 @@ _NO_BITS = np.zeros((0, 1), dtype=np.uint64)
 class EventSearch:
     """Searches for events with keys of `width` columns, with the memory of a worker and some of its own."""
 
-    __slots__ = ("_ahead", "_codes", "_left", "_offsets", "_out", "_shared", "_worker", "width")
+    __slots__ = (
+        "_ahead",
+        "_code_events",
+        "_codes",
+        "_left",
+        "_match_events",
+        "_offsets",
+        "_out",
+        "_shared",
+        "_worker",
+        "width",
+    )
 
     def __init__(
         self, codes: npt.NDArray[np.uint16], width: int, worker: Worker, *, shared: bool, lookahead: bool
     ) -> None:
+        self._code_events, self._match_events = entry_point(m.code_events), entry_point(m.match_events)
         self._codes = codes
         self.width = width
         self._worker = worker
@@ -79,9 +92,9 @@ class EventSearch:
         bits: npt.NDArray[np.uint64],
     ) -> int:
         """How many events were searched for: 0 where `out` is too short, else 1."""
-        m.code_events(arrays.coding, arrays.cuts, keys, self._codes)
+        self._code_events(arrays.coding, arrays.cuts, keys, self._codes)
         self._left[0] = most
-        searched: int = m.match_events(
+        searched: int = self._match_events(
             arrays, keys, self._codes, 0, 1, product, most, self._ahead, shared, self._worker.buffers,
             self._left, self._offsets, out, bits,
         )  # fmt: skip

@@ -514,28 +514,26 @@ class RowEngine(Engine):
 
     def _keys(self, batch: EventBatch) -> Keys:
         check_batch(batch)
-        keys = self.columns.encode(batch.with_schema(self.event_type))
-        self.store.begin_match(keys)
+        self.store.begin_match(keys := self.columns.encode(batch.with_schema(self.event_type)))
         return keys
 
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
-        keys = self._keys(batch)
-        over_cap = None if self.over_cap is None else self.over_cap.match(batch)
-        shared = self._overlapping > 0
-        return Matches(RowSearch(self, self.store, self._interfaces, keys, over_cap, shared=shared))
+        keys, shared = self._keys(batch), self._overlapping > 0
+        more = None if self.over_cap is None else self.over_cap.match(batch)
+        return Matches(RowSearch(self, self.store, self._interfaces, keys, more, shared=shared))
 
-    @exclusive
     def event_ids(self, batch: EventBatch) -> IdArray:
-        if self.over_cap is None:
+        if self.over_cap is not None:
+            return super().event_ids(batch)
+        with self.guard:
             return ids_of_event(self.store, self._keys(batch), shared=self._overlapping > 0)
-        return super().event_ids(batch)
 
-    @exclusive
     def event_interfaces(self, batch: EventBatch) -> int:
-        if self.over_cap is None:
-            return interfaces_of_event(self.store, self._keys(batch), self._interfaces)
-        return super().event_interfaces(batch)
+        with self.guard:
+            if self.over_cap is None:
+                return interfaces_of_event(self.store, self._keys(batch), self._interfaces)
+            return super().event_interfaces(batch)
 
     # --- inspection -------------------------------------------------------------------------------
 

@@ -132,10 +132,9 @@ class InterfaceQueue:
     def _send_events(self, message: Message) -> bool:
         assert isinstance(message, Publish | Deliver)
         link, type_name = self.link, message.batch.event_type.name
-        over = self._over(message)
-        if over and self.policy is SlowConsumer.DISCONNECT:
+        if self.policy is SlowConsumer.DISCONNECT and self._over(message):
             return False
-        if over and self.policy is SlowConsumer.DROP_NEWEST:
+        if self.policy is SlowConsumer.DROP_NEWEST and self._over(message):
             room = self._room(message)
             if room < events_in(message):
                 self._drop("queue full, newest dropped", part(message, room, events_in(message)))

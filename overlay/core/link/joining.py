@@ -36,7 +36,7 @@ class _Run:
     def take(self, message: Publish | Deliver, max_events: int, max_bytes: int) -> bool:
         """Add a message; False if it does not belong to these."""
         first, batch = self.messages[0], message.batch
-        events, size = self.events + len(batch), self.size + size_of(message)
+        events, size = self.events + batch.count, self.size + size_of(message)
         if not _alike(first, message) or events > max_events or size > max_bytes:
             return False
         low, high = min(self.low, batch.first_sequence), max(self.high, _last(batch))
@@ -74,7 +74,7 @@ def join(messages: Sequence[Message], max_events: int, max_bytes: int) -> list[M
 def _last(batch: EventBatch) -> int:
     """The highest sequence number."""
     offsets = batch.sequence_offsets
-    return batch.first_sequence + (len(batch) - 1 if offsets is None else int(offsets.max()))
+    return batch.first_sequence + (batch.count - 1 if offsets is None else int(offsets.max()))
 
 
 def _alike(a: Publish | Deliver, b: Publish | Deliver) -> bool:

@@ -370,7 +370,7 @@ class Link:
 
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
         taken: list[Message] = []
-        taken_bytes = total_bytes = total_events = 0
+        taken_bytes = total_events = 0
         while not self._control:
             head = self._events.head()
             if head is None:
@@ -385,10 +385,10 @@ class Link:
             taken.append(message)
             taken_bytes += event_bytes
             total_events += events
+        total_bytes = taken_bytes
         if len(taken) > 1 and self._join_events > 1:
             taken = join(taken, self._join_events, self.max_frame_bytes // 2)
-        for message in taken:
-            total_bytes += size_of(message) if events_in(message) else 0
+            total_bytes = sum(size_of(message) for message in taken if events_in(message))
         messages += taken
         self._sent_bytes += total_bytes
         self.retained_bytes += total_bytes

@@ -32,7 +32,7 @@ def size_of(message: Message) -> int:
 
 def events_in(message: Message) -> int:
     """How many events a message carries."""
-    return len(message.batch) if isinstance(message, (Publish, Deliver)) else 0
+    return message.batch.count if isinstance(message, (Publish, Deliver)) else 0
 
 
 def _values_bytes(message: Subscribe | Update) -> int:

@@ -41,7 +41,7 @@ class Dispatch:
             return []
         exclude, batch = source.number if source.is_broker else -1, message.batch
         neighbours = peers.others(source)
-        if len(batch) == 1:
+        if batch.count == 1:
             bits = state.links.event_interfaces(events, exclude)
             self._links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
         else:
@@ -60,7 +60,7 @@ class Dispatch:
         shares = self._shares(registry) if len(state.sessions) else []
         receivers = [(peers.session(share[0]), share) for share in shares]
         if source.is_broker and not replayed:
-            source.counters.events_unwanted += _unwanted(len(batch), self._links, shares)
+            source.counters.events_unwanted += _unwanted(batch.count, self._links, shares)
         if state.ring is not None:
             state.ring.record(
                 batch,
@@ -78,7 +78,7 @@ class Dispatch:
 
     def _shares(self, registry: Registry) -> list[Share]:
         """What each session gets."""
-        if len(self._events) > 1:
+        if self._message.batch.count > 1:
             offsets, uids = self._state.sessions.match(self._events).ordered()
         else:
             uids = self._state.sessions.event_uids(self._events)

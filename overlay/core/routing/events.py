@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None:
     """PUB (Fig. 3 lines 8-12, Fig. 6 lines 38-41)."""
     batch = message.batch
-    count, name = len(batch), batch.event_type.name
+    count, name = batch.count, batch.event_type.name
     peer.counters.events_received += count
     state = tables.types.get(name)
     declared = None if state is None else state.declared.get(peer.name)
@@ -39,7 +39,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         return
     dispatched = Dispatch(message, peer, state)
     for link, publish in dispatched.to_links(tables.peers):
-        link.counters.events_sent += len(publish.batch)
+        link.counters.events_sent += publish.batch.count
         call.send(link, publish)
     if call.deferred is None:
         deliver(tables, call, dispatched)
@@ -50,7 +50,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
 def deliver(tables: Tables, call: Call, dispatched: Dispatch) -> None:
     """The sessions' part of a PUB."""
     for session, message in dispatched.to_sessions(tables.peers, tables.registry):
-        session.counters.events_sent += len(message.batch)
+        session.counters.events_sent += message.batch.count
         call.send(session, message)
 
 

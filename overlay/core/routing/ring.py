@@ -94,7 +94,7 @@ class Ring:
         for share in shares.values():
             entry.bytes += _bytes_of(share)
         self._entries.append(entry)
-        self.events += len(batch)
+        self.events += batch.count
         self._bytes += entry.bytes
         while self.events > self.max_events or self._bytes > MAX_BYTES:
             old = self._entries.popleft()
