@@ -1,0 +1,171 @@
+"""Calls that publish: what they wait for, and what a lost broker, a refusal and the end do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from running import QUOTE, Brokers, on_a_loop, until
+
+from covey.overlay import Client, ClosedError, Gap, RefusedError, Subscription
+from covey.overlay.core.endpoint.limits import SessionLimits
+
+
+async def take(subscription: Subscription, count: int) -> list[int]:
+    """The volumes of the next events."""
+    async with asyncio.timeout(10):
+        return [(await anext(subscription))["volume"] for _ in range(count)]
+
+
+@on_a_loop
+async def test_publish_waits_where_the_outbox_is_full_and_goes_on_when_the_broker_is_back() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me", outbox_events=10) as me:
+        await me.advertise(QUOTE)
+        mine = await me.subscribe(QUOTE)
+        await overlay.crash("b1")
+        await until(lambda: not me.connected)
+
+        async def publish() -> None:
+            for volume in range(100):
+                await me.publish("Quote", volume=volume)
+
+        publishing = asyncio.create_task(publish())
+        await until(lambda: me.pending == 10)
+        batch = asyncio.create_task(me.publish_batch("Quote", [{"volume": 100}]))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(me.flush(), 0.1)
+        assert not publishing.done()
+        assert not batch.done()
+        await overlay.start("b1")
+        await asyncio.gather(publishing, batch)
+        await me.flush()
+        assert me.pending == 0
+        assert sorted(await take(mine, 101)) == [*range(101)]
+
+
+@on_a_loop
+async def test_calls_that_wait_for_room_keep_their_order() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1"), outbox_events=7) as me:
+        await me.advertise(QUOTE)
+        mine = await me.subscribe(QUOTE)
+        calls = [asyncio.create_task(me.publish("Quote", volume=volume)) for volume in range(200)]
+        await asyncio.sleep(0)
+        for call in calls[20:40]:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        wanted = [*range(20), *range(40, 200)]
+        assert await take(mine, len(wanted)) == wanted
+
+
+@on_a_loop
+async def test_a_flush_reports_the_first_refusal_and_how_many_more(caplog: pytest.LogCaptureFixture) -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(QUOTE, "volume > 10")
+        mine = await me.subscribe(QUOTE)
+        with caplog.at_level(logging.WARNING, "covey.client"):
+            for volume in (11, 1, 12, 2, 3, 13):
+                await me.publish("Quote", volume=volume)
+            with pytest.raises(RefusedError, match=r"outside of what .* \(2 more events were refused\)"):
+                await me.flush()
+        assert me.refused == 3
+        assert "events were refused, the first one: " in caplog.text
+        await me.flush()
+        with pytest.raises(RefusedError, match="outside of what"):
+            await me.publish("Quote", volume=4, confirm=True)
+        await me.flush()
+        assert (me.refused, await take(mine, 3)) == (3, [11, 12, 13])
+
+
+@on_a_loop
+async def test_a_client_that_closes_sends_its_events_first() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as reader:
+        mine = await reader.subscribe(QUOTE)
+        async with Client(overlay.address("b1")) as feed:
+            await feed.advertise(QUOTE)
+            for volume in range(1_000):
+                await feed.publish("Quote", volume=volume)
+        assert feed.pending == 0
+        assert await take(mine, 1_000) == [*range(1_000)]
+
+
+@on_a_loop
+async def test_events_that_the_end_of_a_client_leaves_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async with Brokers() as overlay:
+        feed = Client(overlay.address("b1"), "feed", outbox_events=3)
+        await feed.open()
+        await feed.advertise(QUOTE)
+        await overlay.crash("b1")
+        await until(lambda: not feed.connected)
+        for volume in range(2):
+            await feed.publish("Quote", volume=volume)
+        waiting = [
+            asyncio.create_task(call)
+            for call in (feed.publish("Quote", confirm=True), feed.publish("Quote"), feed.flush())
+        ]
+        await asyncio.sleep(0.05)
+        with caplog.at_level(logging.WARNING, "covey.client"):
+            await feed.close(grace=0.1)
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ClosedError] * 3
+        assert feed.pending == 3
+        assert "client feed: 3 events were not accepted: client feed is closed" in caplog.text
+        await overlay.start("b1")
+
+
+@on_a_loop
+async def test_a_publisher_that_never_pauses_leaves_turns_to_others() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(QUOTE)
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await asyncio.sleep(0)
+        for volume in range(10_000):
+            await me.publish("Quote", volume=volume)
+        assert turns > 100
+        counting.cancel()
+
+
+@on_a_loop
+async def test_attributes_may_be_given_as_a_mapping() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        await me.advertise(QUOTE)
+        mine = await me.subscribe(QUOTE)
+        event = {"firm": "IBM"}
+        await me.publish("Quote", event, volume=1)
+        event["firm"] = "HP"
+        await me.publish("Quote", event)
+        event["firm"] = "DEC"
+        got = [await anext(mine) for _ in range(2)]
+        assert [(each["firm"], each["volume"]) for each in got] == [("IBM", 1), ("HP", None)]
+
+
+@on_a_loop
+async def test_a_reader_is_told_of_the_events_that_it_lost() -> None:
+    gaps: list[Gap] = []
+    async with Brokers(sessions=SessionLimits(lease_s=30.0, queue_events=100)) as overlay:
+        proxy = await overlay.proxy("b1")
+        reading = Client(proxy.address, "reader", slow_consumer="drop_oldest", on_gap=gaps.append)
+        async with Client(overlay.address("b1")) as feed, reading as reader:
+            await feed.advertise(QUOTE)
+            mine = await reader.subscribe("Quote")
+            proxy.refusing = True
+            proxy.cut()
+            await until(lambda: not reader.connected)
+            for first in range(0, 300, 10):
+                rows = [{"volume": volume} for volume in range(first, first + 10)]
+                await feed.publish_batch("Quote", rows, confirm=True)
+            proxy.refusing = False
+            got = await take(mine, 100)
+            await until(lambda: sum(gap.count for gap in gaps) == 200)
+            assert got == [*range(200, 300)]
+            assert reader.gaps == gaps
+            assert reader.dropped == 200
+            assert all(0 < gap.first_ns <= gap.last_ns for gap in gaps)
