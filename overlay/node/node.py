@@ -177,8 +177,7 @@ class Node:
         if self.failed:
             return
         self.failed = True
-        self.endpoint.deferred = False
-        self.endpoint.draining = True
+        self.endpoint.fail()
         log.critical("broker %s stops: %r", self.name, error, exc_info=error)
         if self._on_failure is not None:
             self._on_failure(error)

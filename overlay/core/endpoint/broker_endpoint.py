@@ -414,13 +414,15 @@ class BrokerEndpoint(Generic[M]):
     def ready(self, interface: Interface, connection: Connection) -> bool:
         """Whether `next_frame` returns a frame."""
         queue = self.queues.get(interface)
-        return queue is not None and queue.connection is connection and queue.link.ready
+        if queue is None or queue.connection is not connection or (self.deferred and queue is self._source):
+            return False
+        return queue.link.ready
 
     def next_frame(self, interface: Interface, connection: Connection) -> Frame[Message] | None:
         """The next frame for a connection, None if there is none or the interface has another one by now."""
         queue = self.queues.get(interface)
-        if queue is None or queue.connection is not connection:
-            return None
+        if queue is None or queue.connection is not connection or (self.deferred and queue is self._source):
+            return None  # a frame would acknowledge events with which sessions have yet to be served
         return queue.link.next_frame()
 
     def busy(self, interface: Interface) -> bool:
@@ -505,6 +507,8 @@ class BrokerEndpoint(Generic[M]):
         self.deferred = False
         self._perform(self.core.deliver(), self._source)
         self._finish()
+        if self._source is not None and self._source.link.ready:
+            self._source.wake()
 
     def _tell_core(self, message: Message, interface: Interface) -> None:
         if self.deferred:
@@ -649,6 +653,12 @@ class BrokerEndpoint(Generic[M]):
             queue.link.withhold_credit(True)
             queue.link.ask()
             queue.wake()
+
+    def fail(self) -> None:
+        """The core is not used any more. What it may not have handled is not acknowledged."""
+        self.draining, self.deferred = True, False
+        if self._source is not None:
+            self._detach(self._source, "UNAVAILABLE", "the broker has failed")
 
     @property
     def drained(self) -> bool:

@@ -85,6 +85,33 @@ async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -
         assert (await asyncio.wait_for(anext(mine), 5))["volume"] == 0
 
 
+@on_a_loop
+async def test_events_are_acknowledged_after_sessions_were_served_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        Brokers() as overlay,
+        Client(overlay.address("b1")) as feed,
+        Client(overlay.address("b1")) as reader,
+    ):
+        await feed.advertise(QUOTE)
+        await reader.subscribe("Quote")
+        await reader.settled(timeout=10)
+        await feed.publish("Quote", volume=0, confirm=True)
+        node = overlay.nodes["b1"]
+
+        def fail() -> list[Any]:
+            raise MemoryError("no room")
+
+        monkeypatch.setattr(node.core, "deliver", fail)
+        confirmed = asyncio.create_task(feed.publish("Quote", volume=1, confirm=True))
+        await until(lambda: node.failed)
+        await asyncio.sleep(0.2)
+        assert not confirmed.done()
+        assert not node.queues[f"client/{feed.name}"].connected
+        confirmed.cancel()
+
+
 SCRIPT = """
 import sys
 from covey.overlay.core.messages import Advertise
