@@ -105,19 +105,11 @@ class RpcCall:
     def resume(self) -> None:
         """Offer the receiver what it could not take."""
         self._held = False
-        self._offer()
+        if self._unread and self._receiver is not None:
+            messages, self._unread = list(self._unread), deque()
+            self._received(messages)
         if self._complete and not self._held and self._receiver is not None:
             self._receiver.ended()
-
-    def _offer(self) -> None:
-        if not self._unread or self._held or self._receiver is None:
-            return
-        messages, self._unread = list(self._unread), deque()
-        if self._receiver.take(messages):
-            self._carrier.consume(self.id, sum(map(len, messages)))
-        else:
-            self._unread.extendleft(reversed(messages))
-            self._held = True
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -161,8 +153,11 @@ class RpcCall:
     # --- what the protocol calls ----------------------------------------------------------------------------
 
     def _received(self, messages: list[bytes]) -> None:
+        if self._receiver is not None and not self._unread and self._receiver.take(messages):
+            self._carrier.consume(self.id, sum(map(len, messages)))
+            return
+        self._held = self._receiver is not None
         self._unread.extend(messages)
-        self._offer()
         self._wake_reader()
 
     def _set_complete(self) -> None:

@@ -160,6 +160,12 @@ class RpcProtocol(asyncio.Protocol):
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[RpcEvent]) -> None:
+        if len(events) == 1 and isinstance(events[0], MessageReceived):
+            alone = self._calls.get(events[0].call_id)
+            if alone is not None:
+                alone._received([events[0].message])
+            self._flush_if_due()
+            return
         messages: dict[int, list[bytes]] = {}
         for event in events:
             if isinstance(event, MessageReceived):
