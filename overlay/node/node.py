@@ -63,8 +63,15 @@ class Node:
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
             [f"broker/{neighbour}" for neighbour in overlay.neighbours(name)],
-            EndpointOptions(overlay.limits, overlay.sessions, overlay.link_limits, overlay.bounds),
+            EndpointOptions(
+                overlay.limits,
+                overlay.sessions,
+                overlay.link_limits,
+                overlay.bounds,
+                overlay.limits.max_batch_events,
+            ),
             new_link=self._link,
+            life=secrets.randbits(30) + 1,
             decode=self._decode,
             warn=self._warn,
             now_ns=time.monotonic_ns(),
@@ -87,10 +94,10 @@ class Node:
     def draining(self) -> bool:
         return self.endpoint.draining
 
-    def _link(self, _: Interface) -> Link:
+    def _link(self, incarnation: int) -> Link:
         limits = self.overlay.limits
         return Link(
-            secrets.randbits(63) | 1,
+            incarnation,
             max_frame_bytes=limits.max_frame_bytes,
             join_events=limits.max_batch_events,
         )

@@ -1,22 +1,29 @@
-"""A broker in virtual time: the routing core, its ports, and the time that its messages take.
+"""A broker in virtual time: the endpoint of the broker process, its ports, and the time that messages take.
 
-It does what `overlay/node/node.py` does, without sockets: it handles frames one at a time, in the order of
-arrival; the resulting messages leave when the frame's cost has passed.
+It does what `overlay/node/node.py` does, without sockets: frames that have arrived from one interface by the
+time the broker is free are handled together, in the order of arrival; what they cause leaves when their cost
+has passed.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.link.link import Hello, Link
-from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Action, Connect, Disconnect, Drop, Message, Send, Tick
+from covey.overlay.core.endpoint.broker_endpoint import (
+    BrokerEndpoint,
+    ConnectionRefusedError,
+    EndpointOptions,
+    Peer,
+)
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.link.link import Frame, Hello, Link
+from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import Clock
-from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.costs import Costs
+from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -24,6 +31,49 @@ if TYPE_CHECKING:
     from covey.sim.simulator.defects import Defect
 
 MakeLink = Callable[[int], Link]
+
+
+class BrokerPort(Port):
+    """A port of a broker: a connection, as its endpoint sees it. `policy` is what a client of it chose."""
+
+    __slots__ = ("_broker", "policy")
+
+    def __init__(
+        self, interface: Interface, owner: SimulatedBroker, policy: SlowConsumer = SlowConsumer.BLOCK
+    ) -> None:
+        super().__init__(interface, owner)
+        self._broker = owner
+        self.policy = policy
+
+    def hello(self) -> Hello:
+        return self._broker.endpoint.hello_for(self.interface)
+
+    def pump(self) -> None:
+        if not self.open:
+            return
+        if self._broker.busy:
+            self._broker.touch(self)
+            return
+        assert self.wire is not None
+        while (frame := self._broker.endpoint.next_frame(self.interface, self)) is not None:
+            self.wire.transmit(self, frame)
+
+    def broken(self) -> None:
+        self._broker.broken(self)
+
+    # --- what the endpoint calls ----------------------------------------------------------------------------
+
+    def opened(self, answer: Hello, resumed: bool) -> None:
+        assert self.wire is not None
+        self.wire.transmit(self, answer)
+        self.open = True
+
+    def wake(self) -> None:
+        self._broker.touch(self)
+
+    def close(self, status: str, reason: str) -> None:
+        if self.wire is not None:
+            self.wire.cut()
 
 
 class SimulatedBroker:
@@ -38,25 +88,43 @@ class SimulatedBroker:
         costs: Costs,
         observers: Iterable[Observer],
         defect: Defect | None = None,
+        options: EndpointOptions | None = None,
     ) -> None:
         self.name = name
-        self.core = make_core()
-        self.ports: dict[str, Port] = {}
+        self.ports: dict[str, BrokerPort] = {}
         self.alive = True
         self.busy = False
-        self._armed = False
+        self.incarnation = 1
         self._charged_ns = 0
         """The cost of all its messages, the current one included."""
         self._busy_until_ns = 0
-        self.incarnation = 1
+        self._timer_ns: int | None = None
+        self._late = False
+        """Whether the timer came while the broker was busy."""
         self._clock = clock
         self._make_core = make_core
         self._make_link = make_link
         self._costs = costs
         self._observers = observers
         self._defect = defect
-        self._inbox: deque[tuple[Port, int, Packet]] = deque()
-        self._touched: dict[str, Port] = {}
+        self._options = options or EndpointOptions()
+        self._inbox: deque[tuple[BrokerPort, int, Packet]] = deque()
+        self._touched: dict[str, BrokerPort] = {}
+        self._start(())
+
+    def _start(self, neighbours: Sequence[Interface]) -> None:
+        self.core = self._make_core()
+        self._observed = ObservedCore(self.core, self.name, self._costs, self._observers, self._defect)
+        self.endpoint: BrokerEndpoint[Message] = BrokerEndpoint(
+            self._observed,
+            neighbours,
+            self._options,
+            new_link=self._make_link,
+            life=self.incarnation,
+            decode=lambda message, _: message,
+            warn=lambda _interface, _sentence: None,
+            now_ns=self._clock.now_ns,
+        )
 
     @property
     def busy_ns(self) -> int:
@@ -65,145 +133,146 @@ class SimulatedBroker:
 
     # --- ports ----------------------------------------------------------------------------------------------
 
-    def port(self, interface: str) -> Port:
-        """A new port towards an interface."""
-        port = self.ports[interface] = Port(interface, self._make_link(self.incarnation), self)
+    def port(self, interface: str) -> BrokerPort:
+        """A new port towards a neighbour."""
+        port = self.ports[interface] = BrokerPort(interface, self)
+        self.endpoint.add_neighbour(interface)
         return port
 
-    def session_port(self, interface: str) -> Port:
-        """A port for a client that dials; ends its previous session here."""
-        if interface in self.ports:
-            self.end_session(interface)
-        return self.port(interface)
+    def session_port(self, interface: str, policy: SlowConsumer) -> BrokerPort:
+        """A port for a client that dials."""
+        port = self.ports[interface] = BrokerPort(interface, self, policy)
+        return port
 
-    def end_session(self, interface: str) -> None:
-        """Remove a client and its state."""
-        port = self.ports.pop(interface, None)
-        if port is not None and self.alive:
-            port.open = False
-            self._perform(interface, Disconnect())
-            self._flush()
+    def has_session(self, interface: str) -> bool:
+        return interface in self.endpoint.queues
 
     # --- crash and restart ----------------------------------------------------------------------------------
 
     def crash(self) -> None:
         """Lose all state and all pending packets, the current one included."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
-        self.alive = self.busy = False
+        self.alive = self.busy = self._late = False
         self._inbox.clear()
         self._touched.clear()
 
     def restart(self) -> None:
         """Start again, with new links to the neighbours; clients reconnect by themselves."""
         self.alive = True
-        self._armed = False
         self.incarnation += 1
-        self.core = self._make_core()
+        self._timer_ns = None
         self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
-        for port in self.ports.values():
-            port.link = self._make_link(self.incarnation)
+        self._start(list(self.ports))
 
-    # --- messages -------------------------------------------------------------------------------------------
+    # --- packets --------------------------------------------------------------------------------------------
 
     def arrive(self, port: Port, generation: int, packet: Packet) -> None:
         """Queue a packet that has arrived."""
+        assert isinstance(port, BrokerPort)
         self._inbox.append((port, generation, packet))
         if not self.busy:
-            self._handle_packets()
+            self._work()
 
-    def touch(self, port: Port) -> None:
+    def broken(self, port: BrokerPort) -> None:
+        """The connection of a port has ended."""
+        if self.alive:
+            self.endpoint.lost(port.interface, port, self._clock.now_ns)
+            self._settle()
+
+    def touch(self, port: BrokerPort) -> None:
         """Pump this port as soon as the broker is no longer busy."""
         self._touched[port.interface] = port
 
-    def _handle_packets(self) -> None:
-        while self._inbox:
+    def _work(self) -> None:
+        while not self.busy and self._inbox:
             port, generation, packet = self._inbox.popleft()
             wire = port.wire
             if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
                 continue  # its connection has ended
-            cost_ns = self._handle(port, packet)
-            if cost_ns:
-                self.busy = True
-                self._charged_ns += cost_ns
-                self._busy_until_ns = self._clock.now_ns + cost_ns
-                self._clock.after(cost_ns, self._done, self.incarnation)
-                return
+            self._handle(port, packet)
+            self._settle()
+
+    def _settle(self) -> None:
+        """After a call of the endpoint: serve the sessions, take the time that all of it cost, write."""
+        if self.endpoint.deferred:
+            self.endpoint.deliver()
+        self._arm()
+        cost_ns = self._observed.take_cost()
+        if cost_ns:
+            start_ns = max(self._busy_until_ns, self._clock.now_ns)
+            self.busy = True
+            self._charged_ns += cost_ns
+            self._busy_until_ns = start_ns + cost_ns
+            self._clock.at(self._busy_until_ns, self._done, self.incarnation)
+        elif not self.busy:
             self._flush()
 
     def _done(self, incarnation: int) -> None:
-        if self.alive and incarnation == self.incarnation:
-            self.busy = False
-            self._flush()
-            self._handle_packets()
+        if not self.alive or incarnation != self.incarnation or self._busy_until_ns > self._clock.now_ns:
+            return
+        self.busy = False
+        self._flush()
+        if self._late:
+            self._late = False
+            self.endpoint.handle_timer(self._clock.now_ns)
+            self._settle()
+        self._work()
 
     def _flush(self) -> None:
-        if self.busy:
-            return
         touched, self._touched = self._touched, {}
         for port in touched.values():
             port.pump()
 
-    def _handle(self, port: Port, packet: Packet) -> int:
-        """Handle one packet and return its cost."""
-        self._touched[port.interface] = port
-        if isinstance(packet, Hello):
-            return self._open(port, packet)
-        if isinstance(packet, Goodbye):
-            wire = port.wire
-            assert wire is not None
-            wire.cut()
-            del self.ports[port.interface], self._touched[port.interface]
-            return self._perform(port.interface, Disconnect())
-        cost_ns = 0
-        for message in port.link.receive(packet, self._clock.now_ns):
-            if events_in(message):
-                port.link.consume(size_of(message))
-            for observer in self._observers:
-                observer.received(port.interface, self.name, message)
-            cost_ns += self._perform(port.interface, message)
-        return cost_ns
-
-    def _open(self, port: Port, hello: Hello) -> int:
+    def _handle(self, port: BrokerPort, packet: Packet) -> None:
+        endpoint, now_ns, interface = self.endpoint, self._clock.now_ns, port.interface
         wire = port.wire
         assert wire is not None
-        answer = port.link.hello()
-        resumed = port.link.resume(hello)
-        if port is wire.listener:
-            wire.transmit(port, answer)
-        port.open = True
-        return 0 if resumed else self._perform(port.interface, Connect())
+        if isinstance(packet, Goodbye):
+            endpoint.goodbye(interface, port, now_ns)
+            wire.cut()
+            if self.ports.get(interface) is port:
+                del self.ports[interface]
+        elif not isinstance(packet, Hello):
+            endpoint.receive(interface, port, self._together(port, packet), now_ns)
+        elif port is wire.listener:
+            try:
+                endpoint.accept(Peer(interface, packet, port.policy), port, now_ns)
+            except ConnectionRefusedError:
+                wire.cut()
+        else:
+            port.open = True
+            endpoint.answer(interface, packet, port, now_ns)
 
-    def _perform(self, interface: str, message: Message) -> int:
-        started = time.thread_time_ns() if self._costs.measures else 0
-        actions = self.core.handle(message, interface, self._clock.now_ns)
-        took_ns = time.thread_time_ns() - started if self._costs.measures else 0
-        if self._defect is not None:
-            actions = self._defect.apply(self.core, interface, message, actions)
-        self._do(actions)
-        self._arm()
-        kind, subscriptions = type(message).__name__, len(self.core.tables.registry)
-        return self._costs.charge(Sample(kind, events_in(message), len(actions), subscriptions, took_ns))
+    def _together(self, port: BrokerPort, frame: Frame[Message]) -> list[Frame[Message]]:
+        """A frame, and those that have arrived behind it over the same connection."""
+        frames, others = [frame], deque[tuple[BrokerPort, int, Packet]]()
+        ended = False
+        for entry in self._inbox:
+            packet = entry[2]
+            if entry[0] is port and not ended and isinstance(packet, Frame):
+                frames.append(packet)
+            else:
+                ended = ended or entry[0] is port
+                others.append(entry)
+        self._inbox = others
+        return frames
+
+    # --- time -----------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Schedule the core's timer."""
-        due_ns = self.core.next_timer()
-        if due_ns is not None and not self._armed:
-            self._armed = True
-            self._clock.poll_at(due_ns, self._tick, self.incarnation)
+        due_ns = self.endpoint.next_timer()
+        if due_ns is None or (self._timer_ns is not None and self._timer_ns <= due_ns):
+            return
+        self._timer_ns = due_ns
+        at = self._clock.poll_at if due_ns == self.core.next_timer() else self._clock.at
+        at(due_ns, self._on_timer, self.incarnation, due_ns)
 
-    def _tick(self, incarnation: int) -> None:
-        if self.alive and incarnation == self.incarnation:
-            self._armed = False
-            self._perform("", Tick())
-            self._flush()
-
-    def _do(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Send):
-                port = self.ports.get(action.interface)
-                if port is not None:
-                    port.link.send(action.message)
-                    self._touched[action.interface] = port
-            elif isinstance(action, Drop):
-                for observer in self._observers:
-                    observer.dropped(self.name, action)
+    def _on_timer(self, incarnation: int, due_ns: int) -> None:
+        if not self.alive or incarnation != self.incarnation or due_ns != self._timer_ns:
+            return
+        self._timer_ns = None
+        if self.busy:
+            self._late = True
+        else:
+            self.endpoint.handle_timer(self._clock.now_ns)
+            self._settle()

@@ -15,7 +15,7 @@ from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.client.actions import Matches, Refused, Settled
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.limits import Limits
+from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
 from covey.overlay.core.messages import Deliver, Message, Publish
@@ -27,10 +27,47 @@ if TYPE_CHECKING:
     from covey.sim.simulator.clock import Clock
 
 
+class ClientPort(Port):
+    """The port of a client: moves the frames of its endpoint."""
+
+    __slots__ = ("_clock", "_timer_ns", "endpoint")
+
+    def __init__(
+        self, interface: str, owner: SimulatedClient, endpoint: ClientEndpoint, clock: Clock
+    ) -> None:
+        super().__init__(interface, owner)
+        self.endpoint = endpoint
+        self._clock = clock
+        self._timer_ns: int | None = None
+
+    def hello(self) -> Hello:
+        return self.endpoint.hello()
+
+    def pump(self) -> None:
+        if not self.open:
+            return
+        assert self.wire is not None
+        while (frame := self.endpoint.next_frame(self._clock.now_ns)) is not None:
+            self.wire.transmit(self, frame)
+        due_ns = self.endpoint.next_timer()
+        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
+            self._timer_ns = due_ns
+            self._clock.at(due_ns, self._on_timer, due_ns)
+
+    def broken(self) -> None:
+        self.endpoint.lost()
+
+    def _on_timer(self, due_ns: int) -> None:
+        if due_ns != self._timer_ns:
+            return  # an earlier one was set in its place
+        self._timer_ns = None
+        if self.open:
+            self.endpoint.handle_timer(self._clock.now_ns)
+            self.pump()
+
+
 class SimulatedClient:
     """A client; `name` is its interface, `client/c1`. It may be used until it leaves."""
-
-    busy = False
 
     def __init__(
         self,
@@ -53,6 +90,7 @@ class SimulatedClient:
         self._options = dict(endpoint_options or {})
         self._unread: deque[tuple[Matches, int, int]] = deque()
         self.endpoint, self.port = self._connection(broker, link)
+        self.policy = SlowConsumer.BLOCK
         self.present = True
         self.moving = False
         self._observers = observers
@@ -64,9 +102,9 @@ class SimulatedClient:
         self.session.publisher = publisher
         self.endpoint, self.port = self._connection(broker, link)
 
-    def _connection(self, broker: str, link: Link) -> tuple[ClientEndpoint, Port]:
+    def _connection(self, broker: str, link: Link) -> tuple[ClientEndpoint, ClientPort]:
         endpoint = ClientEndpoint(self.session, link, stamp=self._stamp, **self._options)
-        return endpoint, Port(broker, link, self, endpoint)
+        return endpoint, ClientPort(broker, self, endpoint, self.clock)
 
     def _stamp(self, batch: EventBatch) -> Publish:
         """Events have their identity from the call of `publish`."""
@@ -170,9 +208,6 @@ class SimulatedClient:
             endpoint.received()
         self._read()
         port.pump()
-
-    def touch(self, port: Port) -> None:
-        """Never called: a client is never busy."""
 
     def _deliver(self, message: Deliver) -> None:
         matches = self.session.matches(message)

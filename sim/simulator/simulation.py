@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.broker_endpoint import EndpointOptions
+from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.broker import SimulatedBroker
 from covey.sim.simulator.client import SimulatedClient
-from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S, Clock
+from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs, Free
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Wire, WireOptions
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
 
 _REDIAL_NS = 50 * NS_PER_MS
 _LEAVE_POLL_NS = 5 * NS_PER_MS
-LEASE_NS = 30 * NS_PER_S
-"""How long a broker keeps the session of a vanished client."""
 
 
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
-    holds options of `Link`, and `wire` those of wires without a topology. The engine "poset", which
-    implies the poset "diagram", is for brokers: clients have no poset."""
+    holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
+    topology. The engine "poset", which implies the poset "diagram", is for brokers: clients have no poset.
+    Events keep the time of the call that publishes them, since checkers must know it.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Simulation:
         defect: Defect | None = None,
         link: Mapping[str, int] | None = None,
         wire: WireOptions | None = None,
-        lease_ns: int = LEASE_NS,
+        options: EndpointOptions | None = None,
         replay_events: int = 0,
         damping: float = 0.0,
         merging: str = "off",
@@ -74,7 +76,7 @@ class Simulation:
         self._defect = defect
         self._link_options = dict(link or {})
         self._wire = wire or WireOptions()
-        self._lease_ns = lease_ns
+        self._options = replace(options or EndpointOptions(), stamp_ingress=False)
         self._replay_events = replay_events
         self.damping = damping
         self.merging, self.merging_budget = merging, merging_budget
@@ -114,7 +116,7 @@ class Simulation:
             )
 
         broker = self.brokers[name] = SimulatedBroker(
-            name, self.clock, core, self._link, self._costs, self.observers, self._defect
+            name, self.clock, core, self._link, self._costs, self.observers, self._defect, self._options
         )
         return broker
 
@@ -127,11 +129,14 @@ class Simulation:
         wire.dial()
 
     def _link(self, incarnation: int) -> Link:
-        return Link(incarnation, **self._link_options)
+        options = {"join_events": self._options.join_events, **self._link_options}
+        return Link(incarnation, **options)
 
     # --- clients --------------------------------------------------------------------------------------------
 
-    def join(self, name: str, broker: str) -> SimulatedClient:
+    def join(
+        self, name: str, broker: str, policy: SlowConsumer = SlowConsumer.BLOCK
+    ) -> SimulatedClient:
         """Add a client to a broker, which it dials at once."""
         session = ClientSession(
             name.removeprefix("client/"),
@@ -140,6 +145,7 @@ class Simulation:
             engine="naive" if self.engine == POSET_ENGINE else self.engine,
         )
         client = SimulatedClient(name, broker, session, self._client_link(name), self.clock, self.observers)
+        client.policy = policy
         self.clients[name] = self._connected[name] = client
         for observer in self.observers:
             observer.joined(client)
@@ -155,15 +161,8 @@ class Simulation:
         """A client disappears without a goodbye; its broker ends the session when the lease expires."""
         client = self._remove(name, vanished=True)
         del self._connected[name]
-        wire, broker = client.port.wire, self.brokers[client.broker]
-        assert wire is not None
-        wire.cut()
-        port = wire.listener
-        self.clock.after(self._lease_ns, self._expire_lease, broker, name, port)
-
-    def _expire_lease(self, broker: SimulatedBroker, name: str, port: object) -> None:
-        if broker.ports.get(name) is port:
-            broker.end_session(name)
+        assert client.port.wire is not None
+        client.port.wire.cut()
 
     def _remove(self, name: str, vanished: bool) -> SimulatedClient:
         client = self.clients.pop(name)
@@ -214,7 +213,7 @@ class Simulation:
         broker = self.brokers[client.broker]
         if not broker.alive:
             return
-        listener = broker.session_port(client.name)
+        listener = broker.session_port(client.name, client.policy)
         Wire(self.clock, self._random, listener, client.port, self._wire).dial()
 
     # --- faults ---------------------------------------------------------------------------------------------
@@ -276,7 +275,7 @@ class Simulation:
 
     def _reconnect(self, client: SimulatedClient, broker: str) -> None:
         attached = self._connected.get(client.name) is client and client.broker == broker
-        if attached and client.name not in self.brokers[broker].ports:
+        if attached and not self.brokers[broker].has_session(client.name):
             self._dial(client)
 
     # --- running --------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.link.link import Frame, Hello, Link
+from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Message
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 
@@ -40,66 +39,31 @@ class WireOptions:
 class PortOwner(Protocol):
     """The broker or client that owns the end of a wire."""
 
-    @property
-    def busy(self) -> bool: ...
-
     def arrive(self, port: Port, generation: int, packet: Packet) -> None: ...
-
-    def touch(self, port: Port) -> None:
-        """Pump this port as soon as the owner is no longer busy."""
-        ...
 
 
 class Port:
-    """One end of a wire: its link, the endpoint around it if there is one, its owner, and the owner's
-    interface for it.
-    """
+    """One end of a wire: its owner, and the owner's interface for it."""
 
-    __slots__ = ("_last_arrival", "_timer_ns", "endpoint", "interface", "link", "open", "owner", "wire")
+    __slots__ = ("_last_arrival", "interface", "open", "owner", "wire")
 
-    def __init__(
-        self, interface: str, link: Link, owner: PortOwner, endpoint: ClientEndpoint | None = None
-    ) -> None:
+    def __init__(self, interface: str, owner: PortOwner) -> None:
         self.interface = interface
-        self.link = link
-        self.endpoint = endpoint
         self.owner = owner
         self.wire: Wire | None = None
         self.open = False
         self._last_arrival = 0
-        self._timer_ns: int | None = None
+
+    def hello(self) -> Hello:
+        """The hello for a connection that this end opens."""
+        raise NotImplementedError
 
     def pump(self) -> None:
-        """Transmit the link's frames, if the connection is open and the owner is not busy."""
-        if not self.open:
-            return
-        if self.owner.busy:
-            self.owner.touch(self)
-            return
-        wire, end = self.wire, self.endpoint or self.link
-        assert wire is not None
-        while True:
-            frame = (
-                self.link.next_frame()
-                if self.endpoint is None
-                else self.endpoint.next_frame(wire.clock.now_ns)
-            )
-            if frame is None:
-                break
-            wire.transmit(self, frame)
-        due_ns = end.next_timer()
-        if due_ns is not None and (self._timer_ns is None or due_ns < self._timer_ns):
-            self._timer_ns = due_ns
-            wire.clock.at(due_ns, self._on_timer, due_ns)
+        """Transmit what is ready, if the connection is open."""
+        raise NotImplementedError
 
-    def _on_timer(self, due_ns: int) -> None:
-        if due_ns != self._timer_ns:
-            return  # an earlier one was set in its place
-        self._timer_ns = None
-        if self.open:
-            assert self.wire is not None
-            (self.endpoint or self.link).handle_timer(self.wire.clock.now_ns)
-            self.pump()
+    def broken(self) -> None:
+        """The connection, or what was to become one, has ended."""
 
 
 class Wire:
@@ -122,12 +86,14 @@ class Wire:
     def dial(self) -> None:
         """Open a connection, in place of the current one: the dialer sends its hello."""
         self.cut()
-        self.transmit(self.dialer, self.dialer.link.hello())
+        self.transmit(self.dialer, self.dialer.hello())
 
     def cut(self) -> None:
         """Break the connection, if there is one."""
         self.generation += 1
-        self.listener.open = self.dialer.open = False
+        for port in (self.listener, self.dialer):
+            port.open = False
+            port.broken()
 
     def transmit(self, port: Port, packet: Packet) -> None:
         """Send a packet from one end to the other."""

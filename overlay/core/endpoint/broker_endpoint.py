@@ -46,7 +46,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.routing.broker import Broker
+from covey.overlay.core.routing.tables import Tables
 
 M = TypeVar("M")
 
@@ -60,6 +60,7 @@ RECOVERY_NS = 10 * NS_PER_S
 CLIENTS_NS = 5 * NS_PER_S // 2
 """... and for its clients, which connect again within two seconds, at least."""
 _STARTING_NS = 60 * NS_PER_S
+_LIFE_SHIFT = 32
 MAX_QUEUED_CONTROL = 50_000
 """While more is queued for a neighbour, the broker reads nothing from clients with more than `MAX_UNSETTLED`
 changes on their way."""
@@ -71,6 +72,27 @@ PUBLISHERS_BYTES = 8 << 20
 _MIN_WINDOW_BYTES = 64 << 10
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
+
+
+class Core(Protocol):
+    """The calls of `routing.Broker` that an endpoint makes."""
+
+    @property
+    def tables(self) -> Tables: ...
+
+    @property
+    def deferred(self) -> bool: ...
+
+    @property
+    def synced(self) -> bool: ...
+
+    def unsettled(self, interface: Interface) -> int: ...
+    def next_timer(self) -> int | None: ...
+    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]: ...
+    def handle_all(
+        self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
+    ) -> list[Action]: ...
+    def deliver(self) -> list[Action]: ...
 
 
 class ConnectionRefusedError(CoveyError):
@@ -107,12 +129,17 @@ class Undecodable:
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """The limits of a broker, and how its links are made; `link` holds options of `Link`."""
+    """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
+    batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
+    in which something must be known of it in advance.
+    """
 
     limits: Limits = field(default_factory=Limits)
     sessions: SessionLimits = field(default_factory=SessionLimits)
     links: LinkLimits = field(default_factory=LinkLimits)
     bounds: Bounds = field(default_factory=Bounds)
+    join_events: int = Limits().max_batch_events
+    stamp_ingress: bool = True
 
 
 @dataclass(slots=True)
@@ -124,19 +151,20 @@ class _Challenge:
 
 
 class BrokerEndpoint(Generic[M]):
-    """One broker. `new_link` makes a link for an interface, with an incarnation of its own, so that a client
-    whose session has ended cannot resume the next session of that name. `decode` turns a message of a frame,
+    """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
+    broker's earlier lives. `decode` turns a message of a frame,
     from a neighbour or not, into one of the core. `warn` gets one sentence for the operator: an interface and
     what is wrong with it. `dialled` are the neighbours to which this broker opens the connection.
     """
 
     def __init__(
         self,
-        core: Broker,
+        core: Core,
         neighbours: Sequence[Interface],
         options: EndpointOptions,
         *,
-        new_link: Callable[[Interface], Link],
+        new_link: Callable[[int], Link],
+        life: int,
         decode: Callable[[M, bool], Message | Undecodable],
         warn: Callable[[Interface, str], None],
         now_ns: int,
@@ -153,7 +181,9 @@ class BrokerEndpoint(Generic[M]):
         """Whether `deliver` is to be called, once the frames for neighbours are on their way."""
         self.holds = Holds(self._tell_hold)
         self._new_link = new_link
-        self._quotas = Quotas(core, options.bounds)
+        self._quotas = Quotas(core.tables, options.bounds)
+        self._life = life
+        self._links = 0
         self._decode = decode
         self._warn = warn
         self._started_ns = self._now_ns = now_ns
@@ -172,9 +202,12 @@ class BrokerEndpoint(Generic[M]):
 
     def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
         options, session = self.options, not interface.startswith("broker/")
+        # Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
+        # next session of that name. A link that gives up control takes one of the next thousand.
+        self._links = (self._links + 1) % (1 << 22)
         queue = InterfaceQueue(
             interface,
-            self._new_link(interface),
+            self._new_link(self._life << _LIFE_SHIFT | self._links << 10 | 1),
             changed=self._fullness_changed,
             warn=lambda sentence: self._warn(interface, sentence),
             policy=policy,
@@ -183,9 +216,14 @@ class BrokerEndpoint(Generic[M]):
             max_held_bytes=options.links.held_bytes,
         )
         if session:
-            queue.link.window_bytes = FIRST_WINDOW_BYTES
+            queue.link.window_bytes = min(queue.link.window_bytes, FIRST_WINDOW_BYTES)
         queue.link.withhold_credit(self.draining or self._recovering)
         return queue
+
+    def add_neighbour(self, interface: Interface) -> None:
+        """A broker that this one is linked to, besides those it was made with."""
+        if interface not in self.queues:
+            self.queues[interface] = self._queue(interface)
 
     # --- connections ----------------------------------------------------------------------------------------
 
@@ -293,7 +331,8 @@ class BrokerEndpoint(Generic[M]):
         """
         queue.handshake = False
         queue.dialled = opened is None
-        lost_state = hello.peer_incarnation not in (0, queue.link.incarnation)
+        known = hello.peer_incarnation
+        lost_state = known != 0 and known >> _LIFE_SHIFT != self._life
         resumed = queue.link.resume(hello)
         interface = queue.interface
         self.queues[interface] = queue
@@ -474,7 +513,9 @@ class BrokerEndpoint(Generic[M]):
         if queue.is_broker:
             return message
         self._note_publisher(queue)
-        batch, refusals = admit(message.batch, self.options.limits, self._clock_ns)
+        options = self.options
+        ingress_ns = self._clock_ns if options.stamp_ingress else message.batch.ingress_ns
+        batch, refusals = admit(message.batch, options.limits, ingress_ns)
         for refusal in refusals:
             self._enqueue(queue, refusal)
         return None if batch is None else Publish(batch)
@@ -488,13 +529,13 @@ class BrokerEndpoint(Generic[M]):
         """The more clients publish, the less each may have on its way."""
         self._publishers[queue.interface] = None
         share = PUBLISHERS_BYTES // len(self._publishers)
-        queue.link.window_bytes = max(_MIN_WINDOW_BYTES, share)
+        queue.link.window_bytes = min(queue.max_window_bytes, max(_MIN_WINDOW_BYTES, share))
 
     def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Pass messages to the core in one call: events only, or no events."""
         if isinstance(messages[0], Publish):
-            limits = self.options.limits
-            messages = join(messages, limits.max_batch_events, limits.max_frame_bytes // 2)
+            options = self.options
+            messages = join(messages, options.join_events, options.limits.max_frame_bytes // 2)
         if self.deferred:
             self.deliver()
         actions = self.core.handle_all(messages, queue.interface, self._clock_ns, defer=True)

@@ -83,6 +83,7 @@ class InterfaceQueue:
         self.drops = DropCounts()
         self.connections = 0
         self.frames_received = 0
+        self.max_window_bytes = link.window_bytes
         self.progress = (0, 0)
         """What the peer has acknowledged and granted: whether it takes anything."""
         self._max_held_bytes = max_held_bytes

@@ -14,7 +14,7 @@ from covey.matcher.expressions.expression import And, Expression, Or
 from covey.matcher.expressions.tokens import TEXT_LIMIT
 from covey.matcher.filters.filter import Filter
 from covey.overlay.core.messages import Advertise, Interface, Message, Refuse, Subscribe
-from covey.overlay.core.routing.broker import Broker
+from covey.overlay.core.routing.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Bounds:
 class Quotas:
     """Compares what clients ask of one broker with its bounds."""
 
-    def __init__(self, core: Broker, bounds: Bounds) -> None:
-        self._core = core
+    def __init__(self, tables: Tables, bounds: Bounds) -> None:
+        self._tables = tables
         self._bounds = bounds
         self._introduced: dict[Interface, dict[str, None]] = {}
 
@@ -67,14 +67,14 @@ class Quotas:
         return Refuse(message.epoch, "RESOURCE_EXHAUSTED", reason, subscription_id, name)
 
     def _of_subscription(self, interface: Interface, subscription_id: int) -> str | None:
-        peer = self._core.tables.peers.get(interface)
+        peer = self._tables.peers.get(interface)
         most = self._bounds.session_subscriptions
         if peer is None or subscription_id in peer.subscriptions or len(peer.subscriptions) < most:
             return None
         return f"{interface} has {most} subscriptions: expected no more (max_session_subscriptions)"
 
     def _of_type(self, interface: Interface, name: str) -> str | None:
-        types, bounds = self._core.tables.types, self._bounds
+        types, bounds = self._tables.types, self._bounds
         if name in types:
             return None
         if len(types) >= bounds.types:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
+from covey.overlay.core.endpoint.broker_endpoint import EndpointOptions
+from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.moving.motion import Motion, directions
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, WIDER, filters_of
@@ -78,7 +80,7 @@ class FuzzHistory:
                 jitter_ns=draw.choice((0, 5, 40)) * NS_PER_MS,
                 loss=draw.choice((0.0, 0.0, 0.1)),
             ),
-            lease_ns=500 * NS_PER_MS,
+            options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
         )

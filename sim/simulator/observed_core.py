@@ -1,0 +1,104 @@
+"""A routing core whose calls are observed, charged for, and altered by a defect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.link.size import events_in
+from covey.overlay.core.messages import Action, Drop, Interface, Message
+from covey.overlay.core.routing.broker import Broker
+from covey.overlay.core.routing.tables import Tables
+from covey.sim.simulator.costs import Costs, Sample
+from covey.sim.simulator.observer import Observer
+
+if TYPE_CHECKING:
+    from covey.sim.simulator.defects import Defect
+
+
+class ObservedCore:
+    """What a `BrokerEndpoint` uses of a core; the core is that of production. It serves sessions with
+    neighbours in one call, whose whole cost is known then. With a defect it handles one message at a time.
+    """
+
+    deferred = False
+
+    def __init__(
+        self,
+        core: Broker,
+        name: str,
+        costs: Costs,
+        observers: Iterable[Observer],
+        defect: Defect | None,
+    ) -> None:
+        self._core = core
+        self._name = name
+        self._costs = costs
+        self._observers = observers
+        self._defect = defect
+        self._cost_ns = 0
+
+    def take_cost(self) -> int:
+        """The cost of all calls since this was asked last."""
+        cost_ns, self._cost_ns = self._cost_ns, 0
+        return cost_ns
+
+    @property
+    def tables(self) -> Tables:
+        return self._core.tables
+
+    @property
+    def synced(self) -> bool:
+        return self._core.synced
+
+    def unsettled(self, interface: Interface) -> int:
+        return self._core.unsettled(interface)
+
+    def next_timer(self) -> int | None:
+        return self._core.next_timer()
+
+    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
+        return self._altered((message,), source, now_ns)
+
+    def handle_all(
+        self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
+    ) -> list[Action]:
+        for message in messages:
+            for observer in self._observers:
+                observer.received(source, self._name, message)
+        return self._altered(messages, source, now_ns)
+
+    def _altered(self, messages: Sequence[Message], source: Interface, now_ns: int) -> list[Action]:
+        if self._defect is None:
+            return self._handle(messages, source, now_ns)
+        actions: list[Action] = []
+        for message in messages:
+            actions += self._defect.apply(
+                self._core, source, message, self._handle((message,), source, now_ns)
+            )
+        return actions
+
+    def deliver(self) -> list[Action]:
+        return []
+
+    def _handle(self, messages: Sequence[Message], source: Interface, now_ns: int) -> list[Action]:
+        measures = self._costs.measures
+        started_ns = time.thread_time_ns() if measures else 0
+        actions = self._core.handle_all(messages, source, now_ns)
+        took_ns = time.thread_time_ns() - started_ns if measures else 0
+        count = max(1, len(messages))
+        for message in messages:
+            sample = Sample(
+                type(message).__name__,
+                events_in(message),
+                len(actions) // count,
+                len(self._core.tables.registry),
+                took_ns // count,
+            )
+            self._cost_ns += self._costs.charge(sample)
+        for action in actions:
+            if isinstance(action, Drop):
+                for observer in self._observers:
+                    observer.dropped(self._name, action)
+        return actions
