@@ -24,7 +24,7 @@ SEEN = {
     "early-acknowledge": {"coverage"},
     "claim-newest": {"strictness"},
     "no-replay": {"coverage"},
-    "repeat-event": {"repetition"},
+    "repeat-event": {"repetition", "duplicate"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -223,17 +224,19 @@ def test_a_saturated_broker_is_busy_at_most_all_of_the_time(tmp_path: Path) -> N
 
 
 def test_one_time_work_of_the_process_is_charged_to_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    handle, slowed = Broker.handle, []
+    handle_all, slowed = Broker.handle_all, []
 
-    def cold(broker: Broker, message: Message, source: str, now: float) -> list[Action]:
-        if isinstance(message, Publish) and not slowed:
-            slowed.append(message)
+    def cold(
+        broker: Broker, messages: Sequence[Message], source: str, now_ns: int, **options: bool
+    ) -> list[Action]:
+        if isinstance(messages[0], Publish) and not slowed:
+            slowed.append(messages)
             until_s = time.thread_time() + 1.0
             while time.thread_time() < until_s:
                 pass
-        return handle(broker, message, source, now)
+        return handle_all(broker, messages, source, now_ns, **options)
 
-    monkeypatch.setattr(Broker, "handle", cold)
+    monkeypatch.setattr(Broker, "handle_all", cold)
     run = SimulatedRun(SMALL.having(duration_s=0.2, cpu="measured"))
     run.run()
     assert slowed

@@ -27,7 +27,7 @@ class Bounded:
 
     def __init__(self) -> None:
         self.driven = Driven(C, D)
-        self.quotas = Quotas(self.driven.broker, BOUNDS)
+        self.quotas = Quotas(self.driven.broker.tables, BOUNDS)
         self.epochs = {C: 0, D: 0}
 
     def __call__(self, source: str, message: Message) -> Refuse | None:
@@ -102,7 +102,7 @@ def test_filters(bounded: Bounded) -> None:
     assert long.reason == ("a filter on 'Quote' has 50 bytes: expected at most 40 (max_filter_bytes)")
     deep = "price < 1 or (price > 2 and (price < 3 or price > 4))"
     assert depth_of(parse(deep, QUOTE).expression) == 4
-    quotas = Quotas(bounded.driven.broker, Bounds(filter_depth=3))
+    quotas = Quotas(bounded.driven.broker.tables, Bounds(filter_depth=3))
     refusal = quotas.refusal(Subscribe(1, 1, parse(deep, QUOTE), {}), C)
     assert refusal is not None
     assert refusal.reason == "a filter on 'Quote' is nested 4 deep: expected at most 3 (max_filter_depth)"
