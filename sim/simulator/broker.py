@@ -98,7 +98,7 @@ class SimulatedBroker:
         self._charged_ns = 0
         """The cost of all its messages, the current one included."""
         self._busy_until_ns = 0
-        self._timer_ns: int | None = None
+        self._armed_ns: list[int | None] = [None, None]
         self._late = False
         """Whether the timer came while the broker was busy."""
         self._clock = clock
@@ -160,7 +160,7 @@ class SimulatedBroker:
         """Start again, with new links to the neighbours; clients reconnect by themselves."""
         self.alive = True
         self.incarnation += 1
-        self._timer_ns = None
+        self._armed_ns = [None, None]
         self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
         self._start(list(self.ports))
 
@@ -260,17 +260,20 @@ class SimulatedBroker:
     # --- time -----------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        due_ns = self.endpoint.next_timer()
-        if due_ns is None or (self._timer_ns is not None and self._timer_ns <= due_ns):
-            return
-        self._timer_ns = due_ns
-        at = self._clock.poll_at if due_ns == self.core.next_timer() else self._clock.at
-        at(due_ns, self._on_timer, self.incarnation, due_ns)
+        """Ticks of the core are polls, which do not keep a simulation from being at rest; deadlines do."""
+        for key, due_ns, at in (
+            (0, self.endpoint.next_deadline(), self._clock.at),
+            (1, self.core.next_timer(), self._clock.poll_at),
+        ):
+            armed_ns = self._armed_ns[key]
+            if due_ns is not None and (armed_ns is None or due_ns < armed_ns):
+                self._armed_ns[key] = due_ns
+                at(due_ns, self._on_timer, self.incarnation, key, due_ns)
 
-    def _on_timer(self, incarnation: int, due_ns: int) -> None:
-        if not self.alive or incarnation != self.incarnation or due_ns != self._timer_ns:
+    def _on_timer(self, incarnation: int, key: int, due_ns: int) -> None:
+        if not self.alive or incarnation != self.incarnation or due_ns != self._armed_ns[key]:
             return
-        self._timer_ns = None
+        self._armed_ns[key] = None
         if self.busy:
             self._late = True
         else:

@@ -569,9 +569,6 @@ class BrokerEndpoint(Generic[M]):
                     self._enqueue(queue, action.message, own=queue is source)
             else:
                 self._count_drop(action.reason, action.events)
-        due_ns = self.core.next_timer()
-        if due_ns is not None and ("core", "") not in self._timers:
-            self._timers.set(("core", ""), due_ns - self.clock_offset_ns)
 
     def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; ends a session that does not keep up."""
@@ -618,16 +615,28 @@ class BrokerEndpoint(Generic[M]):
 
     def next_timer(self) -> int | None:
         """When `handle_timer` is due, in nanoseconds; None if it is not."""
+        due_ns, tick_ns = self._timers.next_ns(), self._tick_ns()
+        if due_ns is None or tick_ns is None:
+            return tick_ns if due_ns is None else due_ns
+        return min(due_ns, tick_ns)
+
+    def next_deadline(self) -> int | None:
+        """As `next_timer`, without what the core repeats."""
         return self._timers.next_ns()
+
+    def _tick_ns(self) -> int | None:
+        due_ns = self.core.next_timer()
+        return None if due_ns is None else due_ns - self.clock_offset_ns
 
     def handle_timer(self, now_ns: int) -> None:
         """Whatever is due by now."""
         self._now_ns = now_ns
+        tick_ns = self._tick_ns()
+        if tick_ns is not None and tick_ns <= now_ns:
+            self._tell_core(Tick(), "")
         for what, interface in self._timers.take(now_ns):
             queue = self.queues.get(interface)
-            if what == "core":
-                self._tell_core(Tick(), "")
-            elif what == "clients":
+            if what == "clients":
                 self._tell_core(AwaitClients(False), "")
             elif what == "recovery":
                 self._end_recovery()

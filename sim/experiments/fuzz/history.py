@@ -72,7 +72,7 @@ class FuzzHistory:
             defect=self._defect,
             link={
                 "max_frame_bytes": draw.choice((1, 300, 4 << 20)),
-                "frames_in_flight": draw.choice((2, 4, 64)),
+                "frames_in_flight": draw.choice((1, 2, 16)),
                 "window_bytes": draw.choice((600, 4 << 20)),
             },
             wire=WireOptions(
