@@ -135,16 +135,23 @@ class Simulation:
     # --- clients --------------------------------------------------------------------------------------------
 
     def join(
-        self, name: str, broker: str, policy: SlowConsumer = SlowConsumer.BLOCK
+        self,
+        name: str,
+        broker: str,
+        policy: SlowConsumer = SlowConsumer.BLOCK,
+        **endpoint_options: int,
     ) -> SimulatedClient:
-        """Add a client to a broker, which it dials at once."""
+        """Add a client to a broker, which it dials at once. The options are those of `ClientEndpoint`."""
         session = ClientSession(
             name.removeprefix("client/"),
             routing=self.routing,
             resubscribe=self.resubscribe,
             engine="naive" if self.engine == POSET_ENGINE else self.engine,
         )
-        client = SimulatedClient(name, broker, session, self._client_link(name), self.clock, self.observers)
+        link = self._client_link(name)
+        client = SimulatedClient(
+            name, broker, session, link, self.clock, self.observers, endpoint_options=endpoint_options
+        )
         client.policy = policy
         self.clients[name] = self._connected[name] = client
         for observer in self.observers:
