@@ -172,7 +172,8 @@ class BrokerConnection:
         self.endpoint.received()
         self._handlers.advanced()
         self._arm(now_ns)
-        self.wake()
+        if self.endpoint.ready:
+            self.wake()
 
     def next_frame(self) -> Frame[Message] | None:
         now_ns = time.monotonic_ns()

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from covey.matcher import EventBatch
+from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.outbox import Confirmation
 
 log = logging.getLogger("covey.client")
@@ -36,6 +36,7 @@ class Publishing:
         self._room: dict[str, deque[asyncio.Future[None]]] = {}
         """Calls that wait for room, by event type."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
+        self._error: Exception | None = None
         self._logged = 0
         self._log_at = 0.0
 
@@ -71,9 +72,9 @@ class Publishing:
         await self._finished(confirmation)
 
     async def drained(self) -> None:
-        """Until no event waits to be accepted."""
-        while self._outbox.pending:
-            with contextlib.suppress(RefusedError):
+        """Until no event waits to be accepted, or the client has failed."""
+        while self._outbox.pending and self._error is None:
+            with contextlib.suppress(CoveyError):
                 await self.flush()
 
     # --- waiting --------------------------------------------------------------------------------------------
@@ -88,6 +89,8 @@ class Publishing:
         waiting.append(room)
         try:
             await room
+            if self._error is not None:
+                raise self._error.with_traceback(None)
         except BaseException:
             if room in waiting:
                 waiting.remove(room)
@@ -132,6 +135,7 @@ class Publishing:
 
     def fail(self, error: Exception) -> None:
         """No more events will be sent."""
+        self._error = error
         if self._outbox.pending:
             count = self._outbox.pending
             log.warning("client %s: %d events were not accepted: %s", self._name, count, error)

@@ -8,7 +8,7 @@ import logging
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
-from covey.overlay import Client, ClosedError, Gap, RefusedError, Subscription
+from covey.overlay import Client, ClosedError, ConnectError, Gap, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import SessionLimits
 
 
@@ -169,3 +169,28 @@ async def test_a_reader_is_told_of_the_events_that_it_lost() -> None:
             assert reader.gaps == gaps
             assert reader.dropped == 200
             assert all(0 < gap.first_ns <= gap.last_ns for gap in gaps)
+
+
+@on_a_loop
+async def test_a_client_whose_name_is_taken_fails_its_calls_and_closes_at_once() -> None:
+    async with Brokers() as overlay:
+        proxy = await overlay.proxy("b1")
+        mine = Client(proxy.address, "me", outbox_events=2)
+        await mine.open()
+        await mine.advertise(QUOTE)
+        proxy.refusing = True
+        proxy.cut()
+        await overlay.crash("b1")
+        await overlay.start("b1")
+        await mine.publish("Quote", volume=1)
+        calls = [mine.publish("Quote", volume=2, confirm=True), mine.publish("Quote", volume=3), mine.flush()]
+        waiting = [asyncio.create_task(call) for call in calls]
+        async with Client(overlay.address("b1"), "me"):
+            proxy.refusing = False
+            outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        assert [type(outcome) for outcome in outcomes] == [ConnectError] * 3
+        with pytest.raises(ConnectError):
+            await mine.publish("Quote", volume=4)
+        async with asyncio.timeout(1):
+            await mine.close()
+        assert mine.pending == 2
