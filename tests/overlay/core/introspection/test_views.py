@@ -10,15 +10,17 @@ from functools import partial
 import pytest
 from core_driven import Driven
 
-from covey.matcher import EventType, parse
+from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.errors import SubscriptionError
 from covey.overlay.core.baselines.diagram import Diagram
 from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.poset import Forest, Poset
-from covey.overlay.core.introspection.explaining import explain
+from covey.overlay.core.introspection.explaining import explain, follow
+from covey.overlay.core.introspection.listing import MAX_LISTED
 from covey.overlay.core.introspection.views import inspect, render
-from covey.overlay.core.messages import Advertise, Subscribe
+from covey.overlay.core.messages import Advertise, Connect, Publish, Subscribe
+from covey.overlay.core.routing.broker import Broker
 
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 A, B, C, D = "broker/a", "broker/b", "client/c", "client/d"
@@ -148,3 +150,18 @@ def test_every_node_is_below_its_witness(kind: type[Poset]) -> None:
         for below in poset.witnessed_by(node):
             assert poset.witness_of(below) is node
     assert sum(len(list(poset.witnessed_by(node))) for node in poset.nodes()) == 20 - len(list(poset.roots()))
+
+
+def test_follow_lists_some_of_the_subscriptions_that_an_event_went_to() -> None:
+    broker = Broker("x", engine="naive", replay_events=10)
+    for name in (C, D):
+        broker.handle(Connect(), name, 0)
+    broker.handle(Advertise(1, QUOTE), D, 0)
+    everything = parse("", QUOTE)
+    for i in range(1, MAX_LISTED + 201):
+        broker.handle(Subscribe(i, i, everything, {}), C, 0)
+    event = EventBatch.from_pylist(QUOTE, [{"price": 1.0}], publisher="p", first_sequence=7, ingress_ns=1)
+    broker.handle(Publish(event), D, 1)
+    step = follow(broker, "Quote", "p", 7)
+    assert len(step["sessions"][C]) == MAX_LISTED
+    assert step["not_listed"] == 200
