@@ -223,6 +223,7 @@ class BrokerEndpoint(Generic[M]):
     def add_neighbour(self, interface: Interface) -> None:
         """A broker that this one is linked to, besides those it was made with."""
         if interface not in self.queues:
+            self._neighbours += 1
             self.queues[interface] = self._queue(interface)
 
     # --- connections ----------------------------------------------------------------------------------------
