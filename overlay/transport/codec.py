@@ -131,7 +131,12 @@ def _ids_of_each(m: Deliver) -> npt.NDArray[np.int64] | None:
     if count == 1:
         return m.ids
     each = len(m.ids) // count if count else 0
-    if count and each * count == len(m.ids) and np.array_equal(m.offsets, np.arange(count + 1) * each):
+    if (
+        count
+        and each * count == len(m.ids)
+        and m.offsets[1] == each
+        and np.array_equal(m.offsets, np.arange(count + 1) * each)
+    ):
         rows = m.ids.reshape(count, each)
         if (rows == rows[0]).all():
             first: npt.NDArray[np.int64] = rows[0]

@@ -20,7 +20,7 @@ from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.cluster import match_kernels as m
 from covey.matcher.engines.cluster import row_bounds_kernels as b
 from covey.matcher.engines.cluster.arrangement import Arrangement
-from covey.matcher.engines.cluster.event_search import EventSearch
+from covey.matcher.engines.cluster.few_search import MOST_FEW, FewSearch
 from covey.matcher.engines.cluster.layout import arrays as a
 from covey.matcher.engines.cluster.layout.leaf_arrays import LEAF, LEAF_ROWS
 from covey.matcher.engines.cluster.leaves.search_kernels import COUNTS, IDS, INTERFACES, SLICE, search_leaves
@@ -52,7 +52,7 @@ class ClusterStore(RowStore):
         super().__init__(event_type)
         self._policy = policy
         self._bound_bytes = Runs("bytes of bounds")
-        self._event_search: EventSearch | None = None
+        self._kept_search: FewSearch | None = None
         self._workers = [Worker() for _ in range(threads)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         tops = self.schema.tops()
@@ -277,34 +277,20 @@ class ClusterStore(RowStore):
             placement.unchecked -= events
         else:
             self._prepare(events)
-            self._event_search = None
+            self._kept_search = None
         placement.events.add(keys)
 
-    def event_ids(self, keys: Keys, *, shared: bool) -> Numbers:
-        search = self._event_search
-        if search is None or search.width != keys.shape[1]:
-            search = self._search_for_events(keys, shared)
-        ids = None if search is None else search.ids(self.placement.arrangement.arrays, keys)
-        return super().event_ids(keys, shared=shared) if ids is None else ids
-
-    def set_event_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
-        search = self._event_search
-        if search is None or search.width != keys.shape[1]:
-            search = self._search_for_events(keys, False)
-        if search is None:
-            self.set_interfaces(keys, bits, in_use)
-        else:
-            search.set_interfaces(self.placement.arrangement.arrays, keys, bits, in_use)
-
-    def _search_for_events(self, keys: Keys, shared: bool) -> EventSearch | None:
-        """A search for single events, which is kept while no row may have changed."""
-        placement = self.placement
+    def _few_search(self, keys: Keys, shared: bool) -> FewSearch | None:
+        """A search for a few events, kept while no row may have changed; None where rows need another."""
+        search, placement = self._kept_search, self.placement
+        if search is not None and search.width == keys.shape[1] and (search.shared or not shared):
+            return search
         if placement.former is not None or placement.was_interrupted:
             return None
-        search = EventSearch.of(
+        search = FewSearch.of(
             placement.arrangement, self._workers[0], keys, shared=shared, lookahead=self._policy.lookahead
         )
-        self._event_search = search if placement.unchecked else None
+        self._kept_search = search if placement.unchecked else None
         return search
 
     def _prepare(self, events: int) -> None:
@@ -321,6 +307,10 @@ class ClusterStore(RowStore):
             self.placement.replace(bounds=resized(self.arrays.bounds, top + top // SPARE))
 
     def ids(self, keys: Keys, *, shared: bool) -> tuple[Numbers, Numbers]:
+        search = self._few_search(keys, shared) if 0 < len(keys) <= MOST_FEW else None
+        few = None if search is None else search.ids(self.placement.arrangement.arrays, keys)
+        if few is not None:
+            return few
         parts = self._split(keys)
         if len(parts) == 1:
             return self._ids_of(self._workers[0], keys, shared)
@@ -344,6 +334,11 @@ class ClusterStore(RowStore):
         return np.concatenate(self._map(count, self._split(keys)))
 
     def set_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
+        search = self._few_search(keys, False) if 0 < len(keys) <= MOST_FEW else None
+        if search is not None:
+            search.set_interfaces(self.placement.arrangement.arrays, keys, bits, in_use)
+            return
+
         def set_part(worker: Worker, part: Keys, part_bits: npt.NDArray[np.uint64]) -> None:
             for each in self.placement.searched:
                 offsets = np.zeros(len(part) + 1, dtype=np.int64)

@@ -53,7 +53,7 @@ class RowSearch(Search):
 
 def ids_of_event(store: RowStore, keys: Keys, *, shared: bool) -> IdArray:
     """As `Engine.event_ids`."""
-    ids = store.event_ids(keys, shared=shared)
+    ids = store.ids(keys, shared=shared)[1]
     ids.sort()
     return ids
 
@@ -61,7 +61,7 @@ def ids_of_event(store: RowStore, keys: Keys, *, shared: bool) -> IdArray:
 def interfaces_of_event(store: RowStore, keys: Keys, interfaces: Interfaces) -> int:
     """As `Engine.event_interfaces`."""
     bits = np.zeros((1, interfaces.highest // 64 + 1), dtype=np.uint64)
-    store.set_event_interfaces(keys, bits, interfaces.in_use)
+    store.set_interfaces(keys, bits, interfaces.in_use)
     return bits_of(bits)
 
 

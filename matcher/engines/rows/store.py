@@ -194,14 +194,6 @@ class RowStore(ABC):
         `shared`: some subscription has several rows.
         """
 
-    def event_ids(self, keys: Keys, *, shared: bool) -> Numbers:
-        """The ids of the subscriptions that a single event matches, each once."""
-        return self.ids(keys, shared=shared)[1]
-
-    def set_event_interfaces(self, keys: Keys, bits: npt.NDArray[np.uint64], in_use: int) -> None:
-        """As `set_interfaces`, for a single event."""
-        self.set_interfaces(keys, bits, in_use)
-
     @abstractmethod
     def counts(self, keys: Keys, *, shared: bool, most: int = ALL) -> Numbers:
         """How many subscriptions each event matches; a search may end after `most`."""
