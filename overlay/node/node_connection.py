@@ -58,6 +58,9 @@ class NodeConnection:
             log.warning("%s broke the protocol: %s", interface, error)
             say_goodbye(self._call, "INVALID_ARGUMENT", why)
             raise StreamClosedError("INVALID_ARGUMENT", why) from None
+        except Exception as error:
+            node.fail(error)
+            raise
         finally:
             if left:
                 node.goodbye(interface, self, why)

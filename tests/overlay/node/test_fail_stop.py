@@ -112,6 +112,27 @@ async def test_events_are_acknowledged_after_sessions_were_served_with_them(
         confirmed.cancel()
 
 
+@on_a_loop
+@pytest.mark.parametrize("broker", ["b1", "b2"], ids=["accepted", "dialled"])
+async def test_a_frame_that_cannot_be_made_stops_the_broker(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Brokers([("b1", "b2")]) as overlay, Client(overlay.address(broker)) as feed:
+        node = overlay.nodes[broker]
+
+        def fail(*_: Any) -> None:
+            raise RuntimeError("no frame")
+
+        link = node.queues["broker/b2" if broker == "b1" else "broker/b1"].link
+        monkeypatch.setattr(type(link), "next_frame", lambda self: fail() if self is link else None)
+        advertising = asyncio.create_task(feed.advertise(QUOTE))
+        link.ask()
+        node.queues["broker/b2" if broker == "b1" else "broker/b1"].wake()
+        await until(lambda: node.failed)
+        advertising.cancel()
+        monkeypatch.undo()
+
+
 SCRIPT = """
 import sys
 from covey.overlay.core.messages import Advertise
