@@ -14,7 +14,7 @@ _NAMES = {"covey": "three brokers", "grpc": "relays by grpc.aio", "tcp": "relays
 
 def chain(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds of each rate in a round.")] = 1.5,
     subscriptions: Annotated[
         int, typer.Option(min=0, help="Additional subscriptions at each broker.")
     ] = 1000,

@@ -64,7 +64,7 @@ class ChainPlan:
     batch: int = 1024
     subscriptions: int = 1000
     rates: tuple[int, ...] = (100, 1000, 8000)
-    seconds: float = 2.0
+    seconds: float = 1.5
     sequence: int = 1000
     sequence_s: float = 0.5
     one_by_one: int = 300
