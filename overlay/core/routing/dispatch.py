@@ -82,7 +82,7 @@ class Dispatch:
             offsets, uids = self._state.sessions.match(self._events).ordered()
         else:
             uids = self._state.sessions.event_uids(self._events)
-            offsets = np.array((0, len(uids)))
+            offsets = np.array((0, len(uids)), dtype=np.int64)
         return split_by_session(offsets, uids, registry.owner, registry.subscription)
 
 
