@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from covey.overlay.core.endpoint.broker_endpoint import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from covey.overlay.core.endpoint.broker_endpoint import ConnectionRefusedError
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError
 from covey.overlay.core.link.link import LinkError
 from covey.overlay.core.messages import Interface
 from covey.overlay.node.acceptor import check_neighbour

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from covey.overlay.core.endpoint.broker_endpoint import (
-    BrokerEndpoint,
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, Undecodable
+from covey.overlay.core.endpoint.connections import (
+    Connection,
     ConnectionRefusedError,
-    EndpointOptions,
     IncomingConnection,
     Peer,
-    Undecodable,
 )
-from covey.overlay.core.endpoint.interface_queue import Connection, InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.routing.broker import Broker

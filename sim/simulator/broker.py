@@ -11,13 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from covey.overlay.core.endpoint.broker_endpoint import (
-    BrokerEndpoint,
-    ConnectionRefusedError,
-    EndpointOptions,
-    Peer,
-)
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.routing.broker import Broker

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.endpoint.broker_endpoint import EndpointOptions
 from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
 from covey.overlay.core.routing.broker import Broker

@@ -15,18 +15,26 @@ that stamps events.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.connections import (
+    Connection,
+    ConnectionRefusedError,
+    IncomingConnection,
+    Peer,
+)
+from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
 from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import Connection, InterfaceQueue
-from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
-from covey.overlay.core.endpoint.quotas import Bounds, Quotas
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.quotas import Quotas
 from covey.overlay.core.endpoint.timers import Timers
+from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.joining import join
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.link.size import events_in, size_of
@@ -46,7 +54,6 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
-from covey.overlay.core.routing.tables import Tables
 
 M = TypeVar("M")
 
@@ -65,58 +72,8 @@ MAX_QUEUED_CONTROL = 50_000
 """While more is queued for a neighbour, the broker reads nothing from clients with more than `MAX_UNSETTLED`
 changes on their way."""
 MAX_UNSETTLED = 1_000
-FIRST_WINDOW_BYTES = 256 << 10
-"""The window of a client that has published nothing yet ..."""
-PUBLISHERS_BYTES = 8 << 20
-"""... and of all that have, together: what may be on its way when they are told to hold."""
-_MIN_WINDOW_BYTES = 64 << 10
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
-
-
-class Core(Protocol):
-    """The calls of `routing.Broker` that an endpoint makes."""
-
-    @property
-    def tables(self) -> Tables: ...
-
-    @property
-    def deferred(self) -> bool: ...
-
-    @property
-    def synced(self) -> bool: ...
-
-    def unsettled(self, interface: Interface) -> int: ...
-    def next_timer(self) -> int | None: ...
-    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]: ...
-    def handle_all(
-        self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
-    ) -> list[Action]: ...
-    def deliver(self) -> list[Action]: ...
-
-
-class ConnectionRefusedError(CoveyError):
-    """A connection that this broker does not take; `status` is the name of a gRPC status."""
-
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-class IncomingConnection(Connection, Protocol):
-    """A connection whose hello has arrived."""
-
-    def opened(self, answer: Hello, resumed: bool) -> None:
-        """It was accepted: this hello is the answer to its own. The link resumes or starts afresh."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who opens a connection: the interface, its hello, and what to do where a client does not keep up."""
-
-    interface: Interface
-    hello: Hello
-    slow_consumer: SlowConsumer = SlowConsumer.BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +82,6 @@ class Undecodable:
 
     refuse: Refuse
     size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointOptions:
-    """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
-    batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
-    in which something must be known of it in advance.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    sessions: SessionLimits = field(default_factory=SessionLimits)
-    links: LinkLimits = field(default_factory=LinkLimits)
-    bounds: Bounds = field(default_factory=Bounds)
-    join_events: int = Limits().max_batch_events
-    stamp_ingress: bool = True
 
 
 @dataclass(slots=True)
@@ -190,7 +132,7 @@ class BrokerEndpoint(Generic[M]):
         self._timers: Timers[tuple[str, Interface]] = Timers()
         self._challenges: dict[Interface, _Challenge] = {}
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
-        self._publishers: dict[Interface, None] = {}
+        self._windows = Windows()
         self._recovering = False
         self._recovered = False
         self._source: InterfaceQueue | None = None
@@ -216,7 +158,7 @@ class BrokerEndpoint(Generic[M]):
             max_held_bytes=options.links.held_bytes,
         )
         if session:
-            queue.link.window_bytes = min(queue.link.window_bytes, FIRST_WINDOW_BYTES)
+            self._windows.opened(interface, queue.link)
         queue.link.withhold_credit(self.draining or self._recovering)
         return queue
 
@@ -404,7 +346,7 @@ class BrokerEndpoint(Generic[M]):
         del self.queues[interface]
         for name in ("ack", "away", "lease", "stall"):
             self._timers.cancel((name, interface))
-        self._publishers.pop(interface, None)
+        self._windows.forget(interface)
         self._quotas.forget(interface)
         queue.discard()
         self.holds.forget_source(interface)
@@ -513,7 +455,7 @@ class BrokerEndpoint(Generic[M]):
         self.holds.sent(queue.interface, message.batch.event_type.name)
         if queue.is_broker:
             return message
-        self._note_publisher(queue)
+        self._windows.published(queue.interface, queue.link)
         options = self.options
         ingress_ns = self._clock_ns if options.stamp_ingress else message.batch.ingress_ns
         batch, refusals = admit(message.batch, options.limits, ingress_ns)
@@ -525,12 +467,6 @@ class BrokerEndpoint(Generic[M]):
         """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""
         self._enqueue(queue, refuse)
         return Unsubscribe(refuse.epoch, 0) if refuse.epoch else None
-
-    def _note_publisher(self, queue: InterfaceQueue) -> None:
-        """The more clients publish, the less each may have on its way."""
-        self._publishers[queue.interface] = None
-        share = PUBLISHERS_BYTES // len(self._publishers)
-        queue.link.window_bytes = min(queue.max_window_bytes, max(_MIN_WINDOW_BYTES, share))
 
     def _handle(self, queue: InterfaceQueue, messages: list[Message]) -> None:
         """Pass messages to the core in one call: events only, or no events."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from covey.overlay.core.endpoint.connections import Connection
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
@@ -21,18 +22,6 @@ from covey.overlay.core.messages import Deliver, Gap, Interface, Message, Publis
 MAX_SESSION_CONTROL = 50_000
 """How many control messages may be pending for a connected client. Few are for one that reads: a refusal is a
 message of its own, all else is a number in a header."""
-
-
-class Connection(Protocol):
-    """A connection of an interface, as whoever moves its bytes offers it."""
-
-    def wake(self) -> None:
-        """The interface may have a frame to send."""
-        ...
-
-    def close(self, status: str, reason: str) -> None:
-        """End the connection with a goodbye."""
-        ...
 
 
 @dataclass(slots=True)
@@ -83,7 +72,6 @@ class InterfaceQueue:
         self.drops = DropCounts()
         self.connections = 0
         self.frames_received = 0
-        self.max_window_bytes = link.window_bytes
         self.progress = (0, 0)
         """What the peer has acknowledged and granted: whether it takes anything."""
         self._max_held_bytes = max_held_bytes

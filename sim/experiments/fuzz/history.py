@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
-from covey.overlay.core.endpoint.broker_endpoint import EndpointOptions
 from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.moving.motion import Motion, directions
 from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, WIDER, filters_of

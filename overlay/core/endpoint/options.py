@@ -1,0 +1,23 @@
+"""The options of a broker's endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
+from covey.overlay.core.endpoint.quotas import Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
+    batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
+    in which something must be known of it in advance.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    links: LinkLimits = field(default_factory=LinkLimits)
+    bounds: Bounds = field(default_factory=Bounds)
+    join_events: int = Limits().max_batch_events
+    stamp_ingress: bool = True
