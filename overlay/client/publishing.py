@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from covey.matcher import EventBatch
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
-from covey.overlay.core.endpoint.outbox import Confirmation
+from covey.overlay.core.endpoint.lane import Confirmation
 
 log = logging.getLogger("covey.client")
 

@@ -24,8 +24,9 @@ from covey.overlay.core.client.actions import ClientAction, Refused, Transmit
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.admission import admit
 from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.lane import Confirmation
 from covey.overlay.core.endpoint.limits import Limits
-from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Confirmation, Outbox
+from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS, Outbox
 from covey.overlay.core.endpoint.row_check import RowCheck
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Acknowledge, Gap, Hold, Message, Publish

@@ -15,12 +15,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.core.endpoint.lane import Confirmation, Lane, Sent, Waiting
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.link.link import Frame, Link
 from covey.overlay.core.link.size import size_of
@@ -37,100 +37,6 @@ _FRAME_EVERY_NS = 667_000
 _BURST_NS = 8 * _FRAME_EVERY_NS
 """Frames that leave one by one before the rate is bounded: a caller that waits for the effect of each event
 before it publishes the next, a thousand times a second, is never delayed."""
-
-
-class Confirmation:
-    """Finished once the broker has accepted or refused certain events; `error` is their first refusal."""
-
-    __slots__ = ("error", "flushes", "pending")
-
-    def __init__(self, *, flushes: bool = False) -> None:
-        self.error: Exception | None = None
-        self.flushes = flushes
-        self.pending = 0
-        """The types of which some events are not accepted."""
-
-    @property
-    def finished(self) -> bool:
-        return self.pending == 0
-
-
-@dataclass(slots=True)
-class _Sent:
-    """Events that were passed to the link, `first` to `last` of their type; refused here if they have no
-    sequence number.
-    """
-
-    first: int
-    last: int
-    size: int
-    first_sequence: int | None
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A confirmation of the events `first` to `last` of a type; of a flush, `first` is beyond `last`."""
-
-    first: int
-    last: int
-    confirmation: Confirmation
-
-
-class _Lane:
-    """The events of one type, counted from 1 as they are published."""
-
-    __slots__ = (
-        "accepted",
-        "batches",
-        "bytes",
-        "event_type",
-        "held",
-        "passed",
-        "published",
-        "rows",
-        "rows_bytes",
-        "sent",
-        "waiting",
-    )
-
-    def __init__(self, event_type: EventType) -> None:
-        self.event_type = event_type
-        """Of the rows."""
-        self.batches: deque[tuple[EventBatch, int]] = deque()
-        self.rows: list[Mapping[str, object]] = []
-        self.rows_bytes = 0
-        self.bytes = 0
-        """Of all events that are not accepted."""
-        self.published = self.passed = self.accepted = 0
-        self.sent: deque[_Sent] = deque()
-        self.waiting: deque[_Waiting] = deque()
-        self.held = False
-
-    @property
-    def pending(self) -> int:
-        return self.published - self.passed
-
-    @property
-    def events(self) -> int:
-        return self.published - self.accepted
-
-    def gather(self) -> None:
-        """Turn the rows into a batch."""
-        if self.rows:
-            self.batches.append((EventBatch.from_pylist(self.event_type, self.rows), self.rows_bytes))
-            self.rows, self.rows_bytes = [], 0
-
-    def take(self, max_events: int) -> tuple[EventBatch, int]:
-        """The next batch and its bytes."""
-        if not self.batches:
-            self.gather()
-        batch, size = self.batches.popleft()
-        if len(batch) > max_events:
-            rest = batch.slice(max_events)
-            rest_bytes = size * len(rest) // len(batch)
-            self.batches.appendleft((rest, rest_bytes))
-            batch, size = batch.slice(0, max_events), size - rest_bytes
-        return batch, size
 
 
 class Outbox:
@@ -157,13 +63,13 @@ class Outbox:
         self._stamp = stamp
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._lanes: dict[str, _Lane] = {}
-        self._ready: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._ready: dict[str, Lane] = {}
         """Those that have something to send and are not held; the next one first."""
         self._held: set[str] = set()
         self._in_flight = 0
         self._unfinished = 0
-        self._frames: deque[tuple[int, list[tuple[_Lane, int]]]] = deque()
+        self._frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
         self._last_frame = 0
         self._next_ns = 0
         self.refusal: Exception | None = None
@@ -200,12 +106,12 @@ class Outbox:
             lane.batches.append((batch, size))
             self._added(lane, len(batch), size)
 
-    def _lane(self, event_type: EventType) -> _Lane:
-        lane = self._lanes[event_type.name] = _Lane(event_type)
+    def _lane(self, event_type: EventType) -> Lane:
+        lane = self._lanes[event_type.name] = Lane(event_type)
         lane.held = event_type.name in self._held
         return lane
 
-    def _added(self, lane: _Lane, count: int, size: int) -> None:
+    def _added(self, lane: Lane, count: int, size: int) -> None:
         lane.published += count
         lane.bytes += size
         if not lane.held:
@@ -218,7 +124,7 @@ class Outbox:
         confirmation = Confirmation()
         if count:
             lane = self._lanes[type_name]
-            lane.waiting.append(_Waiting(lane.published - count + 1, lane.published, confirmation))
+            lane.waiting.append(Waiting(lane.published - count + 1, lane.published, confirmation))
             confirmation.pending = 1
             self._unfinished += 1
         return confirmation
@@ -228,7 +134,7 @@ class Outbox:
         confirmation = Confirmation(flushes=True)
         for lane in self._lanes.values():
             if lane.events:
-                lane.waiting.append(_Waiting(lane.published + 1, lane.published, confirmation))
+                lane.waiting.append(Waiting(lane.published + 1, lane.published, confirmation))
                 confirmation.pending += 1
         if confirmation.finished:
             confirmation.error = self._take_refusal()
@@ -288,12 +194,12 @@ class Outbox:
             self._pass_batch(lane, link)
         self._ready.pop(type_name, None)
 
-    def _pass_batch(self, lane: _Lane, link: Link) -> int:
+    def _pass_batch(self, lane: Lane, link: Link) -> int:
         batch, size = lane.take(self.limits.max_batch_events)
         first = lane.passed + 1
         lane.passed += len(batch)
         self._in_flight += len(batch)
-        sent = _Sent(first, lane.passed, size, None)
+        sent = Sent(first, lane.passed, size, None)
         lane.sent.append(sent)
         try:
             publish = self._stamp(batch)
@@ -350,7 +256,7 @@ class Outbox:
             if lane.pending:
                 self._ready[type_name] = lane
 
-    def _accept(self, lane: _Lane, count: int) -> None:
+    def _accept(self, lane: Lane, count: int) -> None:
         """So many more events have left the outbox, without those that were refused here."""
         before, before_bytes = lane.accepted, lane.bytes
         lane.accepted += count
@@ -391,7 +297,7 @@ class Outbox:
                     assert lane is not None
                     self._refuse(lane, low, high, error)
 
-    def _refuse(self, lane: _Lane, low: int, high: int, error: Exception) -> None:
+    def _refuse(self, lane: Lane, low: int, high: int, error: Exception) -> None:
         """The events `low` to `high` were refused: an error for who waits for them, else for the next
         flush."""
         unconfirmed = high - low + 1

@@ -8,6 +8,7 @@ import logging
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
 
+from covey.matcher import EventType
 from covey.overlay import Client, ClosedError, ConnectError, Gap, RefusedError, Subscription
 from covey.overlay.core.endpoint.limits import SessionLimits
 
@@ -194,3 +195,29 @@ async def test_a_client_whose_name_is_taken_fails_its_calls_and_closes_at_once()
         async with asyncio.timeout(1):
             await mine.close()
         assert mine.pending == 2
+
+
+@on_a_loop
+async def test_a_type_whose_reader_does_not_read_delays_no_other_of_its_publisher() -> None:
+    note = EventType("Note", {"text": "string"})
+    async with Brokers() as overlay:
+        at = overlay.address("b1")
+        async with Client(at) as feed, Client(at, window_bytes=10_000) as lazy, Client(at) as reader:
+            await feed.advertise(note)
+            await feed.advertise(QUOTE)
+            await lazy.subscribe("Note")
+            mine = await reader.subscribe("Quote")
+            for _ in range(1_000):  # as much as the reader's window and its broker's queue take, and more
+                await feed.publish("Note", text="x" * 60_000)
+                if feed._endpoint.link.holds("Note"):
+                    break
+            assert feed._endpoint.link.holds("Note")
+            for _ in range(10):
+                await feed.publish("Note", text="x")
+            for volume in range(100):
+                await feed.publish("Quote", volume=volume, confirm=volume % 10 == 0)
+            assert await take(mine, 100) == [*range(100)]
+            assert feed.pending >= 10
+            await lazy.close()
+            await feed.flush()
+            assert feed.pending == 0
