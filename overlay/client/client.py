@@ -279,6 +279,8 @@ class Client:
         event_type = self._endpoint.publishable(type_name)
         if isinstance(events, pa.RecordBatch | pa.Table):
             batch = EventBatch.from_arrow(event_type, events)
+        elif isinstance(events, EventBatch) and events.event_type == event_type:
+            batch = EventBatch(event_type, events.events)
         elif isinstance(events, EventBatch):
             batch = EventBatch.from_arrow(event_type, events.record_batch)
         elif is_data_frame(events):

@@ -287,6 +287,7 @@ SMALL = SessionLimits(queue_events=2_000)
 async def flood(feed: Client, batches: int, size: int = 500) -> None:
     for first in range(0, batches * size, size):
         await feed.publish_batch("Quote", quotes(first, size))
+    await feed.flush()
 
 
 @on_a_loop
