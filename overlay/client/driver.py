@@ -33,6 +33,7 @@ from covey.overlay.transport.errors import MessageError
 
 log = logging.getLogger("covey.client")
 
+_TELL_GAPS_S = 10.0
 _GOODBYE_S = 3.0
 
 
@@ -64,6 +65,9 @@ class SessionDriver:
         self._delivered = 0
         self._on_state = on_state
         self._on_gap = on_gap
+        self._untold = 0
+        """Events of gaps that the log has no line for yet."""
+        self._tell_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
@@ -266,7 +270,12 @@ class SessionDriver:
 
     def _report_gap(self, gap: Gap) -> None:
         if self._on_gap is None:
-            log.warning("client %s did not get %d events of %s", self.name, gap.count, gap.type_name)
+            self._untold += gap.count
+            if time.monotonic() >= self._tell_at:
+                log.warning(
+                    "client %s did not get %d events, last of %s", self.name, self._untold, gap.type_name
+                )
+                self._untold, self._tell_at = 0, time.monotonic() + _TELL_GAPS_S
             return
         try:
             self._on_gap(gap)

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Waiters:
-    """Futures by epoch: `settle(n)` ends all up to n."""
+    """Futures by epoch, which callers wait for in ascending order: `settle(n)` ends all up to n."""
 
     def __init__(self) -> None:
         self._futures: dict[int, dict[asyncio.Future[None], None]] = {}
@@ -30,8 +30,8 @@ class Waiters:
 
     def settle(self, epoch: int) -> None:
         self._settled = max(self._settled, epoch)
-        for settled_epoch in [e for e in self._futures if e <= epoch]:
-            for future in self._futures.pop(settled_epoch):
+        while self._futures and (oldest := next(iter(self._futures))) <= epoch:
+            for future in self._futures.pop(oldest):
                 if not future.done():
                     future.set_result(None)
 

@@ -151,9 +151,11 @@ class InterfaceQueue:
         elif not self.full:
             if self._over():
                 self._set_full(True)
-            elif not self._warned and 2 * self._pending_bytes() > self.max_bytes:
+            elif not self._warned and self._over(of=2):
                 self._warned = True
-                self._warn(f"{self._pending_bytes():,} bytes wait for {self.interface}, half of what may")
+                self._warn(
+                    f"half full: {self.link.backlog_events:,} events of {self._pending_bytes():,} bytes wait"
+                )
 
     def _check_held(self, type_name: str) -> None:
         over = self.link.held_bytes(type_name) > self._max_held_bytes
@@ -169,10 +171,11 @@ class InterfaceQueue:
     def _pending_bytes(self) -> int:
         return self.link.backlog_bytes - self.link.held_bytes()
 
-    def _over(self, message: Message | None = None) -> bool:
+    def _over(self, message: Message | None = None, *, of: int = 1) -> bool:
+        """Whether more is pending, with this message, than one part of so many of what may be."""
         events = self.link.backlog_events + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else size_of(message))
-        return size > self.max_bytes or (self.max_events is not None and events > self.max_events)
+        return of * size > self.max_bytes or (self.max_events is not None and of * events > self.max_events)
 
     def _room(self, message: Message) -> int:
         """How many events of a message fit, from its first on."""
