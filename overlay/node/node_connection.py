@@ -85,7 +85,8 @@ class NodeConnection:
         if not self._decided.is_set():
             self._refusal = StreamClosedError(status, reason)
             self._decided.set()
-        self._pump.close(status, reason)
+        else:
+            self._pump.close(status, reason)
 
     # --- what the pump calls --------------------------------------------------------------------------------
 

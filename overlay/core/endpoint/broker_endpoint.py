@@ -446,7 +446,8 @@ class BrokerEndpoint(Generic[M]):
                 return None
             return self._refused(queue, refuse)
         if isinstance(message, Hold):
-            queue.set_held(message.type_name, message.held)
+            if queue.is_broker:  # a client limits what it gets by its credit, and that for a time only
+                queue.set_held(message.type_name, message.held)
             return None
         if not isinstance(message, Publish):
             over_quota = None if queue.is_broker else self._quotas.refusal(message, queue.interface)
