@@ -230,7 +230,7 @@ async def test_a_client_resends_its_state_after_its_lease_has_expired() -> None:
             await until(lambda: "client/reader" not in overlay.nodes["b2"].queues)
             await until(lambda: "    slot " not in render(overlay.nodes["b2"].core))
             mine.update_nowait(limit=5.0)
-            await feed.publish_batch("Quote", quotes(0, 10))
+            await feed.publish_batch("Quote", quotes(0, 10), confirm=True)
             proxy.refusing = False
             await mine.update(limit=6.0)
             await feed.publish_batch("Quote", quotes(0, 10))
