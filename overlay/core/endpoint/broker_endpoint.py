@@ -33,6 +33,7 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
+from covey.overlay.core.endpoint.recovery import Recovery
 from covey.overlay.core.endpoint.timers import Timers
 from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.joining import join
@@ -62,12 +63,6 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 """How long the full queue of a disconnected interface goes on holding the sources."""
 PROBE_NS = 2 * NS_PER_S
 """How long the holder of a name has to answer when another claims it."""
-RECOVERY_NS = 10 * NS_PER_S
-"""How long a restarted broker waits for its neighbours at most before it takes events ..."""
-CLIENTS_NS = 5 * NS_PER_S // 2
-"""... and for its clients, which connect again within two seconds, at least."""
-_STARTING_NS = 60 * NS_PER_S
-_LIFE_SHIFT = 32
 MAX_QUEUED_CONTROL = 50_000
 """While more is queued for a neighbour, the broker reads nothing from clients with more than `MAX_UNSETTLED`
 changes on their way."""
@@ -124,17 +119,15 @@ class BrokerEndpoint(Generic[M]):
         self.holds = Holds(self._tell_hold)
         self._new_link = new_link
         self._quotas = Quotas(core.tables, options.bounds)
-        self._life = life
         self._links = 0
         self._decode = decode
         self._warn = warn
-        self._started_ns = self._now_ns = now_ns
+        self._now_ns = now_ns
         self._timers: Timers[tuple[str, Interface]] = Timers()
         self._challenges: dict[Interface, _Challenge] = {}
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
         self._windows = Windows()
-        self._recovering = False
-        self._recovered = False
+        self._recovery = Recovery(life, now_ns, self._timers)
         self._source: InterfaceQueue | None = None
         self._neighbours = len(neighbours)
         self._dialled = dialled
@@ -149,7 +142,7 @@ class BrokerEndpoint(Generic[M]):
         self._links = (self._links + 1) % (1 << 22)
         queue = InterfaceQueue(
             interface,
-            self._new_link(self._life << _LIFE_SHIFT | self._links << 10 | 1),
+            self._new_link(self._recovery.incarnation(self._links)),
             changed=self._fullness_changed,
             warn=lambda sentence: self._warn(interface, sentence),
             policy=policy,
@@ -159,7 +152,7 @@ class BrokerEndpoint(Generic[M]):
         )
         if session:
             self._windows.opened(interface, queue.link)
-        queue.link.withhold_credit(self.draining or self._recovering)
+        queue.link.withhold_credit(self.draining or self._recovery.going_on)
         return queue
 
     def add_neighbour(self, interface: Interface) -> None:
@@ -274,8 +267,6 @@ class BrokerEndpoint(Generic[M]):
         """
         queue.handshake = False
         queue.dialled = opened is None
-        known = hello.peer_incarnation
-        lost_state = known != 0 and known >> _LIFE_SHIFT != self._life
         resumed = queue.link.resume(hello)
         interface = queue.interface
         self.queues[interface] = queue
@@ -287,8 +278,9 @@ class BrokerEndpoint(Generic[M]):
         self._timers.cancel(("lease", interface))
         if not resumed:
             self.holds.forget_source(interface)
-            if lost_state and self._now_ns - self._started_ns < _STARTING_NS:
-                self._recover()
+            if self._recovery.begins(hello, self._now_ns):
+                self._withhold_credit()
+                self._tell_core(AwaitClients(True), "")
             self._tell_core(Connect(), interface)
         queue.wake()
         return resumed
@@ -519,8 +511,9 @@ class BrokerEndpoint(Generic[M]):
 
     def _finish(self) -> None:
         """What a call has left to do when all else is consistent."""
-        if self._recovering:
-            self._check_recovered()
+        if self._recovery.going_on and self.core.synced and self._recovery.clients_had_time:
+            self._recovery.end()
+            self._withhold_credit()
         while self._ending:
             self._end_session(*self._ending.pop())
 
@@ -577,7 +570,8 @@ class BrokerEndpoint(Generic[M]):
             if what == "clients":
                 self._tell_core(AwaitClients(False), "")
             elif what == "recovery":
-                self._end_recovery()
+                self._recovery.end()
+                self._withhold_credit()
             elif what == "probe":
                 self._end_challenge(interface, won=True)
             elif queue is not None:
@@ -603,33 +597,6 @@ class BrokerEndpoint(Generic[M]):
             seconds = self.options.sessions.stall_limit_s
             self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
 
-    # --- after a restart ------------------------------------------------------------------------------------
-
-    def _recover(self) -> None:
-        """This broker has lost its state: what the others have kept for it must not come before it knows
-        where to send it. No credit until the neighbours, and for a moment the clients, have said what they
-        want.
-        """
-        if self._recovering or self._recovered:
-            return
-        self._recovering = True
-        self._timers.set(("clients", ""), self._now_ns + CLIENTS_NS)
-        self._timers.set(("recovery", ""), self._now_ns + RECOVERY_NS)
-        for queue in self.queues.values():
-            queue.link.withhold_credit(True)
-        self._tell_core(AwaitClients(True), "")
-
-    def _check_recovered(self) -> None:
-        if self.core.synced and ("clients", "") not in self._timers:
-            self._end_recovery()
-
-    def _end_recovery(self) -> None:
-        self._recovering, self._recovered = False, True
-        self._timers.cancel(("recovery", ""))
-        for queue in self.queues.values():
-            queue.link.withhold_credit(self.draining)
-            queue.wake()
-
     # --- ending ---------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
@@ -637,9 +604,15 @@ class BrokerEndpoint(Generic[M]):
         self.draining = True
         if self.deferred:
             self.deliver()
+        self._withhold_credit()
         for queue in self.queues.values():
-            queue.link.withhold_credit(True)
             queue.link.ask()
+
+    def _withhold_credit(self) -> None:
+        """While the broker drains or recovers; else grant it."""
+        withhold = self.draining or self._recovery.going_on
+        for queue in self.queues.values():
+            queue.link.withhold_credit(withhold)
             queue.wake()
 
     def fail(self) -> None:
