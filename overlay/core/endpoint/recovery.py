@@ -1,7 +1,7 @@
 """A broker that has lost its state takes no events before it knows where to send them.
 
-What its neighbours have kept for it, and its clients publish, waits until the neighbours, and for a moment the
-clients, have said what they want: until then no credit is granted, and no SyncEnd leaves.
+What its neighbours have kept for it, and its clients publish, waits until the neighbours, and for a moment
+the clients, have said what they want: until then no credit is granted, and no SyncEnd leaves.
 """
 
 from __future__ import annotations
