@@ -16,7 +16,15 @@ from covey.overlay.client import client as client_library
 from covey.overlay.client import connection
 from covey.overlay.client.connection import _PASSING
 from covey.overlay.core.client.session import ClientSession
-from covey.overlay.core.endpoint import broker_endpoint, client_endpoint, dialling, interface_queue, outbox
+from covey.overlay.core.endpoint import (
+    broker_endpoint,
+    client_endpoint,
+    dialling,
+    interface_queue,
+    outbox,
+    recovery,
+    windows,
+)
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, EndpointOptions, Peer
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
@@ -94,8 +102,8 @@ def test_its_timers_are_those_of_the_code() -> None:
         "stall limit of a client": s(limits.stall_limit_s),
         "pause in reading a client while a neighbour has too much control": f"{1000 * pump._BUSY_S:g} ms",
         "recovery: clients, all; counted from its start": (
-            f"{of_ns(broker_endpoint.CLIENTS_NS)}, {of_ns(broker_endpoint.RECOVERY_NS)}; "
-            f"{of_ns(broker_endpoint._STARTING_NS)}"
+            f"{of_ns(recovery.CLIENTS_NS)}, {of_ns(recovery.RECOVERY_NS)}; "
+            f"{of_ns(recovery._STARTING_NS)}"
         ),
         "warning that a neighbour which should dial has not": of_ns(dialling.NEVER_LINKED_NS),
         "end of a call that the peer does not read": of_ns(rpc._LINGER_NS),
@@ -140,9 +148,9 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"{events} frames of events and {control} with control",
         f"Publish {size.FIXED_BYTES} + payload Deliver {size.FIXED_BYTES} + payload + 4 · (count + 1) + 4 ·",
         f"Covey's client has {of_bytes(client_library._WINDOW_BYTES)}",
-        f"grants a client {of_bytes(endpoint.FIRST_WINDOW_BYTES)} at first",
-        f"grants {of_bytes(endpoint.PUBLISHERS_BYTES)} divided by",
-        f"at least {of_bytes(endpoint._MIN_WINDOW_BYTES)} and at most {of_bytes(link.DEFAULT_WINDOW_BYTES)}",
+        f"grants a client {of_bytes(windows.FIRST_WINDOW_BYTES)} at first",
+        f"grants {of_bytes(windows.PUBLISHERS_BYTES)} divided by",
+        f"at least {of_bytes(windows.MIN_WINDOW_BYTES)} and at most {of_bytes(link.DEFAULT_WINDOW_BYTES)}",
         f"with up to {of_bytes(link.CONTROL_BYTES)} of control",
         f"while less than {of_bytes(rpc_call._QUEUED_BYTES)} wait for the peer",
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
