@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from covey.matcher import EventType
-from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
+from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.transport.rpc_server import ConnectionLimits
 
 FIVE = Path(__file__).parents[3] / "examples" / "five.yaml"
 TWO = """
@@ -55,6 +57,26 @@ limits: {max_event_bytes: 100, max_batch_events: 10, max_frame_bytes: 10000, ses
     assert overlay.sessions == SessionLimits(0.5, 7)
     assert overlay.brokers["b1"].listen == "127.0.0.1:7001"
     assert overlay.brokers["b2"].listen == "0.0.0.0:7002"
+
+
+def test_every_limit_can_be_set_and_has_a_default(tmp_path: Path) -> None:
+    overlay = load(
+        tmp_path,
+        TWO
+        + """
+limits: {session_queue_events: 1, session_queue_bytes: 2, session_stall_limit_s: 3.5, session_lease_s: 4,
+         link_queue_bytes: 5, link_held_bytes: 6, max_connections: 7, max_connections_per_address: 8,
+         max_sessions: 9, max_session_subscriptions: 10, max_session_types: 11, max_types: 12,
+         max_filter_bytes: 13, max_filter_depth: 14}
+""",
+    )
+    assert overlay.sessions == SessionLimits(4, 1, 2, 3.5)
+    assert overlay.link_limits == LinkLimits(5, 6)
+    assert overlay.connections == ConnectionLimits(7, 8)
+    assert overlay.bounds == Bounds(9, 10, 11, 12, 13, 14)
+    default = load(tmp_path, TWO)
+    assert (default.sessions, default.link_limits) == (SessionLimits(), LinkLimits())
+    assert (default.connections, default.bounds) == (ConnectionLimits(), Bounds())
 
 
 def test_the_environment_overrides_the_file(tmp_path: Path) -> None:

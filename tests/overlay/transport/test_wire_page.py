@@ -25,9 +25,11 @@ from covey.overlay.core.endpoint import (
     recovery,
     windows,
 )
-from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, EndpointOptions, Peer
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
+from covey.overlay.core.endpoint.connections import Peer
 from covey.overlay.core.endpoint.limits import Limits, SessionLimits
+from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link import joining, link, size
 from covey.overlay.core.link.link import ACKNOWLEDGE_AFTER_NS, Hello, Link
 from covey.overlay.core.messages import Deliver
