@@ -21,6 +21,7 @@ from covey.overlay.transport.backoff import Backoff
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.errors import CallError, MalformedPacketError
+from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import Pump
 from covey.overlay.transport.rpc_call import RpcCall
@@ -68,8 +69,7 @@ class BrokerConnection:
         self._handlers = handlers
         self._pump: Pump | None = None
         self._closing = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._timer = LoopTimer(self._on_timer)
 
     @property
     def connected(self) -> bool:
@@ -171,7 +171,7 @@ class BrokerConnection:
             self._handlers.take(messages)
         self.endpoint.received()
         self._handlers.advanced()
-        self._arm(now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns)
         if self.endpoint.ready:
             self.wake()
 
@@ -180,25 +180,12 @@ class BrokerConnection:
         frame = self.endpoint.next_frame(now_ns)
         if self.endpoint.outbox.finished:
             self._handlers.advanced()
-        self._arm(now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns)
         return frame
 
-    def _arm(self, now_ns: int) -> None:
-        """Set the timer, if none is set for then or earlier."""
-        due_ns = self.endpoint.next_timer()
-        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = due_ns
-        delay_s = max(0, due_ns - now_ns) / 1e9
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        now_ns = time.monotonic_ns()
+    def _on_timer(self, now_ns: int) -> None:
         self.endpoint.handle_timer(now_ns)
-        self._arm(now_ns)
+        self._timer.arm(self.endpoint.next_timer(), now_ns)
         self.wake()
 
     # --- closing --------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import CallError, MessageError
+from covey.overlay.transport.loop_timer import LoopTimer
 
 T = TypeVar("T")
 
@@ -83,8 +84,7 @@ class Node:
         self.failed = False
         """Whether an exception that nobody expected has ended the use of the core."""
         self._on_failure = on_failure
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._timer = LoopTimer(self._on_timer)
 
     @property
     def queues(self) -> dict[Interface, InterfaceQueue]:
@@ -175,7 +175,7 @@ class Node:
             if endpoint.deferred:
                 # Behind the frames for neighbours, which were woken before.
                 asyncio.get_running_loop().call_soon(self._deliver)
-            self._arm(now_ns)
+            self._timer.arm(endpoint.next_timer(), now_ns)
 
     def fail(self, error: BaseException) -> None:
         """Stop the broker because of an exception that nobody expected. Its core is not used any more, and no
@@ -202,23 +202,11 @@ class Node:
 
     def start(self) -> None:
         """Begin to keep time, on the running loop."""
-        self._arm(time.monotonic_ns())
+        self._timer.arm(self.endpoint.next_timer(), time.monotonic_ns())
 
-    def _arm(self, now_ns: int) -> None:
-        due_ns = self.endpoint.next_timer()
-        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = due_ns
-        delay_s = max(0, due_ns - now_ns) / 1e9
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self.failed:
-            return
-        self._run(self.endpoint.handle_timer)
+    def _on_timer(self, _: int) -> None:
+        if not self.failed:
+            self._run(self.endpoint.handle_timer)
 
     # --- ending ---------------------------------------------------------------------------------------------
 
@@ -236,5 +224,4 @@ class Node:
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from covey.overlay.http2.rpc import CallEnded, CallStarted, MessageReceived, RpcConnection, RpcEvent
+from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.rpc_call import RpcCall
 
 _FLUSH_S = 2.0
@@ -43,8 +44,7 @@ class RpcProtocol(asyncio.Protocol):
         self._unreached = unreached
         self._calls: dict[int, RpcCall] = {}
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._timer = LoopTimer(self._on_timer)
         self._paused = False
         self._flushing = False
         self._woken: dict[int, RpcCall] = {}
@@ -74,8 +74,7 @@ class RpcProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._handle(self.rpc.lost("the connection broke" if self.rpc.http2.begun else self._unreached))
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         self._make_room()
         if not self.lost.done():
             self.lost.set_result(None)
@@ -240,16 +239,8 @@ class RpcProtocol(asyncio.Protocol):
             self._loop.call_later(_FLUSH_S, self._transport.abort)
 
     def _arm(self) -> None:
-        due_ns = self.rpc.next_timer()
-        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = due_ns
-        delay_s = max(0, due_ns - time.monotonic_ns()) / 1e9
-        self._timer = self._loop.call_later(delay_s, self._on_timer)
+        self._timer.arm(self.rpc.next_timer(), time.monotonic_ns())
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._handle(self.rpc.handle_timer(time.monotonic_ns()))
+    def _on_timer(self, now_ns: int) -> None:
+        self._handle(self.rpc.handle_timer(now_ns))
         self._arm()

@@ -1,0 +1,36 @@
+"""One timer of an event loop for a state machine that says when it wants to be called."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class LoopTimer:
+    """Calls `fire` with the time when it is due, in nanoseconds of the monotonic clock. A call may come
+    early: the deadline it was armed for may have passed away meanwhile.
+    """
+
+    def __init__(self, fire: Callable[[int], None]) -> None:
+        self._fire = fire
+        self._handle: asyncio.TimerHandle | None = None
+        self._due_ns = 0
+
+    def arm(self, due_ns: int | None, now_ns: int) -> None:
+        """Fire at that time at the latest; None asks for nothing."""
+        if due_ns is None or (self._handle is not None and self._due_ns <= due_ns):
+            return
+        self.cancel()
+        self._due_ns = due_ns
+        delay_s = max(0, due_ns - now_ns) / 1e9
+        self._handle = asyncio.get_running_loop().call_later(delay_s, self._on_time)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _on_time(self) -> None:
+        self._handle = None
+        self._fire(time.monotonic_ns())
