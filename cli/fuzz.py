@@ -49,6 +49,13 @@ def fuzz(
             "early-acknowledge, claim-newest, no-replay, repeat-event."
         ),
     ] = None,
+    stalls: Annotated[
+        bool,
+        typer.Option(
+            help="Clients that stop reading or publish what they read, and brokers that stop, beside "
+            "uninvolved clients that must not notice. Of the other options only --steps applies."
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 for one per core.")] = 0,
     json_output: Json = False,
 ) -> None:

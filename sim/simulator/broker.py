@@ -18,7 +18,7 @@ from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link
 from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.routing.broker import Broker
-from covey.sim.simulator.clock import Clock
+from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs
 from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from covey.sim.simulator.defects import Defect
 
 MakeLink = Callable[[int], Link]
+
+_BUSY_NS = 5 * NS_PER_MS
+"""As `_BUSY_S` of `overlay/transport/pump.py`."""
 
 
 class BrokerPort(Port):
@@ -106,6 +109,8 @@ class SimulatedBroker:
         self._defect = defect
         self._options = options or EndpointOptions()
         self._inbox: deque[tuple[BrokerPort, int, Packet]] = deque()
+        self._unread: dict[BrokerPort, list[tuple[BrokerPort, int, Packet]]] = {}
+        """Packets of clients that are better left where they are (`BrokerEndpoint.busy`)."""
         self._touched: dict[str, BrokerPort] = {}
         self._start(())
 
@@ -151,6 +156,7 @@ class SimulatedBroker:
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
         self.alive = self.busy = self._late = False
         self._inbox.clear()
+        self._unread.clear()
         self._touched.clear()
 
     def restart(self) -> None:
@@ -160,6 +166,11 @@ class SimulatedBroker:
         self._armed_ns = [None, None]
         self.ports = {name: port for name, port in self.ports.items() if name.startswith("broker/")}
         self._start(list(self.ports))
+
+    def pause(self, pause_ns: int) -> None:
+        """Handle nothing for a time, as a stopped process; what arrives waits. The time counts as busy."""
+        if self.alive:
+            self._charge(pause_ns)
 
     # --- packets --------------------------------------------------------------------------------------------
 
@@ -186,8 +197,20 @@ class SimulatedBroker:
             wire = port.wire
             if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
                 continue  # its connection has ended
+            if port in self._unread or (isinstance(packet, Frame) and self.endpoint.busy(port.interface)):
+                if port not in self._unread:
+                    self._unread[port] = []
+                    self._clock.after(_BUSY_NS, self._read, self.incarnation, port)
+                self._unread[port].append((port, generation, packet))
+                continue
             self._handle(port, packet)
             self._settle()
+
+    def _read(self, incarnation: int, port: BrokerPort) -> None:
+        if self.alive and incarnation == self.incarnation:
+            self._inbox.extendleft(reversed(self._unread.pop(port)))
+            if not self.busy:
+                self._work()
 
     def _settle(self) -> None:
         """After a call of the endpoint: serve the sessions, take the time that all of it cost, write."""
@@ -196,13 +219,15 @@ class SimulatedBroker:
         self._arm()
         cost_ns = self._observed.take_cost()
         if cost_ns:
-            start_ns = max(self._busy_until_ns, self._clock.now_ns)
-            self.busy = True
-            self._charged_ns += cost_ns
-            self._busy_until_ns = start_ns + cost_ns
-            self._clock.at(self._busy_until_ns, self._done, self.incarnation)
+            self._charge(cost_ns)
         elif not self.busy:
             self._flush()
+
+    def _charge(self, cost_ns: int) -> None:
+        self.busy = True
+        self._charged_ns += cost_ns
+        self._busy_until_ns = max(self._busy_until_ns, self._clock.now_ns) + cost_ns
+        self._clock.at(self._busy_until_ns, self._done, self.incarnation)
 
     def _done(self, incarnation: int) -> None:
         if not self.alive or incarnation != self.incarnation or self._busy_until_ns > self._clock.now_ns:

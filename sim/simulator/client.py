@@ -7,8 +7,8 @@ user reads events as they arrive, unless told otherwise: what is not read costs 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.batch import EventBatch
@@ -18,7 +18,7 @@ from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Deliver, Message, Publish
+from covey.overlay.core.messages import Deliver, Gap, Message, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
@@ -78,6 +78,7 @@ class SimulatedClient:
         clock: Clock,
         observers: Iterable[Observer],
         *,
+        limits: Limits | None = None,
         endpoint_options: Mapping[str, int] | None = None,
     ) -> None:
         self.name = name
@@ -86,7 +87,10 @@ class SimulatedClient:
         self.clock = clock
         self.reading = True
         self.republishes: EventType | None = None
-        """The type under which the user publishes each event that it reads, before it reads the next."""
+        """The type under which the user publishes what `derives` makes of each event that it reads, before it
+        reads the next."""
+        self.derives: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda event: [event]
+        self._limits = limits or Limits()
         self._options = dict(endpoint_options or {})
         self._unread: deque[tuple[Matches, int, int]] = deque()
         self.endpoint, self.port = self._connection(broker, link)
@@ -196,7 +200,7 @@ class SimulatedClient:
         endpoint = self.endpoint
         if isinstance(packet, Hello):
             port.open = True
-            endpoint.open(packet, Limits())
+            endpoint.open(packet, self._limits)
         else:
             for message in endpoint.receive(packet, self.clock.now_ns):
                 for observer in self._observers:
@@ -228,14 +232,19 @@ class SimulatedClient:
             for share in self.session.strict(matches).divided():
                 for observer in self._observers:
                     observer.delivered(self, share)
-                if self.republishes is not None and len(share.batch):
-                    self.publish(EventBatch.from_pylist(self.republishes, share.batch.to_pylist()))
+                if self.republishes is not None:
+                    rows = [row for event in share.batch.to_pylist() for row in self.derives(event)]
+                    if rows:
+                        self.publish(EventBatch.from_pylist(self.republishes, rows))
 
     def _handle(self, message: Message) -> None:
         for action in self.endpoint.handle(message):
             if isinstance(action, Settled):
                 for observer in self._observers:
                     observer.settled(self, action.epoch)
+            elif isinstance(action, Gap):
+                for observer in self._observers:
+                    observer.missed(self, action)
             elif isinstance(action, Refused):
                 if action.subscription_id:
                     self._filters.pop(action.subscription_id, None)

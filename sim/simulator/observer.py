@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from covey.matcher.expressions.expression import Scalar
     from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.client.session import ClientSession
-    from covey.overlay.core.messages import Drop, Message
+    from covey.overlay.core.messages import Drop, Gap, Message
 
 
 class ObservedClient(Protocol):
@@ -77,6 +77,9 @@ class Observer:
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         """Events reach the user of a subscription, or are removed as spurious."""
+
+    def missed(self, client: ObservedClient, gap: Gap) -> None:
+        """A client is told of events that were dropped for it."""
 
     def settled(self, client: ObservedClient, epoch: int) -> None:
         """A client's control messages up to this epoch have taken effect."""

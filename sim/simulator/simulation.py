@@ -150,7 +150,14 @@ class Simulation:
         )
         link = self._client_link(name)
         client = SimulatedClient(
-            name, broker, session, link, self.clock, self.observers, endpoint_options=endpoint_options
+            name,
+            broker,
+            session,
+            link,
+            self.clock,
+            self.observers,
+            limits=self._options.limits,
+            endpoint_options=endpoint_options,
         )
         client.policy = policy
         self.clients[name] = self._connected[name] = client
@@ -222,6 +229,15 @@ class Simulation:
             return
         listener = broker.session_port(client.name, client.policy)
         Wire(self.clock, self._random, listener, client.port, self._wire).dial()
+
+    def redial(self, name: str) -> bool:
+        """Connect a client again whose connection the broker has ended; whether it was."""
+        client = self.clients[name]
+        wire = client.port.wire
+        if not self.brokers[client.broker].alive or (wire is not None and wire.up):
+            return False
+        self._dial(client)
+        return True
 
     # --- faults ---------------------------------------------------------------------------------------------
 

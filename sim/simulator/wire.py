@@ -78,6 +78,8 @@ class Wire:
         self.dialer = dialer
         self.generation = 0
         """Increases with each connection and each break; packets of older generations are dropped."""
+        self.up = False
+        """Dialled, and not cut since."""
         self.blocked = False
         """Partitioned: no connection can open."""
         self._rng = rng
@@ -86,11 +88,13 @@ class Wire:
     def dial(self) -> None:
         """Open a connection, in place of the current one: the dialer sends its hello."""
         self.cut()
+        self.up = True
         self.transmit(self.dialer, self.dialer.hello())
 
     def cut(self) -> None:
         """Break the connection, if there is one."""
         self.generation += 1
+        self.up = False
         for port in (self.listener, self.dialer):
             port.open = False
             port.broken()

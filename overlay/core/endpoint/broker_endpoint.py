@@ -63,10 +63,6 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 """How long the full queue of a disconnected interface goes on holding the sources."""
 PROBE_NS = 2 * NS_PER_S
 """How long the holder of a name has to answer when another claims it."""
-MAX_QUEUED_CONTROL = 50_000
-"""While more is queued for a neighbour, the broker reads nothing from clients with more than `MAX_UNSETTLED`
-changes on their way."""
-MAX_UNSETTLED = 1_000
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
 
@@ -126,7 +122,7 @@ class BrokerEndpoint(Generic[M]):
         self._timers: Timers[tuple[str, Interface]] = Timers()
         self._challenges: dict[Interface, _Challenge] = {}
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
-        self._windows = Windows()
+        self._windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
         self._source: InterfaceQueue | None = None
         self._neighbours = len(neighbours)
@@ -403,10 +399,11 @@ class BrokerEndpoint(Generic[M]):
         """Whether what has arrived from a client is better left where it is for some milliseconds: it has
         many changes on their way, and a neighbour cannot keep up.
         """
-        if interface.startswith("broker/") or self.core.unsettled(interface) <= MAX_UNSETTLED:
+        options = self.options
+        if interface.startswith("broker/") or self.core.unsettled(interface) <= options.max_unsettled:
             return False
         return any(
-            queue.is_broker and queue.connected and queue.link.queued_control > MAX_QUEUED_CONTROL
+            queue.is_broker and queue.connected and queue.link.queued_control > options.max_queued_control
             for queue in self.queues.values()
         )
 

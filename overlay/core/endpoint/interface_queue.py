@@ -206,6 +206,8 @@ class InterfaceQueue:
         if self.full != full:
             self.full = full
             self._warned = full
+            if full:
+                self.link.ask()  # else sources that are held wait for a lazy acknowledgement
             self._changed(self)
 
     # --- what the peer says ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.endpoint.windows import WindowSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,9 @@ class EndpointOptions:
     """The limits of a broker. Up to `join_events` events that came in several messages are matched as one
     batch. Without `stamp_ingress` events of clients keep the ingress time that they come with: a simulation
     in which something must be known of it in advance.
+
+    While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
+    clients with more than `max_unsettled` changes on their way.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -21,3 +25,6 @@ class EndpointOptions:
     bounds: Bounds = field(default_factory=Bounds)
     join_events: int = Limits().max_batch_events
     stamp_ingress: bool = True
+    windows: WindowSizes = field(default_factory=WindowSizes)
+    max_queued_control: int = 50_000
+    max_unsettled: int = 1_000

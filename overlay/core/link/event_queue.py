@@ -6,7 +6,7 @@ Invariant: messages of one event type leave in the order in which they came, and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.messages import Deliver, Message, Publish, Unadvertise
@@ -44,6 +44,11 @@ class EventQueue:
                 self._held_bytes[name] += size
                 return
         self.ready.append((message, size))
+
+    def messages(self) -> Iterator[Message]:
+        """All that waits; those of held types last."""
+        for queue in (self.ready, *self._held.values()):
+            yield from (message for message, _ in queue)
 
     def head(self) -> _Entry | None:
         """The next message that may be sent, and its size."""

@@ -21,6 +21,7 @@ needs one itself.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -269,6 +270,13 @@ class Link:
     @property
     def backlog_events(self) -> int:
         return self._events.count + self.retained_events
+
+    def pending_messages(self) -> Iterator[Message]:
+        """Gaps and events that are queued, and what is in unacknowledged frames."""
+        for retained in self._retained:
+            yield from retained.frame.messages
+        yield from self._gaps.values()
+        yield from self._events.messages()
 
     @property
     def queued_control(self) -> int:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.moving.motion import Motion, directions
-from covey.sim.checkers import Finding, Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, WIDER, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
+from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.experiments.fuzz.stalling import StallingHistory
 from covey.sim.experiments.processes import workers
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
@@ -30,24 +31,6 @@ from covey.sim.topology import Topology, TreeLink
 
 _RATES = (-40.0, -1.0, -0.1, -0.02, 0.02, 0.1, 1.0, 40.0)
 _LIVELOCK_STEPS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryOutcome:
-    """The outcome of one history. `error` is the exception that ended it, as text."""
-
-    seed: int
-    findings: tuple[Finding, ...]
-    steps: int
-    delivered: int
-    expected: int
-    fired: int = 0
-    """How often the injected defect changed the brokers' actions."""
-    error: str = ""
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.findings or self.error)
 
 
 class FuzzHistory:
@@ -320,6 +303,8 @@ def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:
     Kernels are loaded first, since when a background thread loads them is not reproducible.
     """
     compile_kernels()
+    if options.stalls:
+        return StallingHistory(seed, options.steps).play()
     return FuzzHistory(seed, options).play()
 
 

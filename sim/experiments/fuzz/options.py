@@ -23,7 +23,8 @@ class FuzzOptions:
     renewed. `operators` adds filters that are no conjunctions of intervals;
     `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
     publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
-    `defects.DEFECTS`.
+    `defects.DEFECTS`. `stalls` plays histories of another kind
+    (`stalling.py`), to which only `steps` applies.
     """
 
     routing: str = "parametric"
@@ -42,6 +43,7 @@ class FuzzOptions:
     merging: str = "off"
     merging_budget: int = 3
     defect: str | None = None
+    stalls: bool = False
 
     def __post_init__(self) -> None:
         for name, value, expected in (

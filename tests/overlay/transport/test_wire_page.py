@@ -23,7 +23,6 @@ from covey.overlay.core.endpoint import (
     interface_queue,
     outbox,
     recovery,
-    windows,
 )
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
@@ -129,7 +128,7 @@ def test_its_limits_are_those_of_the_overlay_file() -> None:
 
 
 def test_its_other_numbers_are_those_of_the_code() -> None:
-    options, endpoint = Http2Options(), broker_endpoint
+    options, ours = Http2Options(), EndpointOptions()
     events = link.FRAMES_IN_FLIGHT
     control = events + link.CONTROL_IN_FLIGHT
     largest = channel.max_message_bytes(Limits().max_frame_bytes)
@@ -150,14 +149,14 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"{events} frames of events and {control} with control",
         f"Publish {size.FIXED_BYTES} + payload Deliver {size.FIXED_BYTES} + payload + 4 · (count + 1) + 4 ·",
         f"Covey's client has {of_bytes(client_library._WINDOW_BYTES)}",
-        f"grants a client {of_bytes(windows.FIRST_WINDOW_BYTES)} at first",
-        f"grants {of_bytes(windows.PUBLISHERS_BYTES)} divided by",
-        f"at least {of_bytes(windows.MIN_WINDOW_BYTES)} and at most {of_bytes(link.DEFAULT_WINDOW_BYTES)}",
+        f"grants a client {of_bytes(ours.windows.first)} at first",
+        f"grants {of_bytes(ours.windows.publishers)} divided by",
+        f"at least {of_bytes(ours.windows.least)} and at most {of_bytes(link.DEFAULT_WINDOW_BYTES)}",
         f"with up to {of_bytes(link.CONTROL_BYTES)} of control",
         f"while less than {of_bytes(rpc_call._QUEUED_BYTES)} wait for the peer",
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
-        f"more than {endpoint.MAX_QUEUED_CONTROL:,} control messages wait for a neighbour",
-        f"more than {endpoint.MAX_UNSETTLED:,} unsettled changes",
+        f"more than {ours.max_queued_control:,} control messages wait for a neighbour",
+        f"more than {ours.max_unsettled:,} unsettled changes",
         f"more than {interface_queue.MAX_SESSION_CONTROL:,} control messages pending",
         f"{client_endpoint.MAX_CONTROL:,} in a client without a connection",
         f"{Link(1)._max_control:,} for an interface out of reach",

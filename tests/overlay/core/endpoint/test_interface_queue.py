@@ -68,6 +68,21 @@ def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
     assert (blocked.full, heard[-1], blocked.full_types) == (False, False, [])
 
 
+def test_a_full_queue_asks_for_an_acknowledgement() -> None:
+    """Else its sources would be held until a lazy one comes, however fast the client reads."""
+    blocked, _ = queue(SlowConsumer.BLOCK, max_events=10)
+    other = Link(2)
+    meet(blocked.link, other)
+    drain(other, blocked.link)
+    blocked.attach(SILENT)
+    blocked.send(deliver(0, 11))
+    assert blocked.full
+    drain(blocked.link, other)
+    drain(other, blocked.link)
+    assert blocked.received()
+    assert not blocked.full
+
+
 def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
     one = size_of(deliver(0, 1))
     queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=3 * one)

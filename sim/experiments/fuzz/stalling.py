@@ -1,0 +1,516 @@
+"""Random histories of overlays whose clients stop reading, or publish what they read, and whose brokers stop.
+
+Each history has some involved event types, whose readers stop for a while or for good under every overflow
+policy, and whose publishers burst; types that a pair of clients pass to each other, and one that a client
+passes to itself; floods of updates; brokers that stop, and one that crashes. Beside them two uninvolved pairs
+publish and read a type of their own: one across the overlay, one at one broker. Wires have a delay, and
+neither jitter nor loss.
+
+The bound of an uninvolved event. Its *path* is the wires from its publisher to its reader. It arrives within
+the delays of its path, and one round trip per wire more: where the window of a wire is full, the next frame
+waits for an acknowledgement. An *outage* is the time while a broker on the path is stopped or away; an event
+that meets one is due when it has left its end behind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits, SlowConsumer
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.recovery import CLIENTS_NS
+from covey.overlay.core.endpoint.windows import WindowSizes
+from covey.sim.checkers import Findings, check_quiet, check_routes
+from covey.sim.experiments.fuzz.ledger import Ledger
+from covey.sim.experiments.fuzz.outcome import HistoryOutcome
+from covey.sim.simulator import Simulation, WireOptions
+from covey.sim.simulator.client import SimulatedClient
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.topology import Topology, TreeLink
+
+CALM = EventType("Calm", {"number": "int64"})
+LOCAL = EventType("Local", {"number": "int64"})
+_ATTRIBUTES = {"number": "int64", "hops": "int64", "text": "string"}
+BUSY = [EventType(f"Busy{i}", _ATTRIBUTES) for i in range(3)]
+PING, PONG, ECHO = (EventType(name, _ATTRIBUTES) for name in ("Ping", "Pong", "Echo"))
+_FILTER = "number >= $low"
+_SLICE_NS = 20 * NS_PER_MS
+_LIVELOCK_STEPS = 500_000
+_FRAME_BYTES = 8 << 10
+_RECOVERY_NS = CLIENTS_NS + NS_PER_S
+"""How long after its restart a broker takes no events at most: for its clients, and to synchronise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The time while a broker was stopped or away."""
+
+    broker: str
+    from_ns: int
+    to_ns: int
+    crash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The time while a reader of a type did not read."""
+
+    client: str
+    from_ns: int
+    to_ns: int
+
+
+class StallingHistory:
+    """One history; `play` returns its outcome."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        self.seed = seed
+        self.findings = Findings()
+        self._steps = steps
+        draw = self._random = random.Random(f"stalls {seed}")
+        self._delay_ms = draw.choice((1, 2, 5))
+        self._stall_ns = draw.choice((1, 2)) * NS_PER_S
+        self._window_bytes = draw.choice((32 << 10, 64 << 10))
+        self._options = EndpointOptions(
+            limits=Limits(max_frame_bytes=_FRAME_BYTES),
+            sessions=SessionLimits(
+                queue_events=draw.choice((20, 100, 1000)),
+                queue_bytes=draw.choice((3_000, 10_000, 30_000)),
+                stall_limit_s=self._stall_ns / NS_PER_S,
+            ),
+            links=LinkLimits(
+                queue_bytes=draw.choice((5_000, 20_000)), held_bytes=draw.choice((1_000, 10_000))
+            ),
+            max_queued_control=20,
+            max_unsettled=20,
+            windows=WindowSizes(first=4 << 10, publishers=16 << 10, least=2 << 10),
+        )
+        self.simulation = Simulation(
+            seed,
+            engine="naive",
+            link={
+                "frames_in_flight": draw.choice((4, 16)),
+                "window_bytes": self._window_bytes,
+                "max_frame_bytes": _FRAME_BYTES,
+            },
+            wire=WireOptions(delay_ns=self._delay_ms * NS_PER_MS),
+            options=self._options,
+        )
+        self._clock = self.simulation.clock
+        self.ledger = Ledger(lambda: self._clock.now_ns)
+        self.simulation.observers.append(self.ledger)
+        self._outages: list[Outage] = []
+        self._stalls: dict[str, list[Stall]] = {}
+        """By type."""
+        self._parents: dict[str, str] = {}
+        self._readers: list[SimulatedClient] = []
+        """Those that may stop reading."""
+        self._publishers: dict[str, list[SimulatedClient]] = {}
+        """Of the involved types."""
+        self._witnesses: dict[str, SimulatedClient] = {}
+        """By involved type, a reader that always reads."""
+        self._exempt: dict[str, None] = {}
+        """Clients whose session has ended."""
+        self._numbers = 0
+        self._waiting = 0
+        """Publications that wait for room in an outbox."""
+        self._crashed = False
+        self._weights: dict[Callable[[], None], float] = {
+            self._stop_reading: 8,
+            self._burst: 20,
+            self._publish_some: 20,
+            self._inject: 6,
+            self._pause: 3,
+            self._disconnect: 4,
+            self._vanish: 2,
+            self._crash: 1,
+            self._flood: 3,
+        }
+
+    # --- the overlay ----------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        draw, simulation = self._random, self.simulation
+        names = [f"b{i}" for i in range(draw.randint(1, 5))]
+        links = []
+        for i, name in enumerate(names[1:]):
+            parent = names[i if draw.random() < 0.6 else draw.randrange(i + 1)]
+            self._parents[f"broker/{name}"] = f"broker/{parent}"
+            links.append(TreeLink(parent, name, self._delay_ms))
+        simulation.build(Topology("stalls", tuple(names), tuple(links)))
+        home = self._some_broker()
+        self._pair("calm", CALM, self._some_broker(), self._some_broker())
+        self._pair("local", LOCAL, home, home)
+        for event_type in BUSY[: draw.randint(1, 3)]:
+            self._involve(event_type)
+        if draw.random() < 0.6:
+            self._feed_each_other()
+        if draw.random() < 0.4:
+            self._feed_itself()
+
+    def _involve(self, event_type: EventType) -> None:
+        draw, name = self._random, event_type.name
+        crowd = draw.choice((1, 2, 8))
+        for i in range(crowd):
+            publisher = self._join(f"{name}-p{i}", outbox_events=draw.choice((20, 1000)))
+            publisher.advertise(event_type)
+            self._publishers.setdefault(name, []).append(publisher)
+        for i in range(draw.randint(1, 3)):
+            policy = draw.choice((SlowConsumer.BLOCK, SlowConsumer.BLOCK, *SlowConsumer))
+            reader = self._join(f"{name}-r{i}", policy)
+            self._subscribe(reader, event_type)
+            self._readers.append(reader)
+        self._witnesses[name] = self._join(f"{name}-witness")
+        self._subscribe(self._witnesses[name], event_type)
+
+    def _feed_each_other(self) -> None:
+        """Each publishes what the other reads, `hops` times, one or two events for each."""
+        fan_out = self._random.choice((1, 1, 2))
+        for name, reads, publishes in (("ping", PING, PONG), ("pong", PONG, PING)):
+            client = self._join(name, outbox_events=self._random.choice((1, 10, 50)))
+            client.advertise(publishes)
+            client.republishes, client.derives = publishes, lambda event: _derived(event, fan_out)
+            self._subscribe(client, reads)
+            self._publishers.setdefault(publishes.name, []).append(client)
+
+    def _feed_itself(self) -> None:
+        client = self._join("echo", outbox_events=self._random.choice((1, 10, 50)))
+        client.advertise(ECHO)
+        client.republishes, client.derives = ECHO, lambda event: _derived(event, 1)
+        self._subscribe(client, ECHO)
+        self._publishers[ECHO.name] = [client]
+
+    def _join(
+        self, name: str, policy: SlowConsumer = SlowConsumer.BLOCK, broker: str = "", **options: int
+    ) -> SimulatedClient:
+        return self.simulation.join(f"client/{name}", broker or self._some_broker(), policy, **options)
+
+    def _pair(self, name: str, event_type: EventType, source: str, target: str) -> None:
+        self._join(f"{name}-p", broker=source).advertise(event_type)
+        self._join(f"{name}-r", broker=target).subscribe(parse("number >= 0", event_type))
+
+    def _subscribe(self, client: SimulatedClient, event_type: EventType) -> None:
+        client.subscribe(parse(_FILTER, event_type), {"low": 0})
+
+    def _some_broker(self) -> str:
+        return self._random.choice(list(self.simulation.brokers))
+
+    def path(self, a: str, b: str) -> list[str]:
+        """The brokers from one to another, both included."""
+        above = []
+        for broker in (a, b):
+            line = [broker]
+            while line[-1] in self._parents:
+                line.append(self._parents[line[-1]])
+            above.append(line)
+        near, far = above
+        common = next(broker for broker in near if broker in far)
+        return near[: near.index(common) + 1] + far[: far.index(common)][::-1]
+
+    # --- the run --------------------------------------------------------------------------------------------
+
+    def play(self) -> HistoryOutcome:
+        """Run it to the end, or to the first finding."""
+        error = ""
+        try:
+            self._play()
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        delivered = sum(map(len, self.ledger.deliveries.values()))
+        told = sum(self.ledger.gaps.values())
+        return HistoryOutcome(
+            self.seed, tuple(self.findings.first), self._clock.steps, delivered, delivered + told, error=error
+        )
+
+    def _play(self) -> None:
+        self._build()
+        self._settle()
+        actions, weights = list(self._weights), list(self._weights.values())
+        for _ in range(self._steps):
+            self._random.choices(actions, weights)[0]()
+            self._publish_calmly()
+            self._run(self._random.choice((1, 5, 20, 100, 300)) * NS_PER_MS)
+            if self.findings:
+                return
+        self._finish()
+
+    def _run(self, duration_ns: int) -> None:
+        until_ns = self._clock.now_ns + 1 + self._random.randrange(duration_ns)
+        while self._clock.now_ns < until_ns and not self.findings:
+            self._clock.run(min(until_ns, self._clock.now_ns + _SLICE_NS))
+            self._redial()
+            self._check_bounds()
+
+    def _settle(self) -> None:
+        """Run until nothing but polls is pending."""
+        last = self._clock.steps + _LIVELOCK_STEPS
+        while not self._clock.only_polls:
+            self._clock.run(steps=1)
+            if self._clock.steps > last:
+                self._find("livelock", f"not at rest after {_LIVELOCK_STEPS} steps")
+                return
+
+    def _finish(self) -> None:
+        for client in self._readers:
+            client.resume_reading()
+        for _ in range(5):  # A session that ends is opened again.
+            self._settle()
+            self._publish_calmly()
+            self._redial()
+        self._settle()
+        if self.findings:
+            return
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        self._check_drained()
+        self._check_conservation()
+        self._check_uninvolved("calm", CALM)
+        self._check_uninvolved("local", LOCAL)
+        self._check_witnesses()
+
+    def _redial(self) -> None:
+        """Clients whose session was ended connect again."""
+        for client in self.simulation.clients.values():
+            if client.policy is SlowConsumer.DISCONNECT and self.simulation.redial(client.name):
+                self._exempt[client.name] = None
+
+    # --- actions --------------------------------------------------------------------------------------------
+
+    def _rows(self, count: int, hops: int = 0) -> list[dict[str, object]]:
+        text = "x" * self._random.choice((0, 10, 200))
+        self._numbers += count
+        first = self._numbers - count
+        return [{"number": first + i, "hops": hops, "text": text} for i in range(count)]
+
+    def _publish(self, client: SimulatedClient, event_type: EventType, rows: list[dict[str, object]]) -> None:
+        """As soon as the outbox has room."""
+        if client.endpoint.outbox.full(event_type.name):
+            self._waiting += 1
+            self._clock.after(10 * NS_PER_MS, self._publish_again, client, event_type, rows)
+        else:
+            client.publish(EventBatch.from_pylist(event_type, rows))
+
+    def _publish_again(
+        self, client: SimulatedClient, event_type: EventType, rows: list[dict[str, object]]
+    ) -> None:
+        self._waiting -= 1
+        self._publish(client, event_type, rows)
+
+    def _publish_calmly(self) -> None:
+        for name, event_type in (("calm", CALM), ("local", LOCAL)):
+            self._numbers += 1
+            client = self.simulation.clients[f"client/{name}-p"]
+            client.publish(EventBatch.from_pylist(event_type, [{"number": self._numbers}]))
+
+    def _some_involved(self) -> EventType:
+        return self._random.choice([each for each in BUSY if each.name in self._publishers])
+
+    def _burst(self) -> None:
+        event_type, draw = self._some_involved(), self._random
+        count, size = draw.choice((5, 20)), draw.choice((1, 5, 20))
+        for client in self._publishers[event_type.name]:
+            for _ in range(count):
+                self._publish(client, event_type, self._rows(size))
+
+    def _publish_some(self) -> None:
+        event_type = self._some_involved()
+        self._publish(self._random.choice(self._publishers[event_type.name]), event_type, self._rows(1))
+
+    def _inject(self) -> None:
+        """Events that are passed on."""
+        loops = [each for each in (PING, PONG, ECHO) if each.name in self._publishers]
+        for event_type in loops:
+            client = self._publishers[event_type.name][0]
+            for _ in range(self._random.choice((1, 10, 50))):
+                self._publish(client, event_type, self._rows(1, self._random.choice((2, 6))))
+
+    def _stop_reading(self) -> None:
+        client, draw, now_ns = self._random.choice(self._readers), self._random, self._clock.now_ns
+        if not client.reading:
+            return
+        client.stop_reading()
+        span_ns = draw.choice((100 * NS_PER_MS, self._stall_ns // 2, 3 * self._stall_ns, 0))
+        if span_ns:
+            span_ns = draw.randrange(span_ns) + 1
+            self._clock.after(span_ns, client.resume_reading)
+        stall = Stall(client.name, now_ns, now_ns + span_ns if span_ns else 1 << 62)
+        for subscription in client.subscriptions.values():
+            self._stalls.setdefault(subscription.event_type.name, []).append(stall)
+
+    def _pause(self) -> None:
+        broker, pause_ns = self._some_broker(), self._random.randrange(50, 1_500) * NS_PER_MS
+        self._stop(broker, pause_ns)
+
+    def _stop(self, broker: str, pause_ns: int) -> None:
+        """Not while it is stopped, nor while a broker recovers: connections would be away for so long that
+        events are dropped.
+        """
+        now_ns = self._clock.now_ns
+        if not any(o.to_ns > now_ns and (o.crash or o.broker == broker) for o in self._outages):
+            self.simulation.brokers[broker].pause(pause_ns)
+            self._outages.append(Outage(broker, now_ns, now_ns + pause_ns))
+
+    def _disconnect(self) -> None:
+        client = self._random.choice(self._readers)
+        down_ns = self._random.choice((50, 500, 4_000)) * NS_PER_MS
+        self.simulation.disconnect(client.name, down_ns)
+        self._stalls_of(client, down_ns)
+
+    def _stalls_of(self, client: SimulatedClient, down_ns: int) -> None:
+        now_ns = self._clock.now_ns
+        for subscription in client.subscriptions.values():
+            stall = Stall(client.name, now_ns, now_ns + down_ns)
+            self._stalls.setdefault(subscription.event_type.name, []).append(stall)
+
+    def _vanish(self) -> None:
+        """A reader vanishes, and a new client of its name comes instead."""
+        index = self._random.randrange(len(self._readers))
+        client = self._readers[index]
+        types = [filter.event_type for filter in client.subscriptions.values()]
+        self._stalls_of(client, NS_PER_S)
+        self._exempt[client.name] = None
+        self.simulation.vanish(client.name)
+        again = self._readers[index] = self.simulation.join(client.name, client.broker, client.policy)
+        for event_type in types:
+            self._subscribe(again, event_type)
+
+    def _crash(self) -> None:
+        broker = self._some_broker()
+        if self._crashed or len(self.simulation.brokers) < 3:
+            return
+        self._crashed = True
+        down_ns = self._random.choice((50, 500, 1_500)) * NS_PER_MS
+        now_ns = self._clock.now_ns
+        self._outages.append(Outage(broker, now_ns, now_ns + down_ns + _RECOVERY_NS, crash=True))
+        self.ledger.crashes(self.simulation.brokers[broker])
+        self.simulation.crash(broker, down_ns)
+
+    def _flood(self) -> None:
+        """Updates, more than a stopped neighbour of the client's broker can take."""
+        client = self._random.choice(self._readers)
+        around = [b for a, b in self._parents.items() if a == client.broker]
+        around += [a for a, b in self._parents.items() if b == client.broker]
+        if around and self._random.random() < 0.7:
+            self._stop(self._random.choice(around), self._random.randrange(200, 1_500) * NS_PER_MS)
+        for subscription_id in client.subscriptions:
+            for low in range(self._random.choice((50, 500))):
+                client.update(subscription_id, {"low": -1 - low % 7})
+
+    # --- checks ---------------------------------------------------------------------------------------------
+
+    def _find(self, what: str, sentence: str) -> None:
+        self.findings.add(what, self._clock.now_ns, sentence)
+
+    def _due_ns(self, published_ns: int, path: list[str], bound_ns: int) -> int:
+        """When an event is due that was published then."""
+        begun_ns = published_ns
+        for outage in sorted(self._outages, key=lambda each: each.to_ns):
+            if outage.broker in path and outage.from_ns <= begun_ns + bound_ns and outage.to_ns > begun_ns:
+                begun_ns = outage.to_ns
+        return begun_ns + bound_ns
+
+    def _bound_ns(self, path: list[str]) -> int:
+        return 3 * (len(path) + 1) * self._delay_ms * NS_PER_MS
+
+    def _check_uninvolved(self, name: str, event_type: EventType) -> None:
+        clients = self.simulation.clients
+        publisher, reader = clients[f"client/{name}-p"], clients[f"client/{name}-r"]
+        path = self.path(publisher.broker, reader.broker)
+        bound_ns = self._bound_ns(path)
+        arrived = self.ledger.deliveries.get((reader.name, event_type.name), {})
+        lost = self.ledger.lost_events.get(event_type.name, {})
+        for event, published_ns in self.ledger.publications.get(event_type.name, {}).items():
+            due_ns = self._due_ns(published_ns, path, bound_ns)
+            if event not in arrived:
+                if event not in lost:
+                    self._find("calm loss", f"event {event} of {event_type.name} never arrived")
+            elif arrived[event] > due_ns:
+                self._find(
+                    "calm delay",
+                    f"event {event} of {event_type.name} was published at {published_ns / 1e9:.6f} s, due at "
+                    f"{due_ns / 1e9:.6f} s over {len(path)} brokers, and arrived at "
+                    f"{arrived[event] / 1e9:.6f} s",
+                )
+
+    def _check_witnesses(self) -> None:
+        """Each stall of another reader may delay the events of its type for the stall limit."""
+        for type_name, witness in self._witnesses.items():
+            arrived = self.ledger.deliveries.get((witness.name, type_name), {})
+            everywhere = list(self.simulation.brokers)
+            slack_ns = 4 * self._bound_ns(everywhere) + 200 * NS_PER_MS
+            for event, published_ns in self.ledger.publications.get(type_name, {}).items():
+                if event not in arrived:
+                    continue  # which conservation judges
+                stalls = [
+                    stall
+                    for stall in self._stalls.get(type_name, ())
+                    if stall.from_ns <= arrived[event] and stall.to_ns + slack_ns >= published_ns
+                ]
+                limit_ns = slack_ns + len(stalls) * (self._stall_ns + slack_ns)
+                due_ns = self._due_ns(published_ns, everywhere, limit_ns)
+                if arrived[event] > due_ns:
+                    self._find(
+                        "reader delay",
+                        f"event {event} of {type_name}, published at {published_ns / 1e9:.6f} s, arrived at "
+                        f"{witness.name} at {arrived[event] / 1e9:.6f} s, due by {due_ns / 1e9:.6f} s",
+                    )
+                    break
+
+    def _check_conservation(self) -> None:
+        for client in self.simulation.clients.values():
+            if client.name in self._exempt:
+                continue
+            for filter in client.subscriptions.values():
+                reader = client.name, filter.event_type.name
+                missing = self.ledger.missing(reader)
+                told, untold = self.ledger.gaps.get(reader, 0), self.ledger.lost_gaps.get(reader, 0)
+                if missing > told + untold or (missing < told and not self._crashed):
+                    self._find(
+                        "conservation",
+                        f"{missing} events of {reader[1]} did not arrive at {reader[0]}, told of {told}",
+                    )
+
+    def _check_drained(self) -> None:
+        if self._waiting:
+            self._find("frozen", f"{self._waiting} publications wait for room in an outbox")
+        for client in self.simulation.clients.values():
+            if client._unread or not client.endpoint.idle:
+                self._find("frozen", f"{client.name} has events that it cannot read or send")
+        for name, broker in self.simulation.brokers.items():
+            for queue in broker.endpoint.queues.values():
+                if queue.link.backlog_events or queue.link.queued_control:
+                    self._find(
+                        "frozen", f"{name} has {queue.link.backlog_events} events for {queue.interface}"
+                    )
+            if broker.endpoint.holds.as_dict():
+                self._find("frozen", f"{name} holds {broker.endpoint.holds.as_dict()}")
+
+    def _check_bounds(self) -> None:
+        """What waits is within the limit, and what may be on its way to the broker when it says so: the
+        windows of its sources, each exceeded by a frame at most, where an event delivered is longer than an
+        event published by half at most.
+        """
+        options = self._options
+        for name, broker in self.simulation.brokers.items():
+            queues = broker.endpoint.queues.values()
+            clients = sum(not queue.is_broker for queue in queues)
+            arriving = options.windows.publishers + len(queues) * _FRAME_BYTES
+            arriving += clients * options.windows.first
+            arriving += (len(queues) - clients) * self._window_bytes
+            for queue in queues:
+                pending = queue.link.backlog_bytes - queue.link.held_bytes()
+                if 2 * (pending - queue.max_bytes) > 3 * arriving:
+                    self._find(
+                        "bytes",
+                        f"{pending} bytes wait at {name} for {queue.interface}: expected {queue.max_bytes} "
+                        f"at most, and {arriving} that may be on their way",
+                    )
+
+
+def _derived(event: dict[str, object], fan_out: int) -> list[dict[str, object]]:
+    hops = event["hops"]
+    assert isinstance(hops, int)
+    return [event | {"hops": hops - 1}] * fan_out if hops else []

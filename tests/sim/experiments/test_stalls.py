@@ -1,0 +1,123 @@
+"""Histories with stalled clients and brokers hold, and fail without a mechanism of the endpoint."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from draws import DRAWS, some_seeds
+from histories import play_all
+
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
+from covey.overlay.core.endpoint.holds import Holds
+from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.recovery import Recovery
+from covey.overlay.core.endpoint.windows import Windows
+from covey.overlay.core.link.event_queue import EventQueue, _type_of
+from covey.overlay.core.link.link import Link
+from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.messages import Hold, Message
+from covey.sim.experiments.fuzz import FuzzOptions, play_history
+
+Patch = pytest.MonkeyPatch
+OPTIONS = FuzzOptions(stalls=True)
+
+
+@some_seeds("fuzzer, stalls", parts=20)
+def test_histories(seeds: range) -> None:
+    play_all(seeds, OPTIONS)
+
+
+def holds_of_all_types(patch: Patch) -> None:
+    genuine = Holds.set_full
+
+    def set_full(self: Holds, interface: str, types: Any) -> None:
+        genuine(self, interface, list(self._sources) if list(types) else ())
+
+    patch.setattr(Holds, "set_full", set_full)
+
+
+def no_holds(patch: Patch) -> None:
+    patch.setattr(Holds, "set_full", lambda *_: None)
+
+
+def no_stall_limit(patch: Patch) -> None:
+    patch.setattr(BrokerEndpoint, "_rearm_stall", lambda *_: None)
+
+
+def own_events_of_a_full_client_that_wait(patch: Patch) -> None:
+    genuine = InterfaceQueue.send
+
+    def balance(self: Holds, type_name: str) -> None:
+        full = self._full.get(type_name, {})
+        for source, told in self._sources.get(type_name, {}).items():
+            if bool(full) != told:
+                self._sources[type_name][source] = bool(full)
+                self._tell(source, Hold(type_name, bool(full)))
+
+    patch.setattr(InterfaceQueue, "send", lambda self, message, *, own=False: genuine(self, message))
+    patch.setattr(Holds, "_balance", balance)
+
+
+def every_client_left_unread_in_a_flood(patch: Patch) -> None:
+    genuine = BrokerEndpoint.busy
+
+    def busy(self: BrokerEndpoint[Message], interface: str) -> bool:
+        return any(genuine(self, each) for each in self.queues)
+
+    patch.setattr(BrokerEndpoint, "busy", busy)
+
+
+def credit_at_once_after_a_restart(patch: Patch) -> None:
+    patch.setattr(Recovery, "begins", lambda *_: False)
+
+
+def held_types_in_the_way_of_others(patch: Patch) -> None:
+    def append(self: EventQueue, message: Message) -> None:
+        size = size_of(message) if events_in(message) else 0
+        self.bytes += size
+        self.count += events_in(message)
+        self.ready.append((message, size))
+
+    def head(self: EventQueue) -> Any:
+        blocked = not self.ready or _type_of(self.ready[0][0]) in self._held
+        return None if blocked else self.ready[0]
+
+    def set_held(self: EventQueue, type_name: str, held: bool) -> None:
+        for each, empty in ((self._held, deque()), (self._held_bytes, 0)):
+            each[type_name] = empty
+            if not held:
+                del each[type_name]
+
+    for method in (append, head, set_held):
+        patch.setattr(EventQueue, method.__name__, method)
+
+
+def gaps_that_are_not_told(patch: Patch) -> None:
+    patch.setattr(Link, "tell_gap", lambda *_: None)
+
+
+def a_whole_window_for_each_publisher(patch: Patch) -> None:
+    patch.setattr(Windows, "opened", lambda *_: None)
+    patch.setattr(Windows, "published", lambda *_: None)
+
+
+MECHANISMS = (
+    holds_of_all_types,
+    no_holds,
+    no_stall_limit,
+    own_events_of_a_full_client_that_wait,
+    every_client_left_unread_in_a_flood,
+    credit_at_once_after_a_restart,
+    held_types_in_the_way_of_others,
+    gaps_that_are_not_told,
+    a_whole_window_for_each_publisher,
+)
+
+
+@pytest.mark.parametrize("switch_off", MECHANISMS, ids=lambda mechanism: mechanism.__name__)
+def test_histories_fail_without_a_mechanism(switch_off: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    switch_off(monkeypatch)
+    assert any(play_history(seed, OPTIONS).failed for seed in range(DRAWS["fuzzer, stalls"].few))
