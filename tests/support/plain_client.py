@@ -39,6 +39,7 @@ class PlainClient:
         self.held: set[str] = set()
         self.probes = 0
         self.reading = True
+        self.heeds_holds = True
         self._address = address
         self._slow_consumer = slow_consumer
         self._incarnation = secrets.randbits(63) | 1
@@ -170,7 +171,7 @@ class PlainClient:
         waiting: deque[Any] = deque()
         while self._events and self._sent_bytes + size < self._credit:
             message = self._events.popleft()
-            if message.publish.events.type_name in self.held:
+            if self.heeds_holds and message.publish.events.type_name in self.held:
                 waiting.append(message)
                 continue
             messages.append(message)

@@ -37,6 +37,12 @@ def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatc
     return batch.stamped(ingress_ns=ingress_ns), refusals
 
 
+def refuse_held(batch: EventBatch) -> Refuse:
+    """The refusal of a batch of a client that does not heed a Hold."""
+    name = batch.event_type.name
+    return _refuse(batch, 0, len(batch), f"{len(batch)} events of {name}: expected none while it is held")
+
+
 def _refuse(batch: EventBatch, start: int, count: int, reason: str) -> Refuse:
     first = int(batch.sequences()[start])
     return Refuse(0, "RESOURCE_EXHAUSTED", reason, 0, batch.event_type.name, first, count)

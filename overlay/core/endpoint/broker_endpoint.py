@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from covey.overlay.core.endpoint.admission import admit
+from covey.overlay.core.endpoint.admission import admit, refuse_held
 from covey.overlay.core.endpoint.connections import (
     Connection,
     ConnectionRefusedError,
@@ -441,10 +441,14 @@ class BrokerEndpoint(Generic[M]):
         if not isinstance(message, Publish):
             over_quota = None if queue.is_broker else self._quotas.refusal(message, queue.interface)
             return message if over_quota is None else self._refused(queue, over_quota)
-        queue.link.consume(size_of(message))
-        self.holds.sent(queue.interface, message.batch.event_type.name)
+        size = size_of(message)
+        queue.link.consume(size)
+        since_hold = self.holds.sent(queue.interface, message.batch.event_type.name, size)
         if queue.is_broker:
             return message
+        if since_hold > self.options.after_hold_bytes:
+            self._enqueue(queue, refuse_held(message.batch))
+            return None
         self._windows.published(queue.interface, queue.link)
         options = self.options
         ingress_ns = self._clock_ns if options.stamp_ingress else message.batch.ingress_ns

@@ -21,8 +21,9 @@ class Holds:
         """By type, who is full."""
         self._types: dict[Interface, dict[str, None]] = {}
         """By interface, the types for which it is full."""
-        self._sources: dict[str, dict[Interface, bool]] = {}
-        """By type, who has sent events of it, and whether it was told to hold it."""
+        self._sources: dict[str, dict[Interface, int | None]] = {}
+        """By type, who has sent events of it: how many bytes since it was told to hold it; None if it was
+        not."""
 
     def set_full(self, interface: Interface, types: Iterable[str]) -> None:
         """The interface is full for these types and no others."""
@@ -40,13 +41,18 @@ class Holds:
         else:
             self._types.pop(interface, None)
 
-    def sent(self, source: Interface, type_name: str) -> None:
-        """The source has sent events of a type."""
+    def sent(self, source: Interface, type_name: str, size: int) -> int:
+        """The source has sent so many bytes of a type; how many since it was told to hold it."""
         sources = self._sources.setdefault(type_name, {})
         if source not in sources:
-            sources[source] = False
+            sources[source] = None
             if type_name in self._full:
                 self._balance(type_name)
+        since = sources[source]
+        if since is None:
+            return 0
+        sources[source] = since = since + size
+        return since
 
     def forget_source(self, source: Interface) -> None:
         """The source has ended, or has lost what it was told."""
@@ -66,8 +72,8 @@ class Holds:
     def _balance(self, type_name: str) -> None:
         full = self._full.get(type_name, {})
         sources = self._sources.get(type_name, {})
-        for source, told in sources.items():
+        for source, since in sources.items():
             hold = len(full) > (source in full)
-            if hold != told:
-                sources[source] = hold
+            if hold is (since is None):
+                sources[source] = 0 if hold else None
                 self._tell(source, Hold(type_name, hold))

@@ -16,7 +16,9 @@ class EndpointOptions:
     in which something must be known of it in advance.
 
     While more than `max_queued_control` messages are queued for a neighbour, the broker reads nothing from
-    clients with more than `max_unsettled` changes on their way.
+    clients with more than `max_unsettled` changes on their way. `after_hold_bytes` is what a client may send
+    of a type after it was told to hold it, several times what is on its way then: more is refused, or a
+    client that does not heed holds would fill queues that only holds bound.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -28,3 +30,4 @@ class EndpointOptions:
     windows: WindowSizes = field(default_factory=WindowSizes)
     max_queued_control: int = 50_000
     max_unsettled: int = 1_000
+    after_hold_bytes: int = 16 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 
 import pytest
 from plain_client import PlainClient
@@ -137,3 +138,38 @@ async def test_what_a_client_holds_holds_no_publisher() -> None:
             if not number % 100:
                 await feed.flush()
         assert [(await asyncio.wait_for(anext(mine), 5))["number"] for _ in range(2_000)] == [*range(2_000)]
+
+
+@on_a_loop
+async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
+    """What it sent waited without a bound for a subscriber that takes something now and then."""
+    link_limits = LinkLimits(queue_bytes=100_000, held_bytes=100_000)
+    sessions = SessionLimits(queue_bytes=100_000)
+    async with (
+        Brokers([("b1", "b2")], sessions=sessions, link_limits=link_limits) as overlay,
+        PlainClient(overlay.address("b1"), "feed") as feed,
+    ):
+        await feed.advertise("Reading", "number", "value")
+        feed.heeds_holds = False
+        endpoint = overlay.nodes["b1"].endpoint
+        endpoint.options = replace(endpoint.options, after_hold_bytes=500_000)
+        slow = PlainClient(overlay.address("b2"), "slow")
+        slow.reading = False
+        async with slow:
+            await slow.subscribe(1, "Reading", "value >= 0")
+            for _ in range(100):
+                for _ in range(100):
+                    feed.publish("Reading", *[[0, 0]] * 16)
+                await feed.flush()
+            assert "Reading" in feed.held
+            queues = [queue for node in overlay.nodes.values() for queue in node.queues.values()]
+            assert max(queue.link.backlog_bytes for queue in queues) < 1_000_000
+            assert feed.refusals[0].status == "RESOURCE_EXHAUSTED"
+            assert feed.refusals[0].reason == "16 events of Reading: expected none while it is held"
+            slow.reading = True
+            slow.grant()
+            await until(lambda: "Reading" not in feed.held)
+            refused = len(feed.refusals)
+            feed.publish("Reading", [1, 0])
+            await feed.flush()
+            assert len(feed.refusals) == refused

@@ -157,6 +157,7 @@ def test_its_other_numbers_are_those_of_the_code() -> None:
         f"at most {joining.INGRESS_SPAN_NS // 10**6} ms apart",
         f"more than {ours.max_queued_control:,} control messages wait for a neighbour",
         f"more than {ours.max_unsettled:,} unsettled changes",
+        f"still taken, up to {of_bytes(ours.after_hold_bytes)} per client and type",
         f"more than {interface_queue.MAX_SESSION_CONTROL:,} control messages pending",
         f"{client_endpoint.MAX_CONTROL:,} in a client without a connection",
         f"{Link(1)._max_control:,} for an interface out of reach",
