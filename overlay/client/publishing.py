@@ -97,7 +97,8 @@ class Publishing:
             raise
         finally:
             if not waiting:
-                self._room.pop(type_name, None)
+                if self._room.get(type_name) is waiting:  # Else others wait in a newer one.
+                    del self._room[type_name]
             else:  # The next one has its turn behind this one.
                 asyncio.get_running_loop().call_soon(self._grant_room)
 

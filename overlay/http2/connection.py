@@ -232,6 +232,7 @@ class Http2Connection:
     def _accept(self, stream_id: int) -> Stream:
         """A stream that the client opens."""
         self._last_stream = stream_id
+        self._sender.check_headers_are_read()
         if self.closing or len(self._streams) >= self._options.max_streams:
             raise StreamRuleError(stream_id, ErrorCode.REFUSED_STREAM, "no more streams")
         return self._add_stream(stream_id)
@@ -248,7 +249,8 @@ class Http2Connection:
             not len(payload) % 6 and not (acknowledges and payload), _FRAME_SIZE, "SETTINGS of a wrong size"
         )
         if not acknowledges:
-            for setting, value in frames.read_settings(payload):
+            # The last value of each, or one frame could change the windows of all streams 40,000 times.
+            for setting, value in dict(frames.read_settings(payload)).items():
                 self._apply_setting(setting, value)
             self._sender.answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
@@ -507,7 +509,7 @@ class Http2Connection:
 
     def _remove(self, stream: Stream) -> None:
         del self._streams[stream.id]
-        stream.removed = True
+        self._sender.forget(stream)
         stream.queue.clear()
 
 

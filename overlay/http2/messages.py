@@ -9,6 +9,8 @@ from __future__ import annotations
 from struct import Struct
 
 _PREFIX = Struct(">BL")
+_MOST_CHUNKS = 1_024
+"""More chunks of one message become one: each costs some 50 bytes beside its own, however small it is."""
 PREFIX_BYTES = 5
 
 
@@ -27,10 +29,11 @@ def frame_message(message: bytes) -> bytes:
 class MessageReader:
     """Cuts a stream of bytes into messages of at most `max_bytes` (None: any size)."""
 
-    __slots__ = ("_chunks", "_max_bytes", "_missing", "partial_bytes")
+    __slots__ = ("_blocks", "_chunks", "_max_bytes", "_missing", "partial_bytes")
 
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
+        self._blocks: list[bytes] = []
         self._chunks: list[bytes] = []
         self._missing = 0
         self.partial_bytes = 0
@@ -42,8 +45,12 @@ class MessageReader:
             self._chunks.append(data)
             self.partial_bytes += len(data)
             if self.partial_bytes < self._missing:
+                if len(self._chunks) >= _MOST_CHUNKS:
+                    self._blocks.append(b"".join(self._chunks))
+                    self._chunks.clear()
                 return []
-            data = b"".join(self._chunks)
+            data = b"".join(self._blocks + self._chunks)
+            self._blocks.clear()
             self._chunks.clear()
         messages = []
         position = 0

@@ -28,7 +28,7 @@ class Sender:
         self.stream_window = frames.DEFAULT_WINDOW
         self.max_frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._max_answer_bytes = max_answer_bytes
-        self._answer_bytes = 0
+        self._answer_bytes = self._header_bytes = 0
         # No table, hence none that the peer could resize. The few headers of a connection need none.
         self._encoder = Encoder()
         self._encoder.header_table_size = 0
@@ -42,12 +42,20 @@ class Sender:
     def answer(self, frame: bytes) -> None:
         """Write a frame that the peer has caused. `ConnectionRuleError` if it causes many and reads none."""
         self._answer_bytes += len(frame)
-        few = self._answer_bytes <= self._max_answer_bytes
-        require(few, ErrorCode.ENHANCE_YOUR_CALM, "too many answers that the peer does not read")
+        self._require_few(self._answer_bytes)
         self._output.append(frame)
+
+    def _require_few(self, size: int) -> None:
+        few = size <= self._max_answer_bytes
+        require(few, ErrorCode.ENHANCE_YOUR_CALM, "too many answers that the peer does not read")
+
+    def check_headers_are_read(self) -> None:
+        """`ConnectionRuleError` if the peer opens and resets streams, and reads none of their headers."""
+        self._require_few(self._header_bytes)
 
     def write_headers(self, stream_id: int, headers: Headers, flags: int = 0) -> None:
         block = self._encoder.encode(headers)
+        self._header_bytes += len(block)
         kind, largest = frames.HEADERS, self.max_frame_bytes
         while len(block) > largest:
             self._output.append(frames.frame(kind, flags, stream_id, block[:largest]))
@@ -67,6 +75,12 @@ class Sender:
             stream.scheduled = True
             self._ready.append(stream)
 
+    def forget(self, stream: Stream) -> None:
+        """Send no more of a stream."""
+        if stream.scheduled:
+            (self._ready if stream in self._ready else self._stalled).remove(stream)
+            stream.scheduled = False
+
     def discard(self) -> None:
         """Send no more DATA."""
         self._ready.clear()
@@ -81,8 +95,6 @@ class Sender:
         size = 0
         while self._ready and size < _OUTPUT_BYTES:
             stream = self._ready.popleft()
-            if stream.removed:
-                continue
             if stream.queue:
                 room = min(self.window, stream.send_window, self.max_frame_bytes)
                 if room <= 0 < stream.send_window:
@@ -99,7 +111,7 @@ class Sender:
                 ended.append(stream)
         output = b"".join(self._output)
         self._output.clear()
-        self._answer_bytes = 0
+        self._answer_bytes = self._header_bytes = 0
         return output
 
     def _write_data(self, stream: Stream, room: int) -> int:

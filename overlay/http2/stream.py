@@ -23,7 +23,6 @@ class Stream:
         "queue",
         "queued_bytes",
         "receive_window",
-        "removed",
         "scheduled",
         "send_window",
         "trailers",
@@ -45,7 +44,6 @@ class Stream:
         self.queue: deque[bytes | memoryview] = deque()
         self.queued_bytes = 0
         self.scheduled = False
-        self.removed = False
 
     def take(self, size: int) -> bytes | memoryview:
         """At most `size` bytes from the head of the queue."""

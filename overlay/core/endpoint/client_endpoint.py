@@ -127,10 +127,12 @@ class ClientEndpoint:
         hello that does not fit."""
         self.outbox.limits = limits
         self.link.max_frame_bytes = limits.max_frame_bytes
+        acknowledged = self.link.acknowledged
         resumed = self.link.resume(peer)
         self.connected = True
         if not resumed:
             self.resets += 1
+            self.outbox.acknowledged(acknowledged)  # What only a hello acknowledged is not sent again.
             self._acknowledged = 0
             self.outbox.restart()
             self.transmit(self.session.sync())

@@ -10,7 +10,11 @@ from running import QUOTE, Brokers, on_a_loop, until
 
 from covey.matcher import EventType
 from covey.overlay import Client, ClosedError, ConnectError, Gap, RefusedError, Subscription
+from covey.overlay.client.publishing import Publishing
+from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.overlay.core.link.link import Link
 
 
 async def take(subscription: Subscription, count: int) -> list[int]:
@@ -57,6 +61,30 @@ async def test_calls_that_wait_for_room_keep_their_order() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         wanted = [*range(20), *range(40, 200)]
         assert await take(mine, len(wanted)) == wanted
+
+
+@on_a_loop
+async def test_calls_that_get_room_in_the_same_turn_and_publish_again_wait_their_turn() -> None:
+    """Several frames of the broker make room in one turn, and the first caller fills it again before the
+    second one runs."""
+    session = ClientSession("me")
+    endpoint = ClientEndpoint(session, Link(1), outbox_events=1)
+    endpoint.transmit(session.advertise(QUOTE))
+    publishing = Publishing("me", endpoint, lambda: None)
+    await publishing.publish("Quote", {"volume": 0}, False)
+
+    async def publish(times: int) -> None:
+        for _ in range(times):
+            await publishing.publish("Quote", {"volume": 1}, False)
+
+    calls = [asyncio.create_task(publish(times)) for times in (3, 1)]
+    await asyncio.sleep(0)
+    for _ in range(20):
+        endpoint.outbox.events = 0  # as if the broker had accepted all
+        publishing.advance()
+        publishing.advance()
+        await asyncio.sleep(0)
+    assert all(call.done() for call in calls)
 
 
 @on_a_loop

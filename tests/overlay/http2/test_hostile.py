@@ -3,6 +3,7 @@ right code, and counted."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -13,6 +14,8 @@ from covey.overlay.http2.connection import Http2Connection
 from covey.overlay.http2.events import ConnectionClosed, DataReceived, Event, HeadersReceived, StreamReset
 from covey.overlay.http2.frames import ErrorCode, frame, frame_header, number_frame, settings_frame
 from covey.overlay.http2.options import Http2Options
+from covey.overlay.http2.sender import Sender
+from covey.overlay.http2.stream import Stream
 
 SECOND = 1_000_000_000
 REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/x")]
@@ -292,6 +295,49 @@ def test_a_peer_that_reads_no_answers_is_refused() -> None:
     assert connection.closed is not None
     assert connection.closed.reason == "too many answers that the peer does not read"
     assert len(connection.take_output()) < 70_000
+
+
+def test_streams_that_are_reset_while_nothing_is_read_leave_nothing() -> None:
+    """The peer opens streams, gets an answer that it does not read or grant, and resets them."""
+    connection = server(Http2Options(idle_frames=1_000_000))
+    opened = 0
+    while connection.closed is None:
+        stream_id = 2 * opened + 1
+        connection.receive(headers_frame(stream_id), 1)
+        connection.send_headers(stream_id, [(b":status", b"200")] * 10)
+        connection.send_data(stream_id, bytes(100))
+        connection.receive(number_frame(frames.RST_STREAM, stream_id, 8), 1)
+        opened += 1
+        assert opened < 100_000
+    assert connection.closed.reason == "too many answers that the peer does not read"
+    assert len(connection.take_output()) < 200_000
+
+
+def test_a_stream_that_is_reset_while_the_connection_has_no_window_leaves_nothing() -> None:
+    connection = server(Http2Options(idle_frames=1_000_000))
+    connection.receive(settings_frame({frames.INITIAL_WINDOW_SIZE: 1 << 20}), 1)
+    for stream_id in range(1, 2_001, 2):
+        connection.receive(headers_frame(stream_id), 1)
+        connection.send_data(stream_id, bytes(70_000))
+        connection.take_output()
+        connection.receive(number_frame(frames.RST_STREAM, stream_id, 8), 1)
+    assert connection.closed is None
+    gc.collect()
+    assert sum(isinstance(each, Stream) for each in gc.get_objects()) < 100
+    connection.receive(headers_frame(2_001) + number_frame(frames.WINDOW_UPDATE, 0, 1_000), 1)
+    connection.send_data(2_001, bytes(100))
+    assert split(connection.take_output())[-1] == (frames.DATA, 0, 2_001, bytes(100))
+
+
+def test_a_frame_of_settings_changes_the_windows_of_streams_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = server()
+    connection.receive(b"".join(headers_frame(i) for i in range(1, 200, 2)), 1)
+    calls: list[Stream] = []
+    monkeypatch.setattr(Sender, "schedule", lambda _, stream: calls.append(stream))
+    setting = settings_frame({frames.INITIAL_WINDOW_SIZE: 1_000})[9:]
+    connection.receive(frame(frames.SETTINGS, 0, 0, setting * 2_000), 1)
+    assert connection.closed is None
+    assert len(calls) == 100
 
 
 def test_a_stream_that_was_reset_here_may_still_receive() -> None:

@@ -1,0 +1,30 @@
+"""Messages of a call that arrive in pieces."""
+
+from __future__ import annotations
+
+import sys
+
+from covey.overlay.http2.messages import MessageReader, frame_message
+
+
+def test_a_message_in_pieces_of_two_bytes_takes_little_more_memory_than_its_bytes() -> None:
+    message = bytes(range(256)) * 400
+    data = frame_message(message)
+    reader = MessageReader(1 << 20)
+    most = 0
+    read: list[bytes] = []
+    for start in range(0, len(data), 2):
+        read += reader.read(data[start : start + 2])
+        if start % 1_000 == 0:
+            most = max(most, sum(map(sys.getsizeof, reader._blocks + reader._chunks)) - reader.partial_bytes)
+    assert read == [message]
+    assert most < 50_000
+    assert reader.partial_bytes == 0
+
+
+def test_messages_behind_one_that_came_in_pieces() -> None:
+    data = frame_message(b"x" * 5_000) + frame_message(b"") + frame_message(b"y")
+    reader = MessageReader(10_000)
+    read = [message for start in range(4_000) for message in reader.read(data[start : start + 1])]
+    assert read == []
+    assert reader.read(data[4_000:]) == [b"x" * 5_000, b"", b"y"]
