@@ -40,6 +40,7 @@ class PlainClient:
         self.probes = 0
         self.reading = True
         self.heeds_holds = True
+        self.protocols = (2, 2)  # the newest, the oldest
         self._address = address
         self._slow_consumer = slow_consumer
         self._incarnation = secrets.randbits(63) | 1
@@ -53,7 +54,6 @@ class PlainClient:
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
-        self._call: Any = None
         self._closing = False
         self._reset()
 
@@ -75,15 +75,11 @@ class PlainClient:
         await self._until(lambda: bool(self.resumed) or self._closing)
         return self
 
-    def _pump_ended(self) -> bool:
-        return self._pump is not None and self._pump.done()
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing = True
-        if self._call is not None and not self._pump_ended():
-            await self._call.write(pb.Packet(goodbye=pb.Goodbye(status="OK", reason="closed")))
+        self._wake.set()
         assert self._pump is not None
         await asyncio.wait({self._pump}, timeout=3)
         self._pump.cancel()
@@ -97,7 +93,6 @@ class PlainClient:
                 if error.code().name not in TRANSIENT:
                     self.goodbye = pb.Goodbye(status=error.code().name, reason=error.details())
                     self._closing = True
-            self._call = None
             self._changed.set()
             await asyncio.sleep(0.05)
 
@@ -107,7 +102,8 @@ class PlainClient:
             request_serializer=pb.Packet.SerializeToString,
             response_deserializer=pb.Packet.FromString,
         )()
-        hello = pb.Hello(protocol=2, oldest_protocol=2, role=pb.Hello.ROLE_CLIENT, id=self.name)
+        hello = pb.Hello(role=pb.Hello.ROLE_CLIENT, id=self.name)
+        hello.protocol, hello.oldest_protocol = self.protocols
         hello.incarnation, hello.peer_incarnation = self._incarnation, self._peer_incarnation
         hello.received, hello.credit = self._received, self._granted
         hello.slow_consumer = self._slow_consumer
@@ -116,7 +112,6 @@ class PlainClient:
         if answer is grpc.aio.EOF:
             return
         self._greet(answer.hello)
-        self._call = call
         writing = asyncio.create_task(self._write(call))
         try:
             await self._read(call)
@@ -159,6 +154,9 @@ class PlainClient:
         while True:
             while (frame := self._next_frame()) is not None:
                 await call.write(pb.Packet(frame=frame))
+            if self._closing:
+                await call.write(pb.Packet(goodbye=pb.Goodbye(status="OK", reason="closed")))
+                return
             self._wake.clear()
             await self._wake.wait()
 

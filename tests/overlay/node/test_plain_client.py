@@ -173,3 +173,20 @@ async def test_a_publisher_that_ignores_a_hold_is_refused() -> None:
             feed.publish("Reading", [1, 0])
             await feed.flush()
             assert len(feed.refusals) == refused
+
+
+@on_a_loop
+async def test_brokers_take_later_versions_that_speak_theirs_and_refuse_others() -> None:
+    async with Brokers() as overlay:
+        later = PlainClient(overlay.address("b1"), "later")
+        later.protocols = (3, 2)
+        async with later:
+            await later.advertise("Reading", "number", "value")
+        for protocols, spoken in (((1, 0), "1"), ((4, 3), "3 to 4")):
+            other = PlainClient(overlay.address("b1"), "other")
+            other.protocols = protocols
+            async with other:
+                assert other.goodbye.status == "INVALID_ARGUMENT"
+                assert (
+                    other.goodbye.reason == f"hello from 'other' with protocol {spoken}: this side speaks 2"
+                )
