@@ -63,6 +63,7 @@ BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 """How long the full queue of a disconnected interface goes on holding the sources."""
 PROBE_NS = 2 * NS_PER_S
 """How long the holder of a name has to answer when another claims it."""
+_FEW_TYPES = 1_000
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
 
@@ -125,10 +126,11 @@ class BrokerEndpoint(Generic[M]):
         self._windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
         self._source: InterfaceQueue | None = None
-        self._neighbours = len(neighbours)
+        self._neighbours: dict[Interface, InterfaceQueue] = {}
+        self._most_types = _FEW_TYPES
         self._dialled = dialled
         for interface in neighbours:
-            self.queues[interface] = self._queue(interface)
+            self.add_neighbour(interface)
             self._await_neighbour(interface)
 
     def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
@@ -154,8 +156,7 @@ class BrokerEndpoint(Generic[M]):
     def add_neighbour(self, interface: Interface) -> None:
         """A broker that this one is linked to, besides those it was made with."""
         if interface not in self.queues:
-            self._neighbours += 1
-            self.queues[interface] = self._queue(interface)
+            self.queues[interface] = self._neighbours[interface] = self._queue(interface)
 
     # --- connections ----------------------------------------------------------------------------------------
 
@@ -188,7 +189,9 @@ class BrokerEndpoint(Generic[M]):
         """
         self._now_ns = now_ns
         queue = self.queues[interface]
-        if queue.connected:
+        if queue.connected or not queue.handshake:
+            # The neighbour took a hello from before the other connection, and may have reset its end for it.
+            queue.link.forget_peer()
             own, name = self.core.tables.broker_id, interface.removeprefix("broker/")
             raise ConnectionRefusedError("ALREADY_EXISTS", both_dial(own, name))
         resumed = self._attach(queue, hello, connection)
@@ -233,6 +236,8 @@ class BrokerEndpoint(Generic[M]):
             self._open(challenge.peer, challenge.connection)
         except LinkError as error:
             challenge.connection.close("INVALID_ARGUMENT", str(error))
+        except ConnectionRefusedError as error:
+            challenge.connection.close(error.status, str(error))
 
     def _open(self, peer: Peer, connection: IncomingConnection) -> None:
         queue = self.queues.get(peer.interface)
@@ -244,7 +249,7 @@ class BrokerEndpoint(Generic[M]):
             self._end_session(queue, "replaced by a new client of that name", "ABORTED")
             queue = None
         if queue is None:
-            refusal = self._quotas.session_refusal(len(self.queues) - self._neighbours)
+            refusal = self._quotas.session_refusal(len(self.queues) - len(self._neighbours))
             if refusal is not None:
                 raise ConnectionRefusedError("RESOURCE_EXHAUSTED", refusal)
             queue = self._queue(peer.interface, peer.slow_consumer)
@@ -403,8 +408,8 @@ class BrokerEndpoint(Generic[M]):
         if interface.startswith("broker/") or self.core.unsettled(interface) <= options.max_unsettled:
             return False
         return any(
-            queue.is_broker and queue.connected and queue.link.queued_control > options.max_queued_control
-            for queue in self.queues.values()
+            queue.connected and queue.link.queued_control > options.max_queued_control
+            for queue in self._neighbours.values()
         )
 
     def _take(self, queue: InterfaceQueue, messages: Sequence[M | Acknowledge]) -> None:
@@ -444,6 +449,8 @@ class BrokerEndpoint(Generic[M]):
         size = size_of(message)
         queue.link.consume(size)
         since_hold = self.holds.sent(queue.interface, message.batch.event_type.name, size)
+        if self.holds.types > self._most_types:
+            self._forget_types()
         if queue.is_broker:
             return message
         if since_hold > self.options.after_hold_bytes:
@@ -456,6 +463,14 @@ class BrokerEndpoint(Generic[M]):
         for refusal in refusals:
             self._enqueue(queue, refusal)
         return None if batch is None else Publish(batch)
+
+    def _forget_types(self) -> None:
+        """Event types come and go: what is noted of those that have gone is dropped, now and then."""
+        known = self.core.tables.types
+        self.holds.forget_types(known)
+        for queue in self.queues.values():
+            queue.forget_types(known)
+        self._most_types = max(_FEW_TYPES, 2 * self.holds.types)
 
     def _refused(self, queue: InterfaceQueue, refuse: Refuse) -> Message | None:
         """Answer a message that the core never gets; an Unsubscribe of no subscription settles its epoch."""

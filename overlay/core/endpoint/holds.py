@@ -7,7 +7,7 @@ it computes from what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from covey.overlay.core.messages import Hold, Interface
 
@@ -53,6 +53,19 @@ class Holds:
             return 0
         sources[source] = since = since + size
         return since
+
+    def forget_types(self, known: Container[str]) -> None:
+        """Forget who has sent events of types that are not known any more, unless they were told to hold
+        them.
+        """
+        self._sources = {
+            name: sources for name, sources in self._sources.items() if name in known or name in self._full
+        }
+
+    @property
+    def types(self) -> int:
+        """Of how many event types sources are known."""
+        return len(self._sources)
 
     def forget_source(self, source: Interface) -> None:
         """The source has ended, or has lost what it was told."""

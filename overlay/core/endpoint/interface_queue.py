@@ -8,7 +8,7 @@ dropped event is counted, and told to the client in its stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,7 +218,10 @@ class InterfaceQueue:
         if not held and type_name in self._full_held:
             del self._full_held[type_name]
             self._changed(self)
-        if not held and self.blocking and not self.full and self._over():
+        if held:
+            self._check_held(type_name)
+            self._relieve()
+        elif self.blocking and not self.full and self._over():
             self._set_full(True)
         self.wake()
 
@@ -229,6 +232,11 @@ class InterfaceQueue:
         if progress == self.progress:
             return False
         self.progress = progress
+        self._relieve()
+        return True
+
+    def _relieve(self) -> None:
+        """Less is pending than before: the queue blocks nobody once half of what may be is left."""
         link = self.link
         if self._pending_bytes() <= self.max_bytes // 2 and (
             self.max_events is None or link.backlog_events <= self.max_events // 2
@@ -237,7 +245,11 @@ class InterfaceQueue:
             self.blocking = True
             if self.full:
                 self._set_full(False)
-        return True
+
+    def forget_types(self, known: Container[str]) -> None:
+        """Event types that are not known any more are not wanted any more."""
+        if not self.full:
+            self._types = {name: None for name in self._types if name in known}
 
     # --- the connection -----------------------------------------------------------
 

@@ -99,16 +99,19 @@ class EventQueue:
     # --- dropping -------------------------------------------------------------------------------------------
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest events, of one type or of any, those that may be sent first."""
-        for queue in (self.ready, *self._held.values()):
-            for index, (message, size) in enumerate(queue):
-                if events_in(message) and type_name in (None, _type_of(message)):
-                    del queue[index]
-                    self.bytes -= size
-                    self.count -= events_in(message)
-                    if queue is not self.ready:
-                        self._held_bytes[_type_of(message)] -= size
-                    return message
+        """Remove the oldest events of one type, or of any that may be sent. O(1) for a held type and for any,
+        beside an Unadvertise that is older.
+        """
+        aside = None if type_name is None else self._held.get(type_name)
+        queue = self.ready if aside is None else aside
+        for index, (message, size) in enumerate(queue):
+            if events_in(message) and type_name in (None, _type_of(message)):
+                del queue[index]
+                self.bytes -= size
+                self.count -= events_in(message)
+                if aside is not None:
+                    self._held_bytes[_type_of(message)] -= size
+                return message
         return None
 
 

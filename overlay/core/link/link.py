@@ -157,7 +157,7 @@ class Link:
 
         False if either end has another incarnation than the other expects: numbering restarts, queued control
         is void (the caller sends the whole state), no type is held, and unacknowledged events are queued
-        again. Raises `LinkError`.
+        again. Raises `LinkError`, after which neither end can resume.
         """
         if peer.incarnation == 0:
             raise LinkError("the incarnation in the peer's hello is 0: expected a positive number")
@@ -167,12 +167,15 @@ class Link:
         self._accept_acknowledgement(peer.received)
         self._credit = max(self._credit, peer.credit)
         self._resend = deque(retained.frame for retained in self._retained)
-        self._announced = self.received
         self._granted = self._grant()
         self._ack_now = True  # what the last frames acknowledged may be lost
         self._probe = False
         self._probed = self.acknowledged
         return True
+
+    def forget_peer(self) -> None:
+        """The ends may disagree about what was sent: the next connection resets both."""
+        self.peer_incarnation = 0
 
     def _reset(self, peer_incarnation: int) -> None:
         retained = [m for frame in self._retained for m in frame.frame.messages]
@@ -227,8 +230,8 @@ class Link:
         return self._events.holds(type_name)
 
     def drop_oldest(self, type_name: str | None = None) -> Message | None:
-        """Remove the oldest events, of one type or of any, that are in no frame yet; None if there are
-        none.
+        """Remove the oldest events that are in no frame yet, of one type or of any that is not held; None if
+        there are none.
         """
         return self._events.drop_oldest(type_name)
 
@@ -406,9 +409,12 @@ class Link:
     def _frame(
         self, sequence: int, messages: tuple[Message, ...], settled: int, in_flight: int
     ) -> Frame[Message]:
-        """A frame with the current acknowledgement and credit."""
+        """A frame with the current credit, and the current acknowledgement unless refusals wait for later
+        frames.
+        """
         self.written += 1
-        self._announced = self.received
+        if not self._control.urgent:
+            self._announced = self.received
         self._granted = self._grant()
         self._ack_now = False
         self._ack_due_ns = None
@@ -416,13 +422,13 @@ class Link:
         if asks:
             self._probed = self.sent
         probe, self._probe = self._probe or asks, False
-        return Frame(sequence, self.received, self._granted, messages, probe, self.dropped, settled)
+        return Frame(sequence, self._announced, self._granted, messages, probe, self.dropped, settled)
 
     # --- receiving ------------------------------------------------------------------------------------------
 
     def receive(self, frame: Frame[M], now_ns: int) -> tuple[M | Acknowledge, ...]:
         """The messages of a received frame, none if it is a repetition, and behind them an Acknowledge if
-        more has settled. Raises `LinkError` for a gap in the numbers.
+        more has settled. Raises `LinkError` for a gap in the numbers, after which neither end can resume.
         """
         self._accept_acknowledgement(frame.received)
         self._credit = max(self._credit, frame.credit)
@@ -432,11 +438,11 @@ class Link:
         messages: tuple[M | Acknowledge, ...] = ()
         if frame.sequence == 0:
             if frame.messages:
-                raise LinkError("a frame with messages has sequence 0: expected a number from 1 on")
+                raise self._broken("a frame with messages has sequence 0: expected a number from 1 on")
         elif frame.sequence <= self.received:
             self._ack_now = True
         elif frame.sequence != self.received + 1:
-            raise LinkError(
+            raise self._broken(
                 f"frame {frame.sequence} follows frame {self.received}: expected {self.received + 1}"
             )
         else:
@@ -449,9 +455,13 @@ class Link:
             messages = (*messages, Acknowledge(frame.settled))
         return messages
 
+    def _broken(self, why: str) -> LinkError:
+        self.forget_peer()  # else every later connection would end in the same way
+        return LinkError(why)
+
     def _accept_acknowledgement(self, received: int) -> None:
         if received > self.sent:
-            raise LinkError(f"the peer says that frame {received} arrived: only {self.sent} were sent")
+            raise self._broken(f"the peer says that frame {received} arrived: only {self.sent} were sent")
         while self._retained and self._retained[0].frame.sequence <= received:
             retained = self._retained.popleft()
             self.retained_bytes -= retained.event_bytes

@@ -83,6 +83,37 @@ def test_a_full_queue_asks_for_an_acknowledgement() -> None:
     assert not blocked.full
 
 
+def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -> None:
+    """Nothing was in flight any more, so nothing told the queue that it was not full."""
+    one = size_of(deliver(0, 1))
+    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=20 * one)
+    for first in range(11):
+        queued.send(deliver(first, 1))
+    assert queued.full_types == ["Quote"]
+    queued.set_held("Quote", True)
+    assert (queued.full, queued.full_types) == (False, [])
+    queued.set_held("Quote", False)
+    assert queued.full_types == ["Quote"]
+
+
+def test_a_held_type_is_dropped_for_itself_only() -> None:
+    one = size_of(deliver(0, 1))
+    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=4 * one, max_held_bytes=3 * one)
+    other = Link(2)
+    meet(queued.link, other)
+    drain(other, queued.link)  # credit
+    queued.set_held("Trade", True)
+    trade = EventType("Trade", {"price": "float64"})
+    batch = EventBatch.from_pylist(trade, [{"price": 1.0}], publisher="p", first_sequence=0)
+    queued.send(Publish(batch))
+    for first in range(6):
+        queued.send(deliver(first, 1))
+        queued.link.next_frame()
+    queued.stop_blocking("out of reach")  # more is in flight than may wait
+    assert queued.link.queued_events == 1
+    assert queued.drops.by_reason == {}
+
+
 def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
     one = size_of(deliver(0, 1))
     queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=3 * one)

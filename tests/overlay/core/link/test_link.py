@@ -190,6 +190,48 @@ def test_a_refusal_precedes_the_acknowledgement_of_the_refused_message() -> None
     assert frame.messages == (SyncBegin(), Refuse(0, "RESOURCE_EXHAUSTED", "too large"))
 
 
+def test_refusals_of_several_frames_precede_the_acknowledgement() -> None:
+    """The first frame acknowledged events that the next one refused: they counted as confirmed."""
+    a, b = pair()
+    drain(a, b)
+    drain(b, a)
+    a.send(events(0, 200))
+    drain(a, b)
+    for first in range(200):
+        b.send(Refuse(0, "FAILED_PRECONDITION", "outside " * 20, 0, "Quote", first, 1))
+    told = 0
+    while (frame := b.next_frame()) is not None:
+        told += len(frame.messages)
+        assert frame.received == (1 if told == 200 else 0)
+    assert (told, b.ready) == (200, False)
+
+
+def test_ends_that_disagree_are_reset_by_the_next_connection() -> None:
+    """Every connection ended with the same error, for ever."""
+    a, b = pair()
+    for epoch in (1, 2):
+        a.send(update(epoch))
+        b.send(update(epoch))
+        drain(a, b)
+        drain(b, a)
+    b._reset(a.incarnation)
+    with pytest.raises(LinkError, match="only 0 were sent"):
+        meet(a, b)
+    assert meet(a, b) == (False, False)
+    drain(a, b)
+    drain(b, a)
+    assert meet(a, b) == (True, True)
+    a.send(update(3))
+    skipped = a.next_frame()
+    a.send(update(4))
+    gap = a.next_frame()
+    assert skipped is not None
+    assert gap is not None
+    with pytest.raises(LinkError):
+        b.receive(gap, 0)
+    assert meet(a, b) == (False, False)
+
+
 def test_control_is_sent_while_events_wait() -> None:
     a, b = pair(frames_in_flight=1)
     exchange(a, b)

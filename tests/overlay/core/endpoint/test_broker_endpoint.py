@@ -1,0 +1,81 @@
+"""What a broker's endpoint decides about connections, names and types that come and go."""
+
+from __future__ import annotations
+
+import pytest
+from core_endpoints import Noted, broker_endpoint
+
+from covey.matcher import EventBatch, EventType
+from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.link.link import Frame, Hello
+from covey.overlay.core.messages import Advertise, Message, Publish, Unadvertise
+from covey.overlay.transport.packets import decode_packet, encode_frame
+
+S = 1_000_000_000
+
+
+def test_who_claims_a_name_is_refused_like_others_where_no_session_is_left() -> None:
+    """The refusal left the call of a timer, with the other timers that were due, and the connection hung."""
+    options = EndpointOptions(bounds=Bounds(sessions=1))
+    broker = broker_endpoint("b1", options=options)
+    holder, claimant, other = Noted(), Noted(), Noted()
+    broker.accept(Peer("client/a", Hello(1)), holder, 0)
+    broker.accept(Peer("client/a", Hello(2)), claimant, 0)
+    assert claimant.answer is None
+    broker._end_session(broker.queues["client/a"], "it does not keep up", "RESOURCE_EXHAUSTED")
+    broker.accept(Peer("client/b", Hello(3)), other, 1)
+    assert other.resumed is False
+    broker.handle_timer(10 * S)
+    assert (claimant.end, claimant.answer) == ("RESOURCE_EXHAUSTED", None)
+    assert list(broker.queues) == ["client/b"]
+
+
+def test_an_answer_to_a_hello_from_before_another_connection_resets_both_ends() -> None:
+    """Both dial, and the one's connection breaks before the other's answer: one end was reset, the other
+    resumed, and control was lost or the link dead for good.
+    """
+    greater = broker_endpoint("b2", neighbours=("b1",))
+    lesser = broker_endpoint("b1", neighbours=("b2",), life=2)
+    hello = greater.hello_for("broker/b1")
+    dialled, accepted = Noted(), Noted()
+    greater.accept(Peer("broker/b1", lesser.hello_for("broker/b2")), accepted, 0)
+    assert accepted.answer is not None
+    assert lesser.answer("broker/b2", accepted.answer, dialled, 0) is False
+    while (frame := lesser.next_frame("broker/b2", dialled)) is not None:
+        packet = decode_packet(encode_frame(frame, schemas=True))
+        assert isinstance(packet, Frame)
+        greater.receive("broker/b1", accepted, [packet], 0)
+    greater.lost("broker/b1", accepted, 1)
+    lesser.lost("broker/b2", dialled, 1)
+    late = Noted()
+    lesser.accept(Peer("broker/b2", hello), late, 2)  # it left before the other's connection came
+    assert late.answer is not None
+    with pytest.raises(ConnectionRefusedError):
+        greater.answer("broker/b1", late.answer, Noted(), 2)
+    lesser.lost("broker/b2", late, 3)
+    again = Noted()
+    lesser.accept(Peer("broker/b2", greater.hello_for("broker/b1")), again, 4)
+    assert again.answer is not None
+    assert (again.resumed, greater.answer("broker/b1", again.answer, Noted(), 4)) == (False, False)
+
+
+def test_event_types_that_have_gone_leave_nothing_behind() -> None:
+    broker = broker_endpoint("b1")
+    client = Noted()
+    broker.accept(Peer("client/a", Hello(1)), client, 0)
+    for number in range(1, 5_001):
+        event_type = EventType(f"T{number}", {"x": "int64"})
+        batch = EventBatch.from_pylist(event_type, [{"x": 1}], publisher="a", first_sequence=1)
+        messages: tuple[Message, ...] = (
+            Advertise(2 * number - 1, event_type),
+            Publish(batch),
+            Unadvertise(2 * number, event_type.name),
+        )
+        packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages)))
+        assert isinstance(packet, Frame)
+        broker.receive("client/a", client, [packet], 0)
+    broker.deliver()
+    assert broker.core.tables.types == {}
+    assert broker.holds.types <= 1_001

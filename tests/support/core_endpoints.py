@@ -1,0 +1,67 @@
+"""Endpoints of brokers without a node: connections that only note what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from covey.matcher import EventType
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, Undecodable
+from covey.overlay.core.endpoint.options import EndpointOptions
+from covey.overlay.core.link.link import Hello, Link
+from covey.overlay.core.messages import Message
+from covey.overlay.core.routing.broker import Broker
+from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
+from covey.overlay.transport.errors import MessageError
+
+
+class Noted:
+    """A connection of a broker."""
+
+    def __init__(self) -> None:
+        self.answer: Hello | None = None
+        self.resumed: bool | None = None
+        self.end = ""
+        self.awake = False
+
+    def opened(self, answer: Hello, resumed: bool) -> None:
+        self.answer, self.resumed = answer, resumed
+
+    def wake(self) -> None:
+        self.awake = True
+
+    def close(self, status: str, reason: str) -> None:
+        self.end = self.end or status
+
+
+def broker_endpoint(
+    name: str,
+    *,
+    life: int = 1,
+    neighbours: Sequence[str] = (),
+    options: EndpointOptions | None = None,
+    event_types: Sequence[EventType] = (),
+    join_events: int = 4_096,
+    max_frame_bytes: int = 4 << 20,
+    now_ns: int = 0,
+) -> BrokerEndpoint[WireMessage]:
+    """A broker with its core, which takes messages in their wire form."""
+    core = Broker(name, neighbours=neighbours, event_types=event_types)
+
+    def decode(wire: WireMessage, from_broker: bool) -> Message | Undecodable:
+        try:
+            return decode_message(wire, core.event_type, from_broker=from_broker)
+        except MessageError as error:
+            return Undecodable(error.refuse, event_bytes(wire))
+
+    return BrokerEndpoint(
+        core,
+        [f"broker/{neighbour}" for neighbour in neighbours],
+        options or EndpointOptions(),
+        new_link=lambda incarnation: Link(
+            incarnation, max_frame_bytes=max_frame_bytes, join_events=join_events
+        ),
+        life=life,
+        decode=decode,
+        warn=lambda _interface, _sentence: None,
+        now_ns=now_ns,
+    )
