@@ -42,6 +42,8 @@ _SLICE_NS = 20 * NS_PER_MS
 _LIVELOCK_STEPS = 500_000
 _LIVELOCK_NS = 45 * NS_PER_S
 _FRAME_BYTES = 4 << 10
+_DRAIN_TRIPS = 400
+"""Round trips in which a full outbox leaves, a window of the least size at a time."""
 _RECOVERY_NS = CLIENTS_NS + NS_PER_S
 """How long after its restart a broker takes no events at most: for its clients, and to synchronise."""
 
@@ -444,7 +446,7 @@ class StallingHistory:
         for type_name, witness in self._witnesses.items():
             arrived = self.ledger.deliveries.get((witness.name, type_name), {})
             everywhere = list(self.simulation.brokers)
-            slack_ns = 4 * self._bound_ns(everywhere) + NS_PER_S  # an outbox leaves a window at a time
+            slack_ns = 4 * self._bound_ns(everywhere) + _DRAIN_TRIPS * 2 * self._delay_ms * NS_PER_MS
             for event, published_ns in self.ledger.publications.get(type_name, {}).items():
                 if event not in arrived:
                     continue  # which conservation judges
