@@ -69,13 +69,22 @@ class SessionDriver:
         """Events of gaps that the log has no line for yet."""
         self._tell_at = 0.0
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # --- opening and closing ----------------------------------------------------------------------
 
     def start(self) -> None:
         if self._task is not None or self.error is not None:
             raise ClosedError(f"client {self.name} was opened before: create a new one")
-        self._task = asyncio.create_task(self.connection.run(), name=f"covey client {self.name}")
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self.connection.run(), name=f"covey client {self.name}")
+        self._task.add_done_callback(self._cancelled)
+
+    def _cancelled(self, task: asyncio.Task[None]) -> None:
+        """Somebody cancelled all tasks of the loop: calls must not wait for what nobody does."""
+        if task.cancelled() and self._task is not None:
+            error = ClosedError(f"client {self.name}: the task of its connection was cancelled")
+            self._end(error, error)
 
     async def close(self, grace_s: float) -> None:
         """Disconnect once what was published is accepted or `grace_s` has passed."""
@@ -97,7 +106,16 @@ class SessionDriver:
         if self.error is not None:
             raise self.error.with_traceback(None)  # or it would grow with each call
         if self._task is None:
-            raise ClosedError(f"client {self.name} is not open: use it within `async with`")
+            state = "not open: use it within `async with`" if self._loop is None else "closing"
+            raise ClosedError(f"client {self.name} is {state}")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if loop is not self._loop:
+            raise ClosedError(
+                f"client {self.name} was called on another event loop: expected the one that it was opened on"
+            )
 
     # --- to the broker ----------------------------------------------------------------------------
 
@@ -289,12 +307,19 @@ class SessionDriver:
     def opened(self, resumed: bool) -> None:
         self.publishing.advance()
         self.ready.set()
-        if self._on_state is not None:
-            self._on_state(True, "resumed" if resumed else "afresh")
+        self._report_state(True, "resumed" if resumed else "afresh")
 
     def lost(self, why: str) -> None:
-        if self._on_state is not None and self._task is not None:
-            self._on_state(False, why)
+        if self._task is not None:
+            self._report_state(False, why)
+
+    def _report_state(self, connected: bool, reason: str) -> None:
+        if self._on_state is None:
+            return
+        try:
+            self._on_state(connected, reason)
+        except Exception:
+            log.exception("client %s: on_state failed", self.name)
 
     def failed(self, error: ConnectError) -> None:
         self._end(error, error)

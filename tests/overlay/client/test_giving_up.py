@@ -72,3 +72,45 @@ async def test_the_traceback_of_a_repeated_error_does_not_grow() -> None:
 async def test_a_window_of_no_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="window_bytes is 0: expected at least 1"):
         Client("127.0.0.1:1", window_bytes=0)
+
+
+@on_a_loop
+async def test_a_client_whose_task_is_cancelled_fails_its_calls() -> None:
+    """As when somebody cancels all tasks of a loop."""
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me") as me:
+        await me.advertise(QUOTE)
+        mine = await me.subscribe(QUOTE)
+        reading = asyncio.ensure_future(anext(mine))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "covey client me":
+                task.cancel()
+        with pytest.raises(ClosedError, match="was cancelled"):
+            await reading
+        with pytest.raises(ClosedError, match="was cancelled"):
+            await me.publish("Quote", volume=1)
+
+
+@on_a_loop
+async def test_a_client_belongs_to_the_loop_that_it_was_opened_on() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me") as me:
+        await me.advertise(QUOTE)
+        other = asyncio.to_thread(asyncio.run, me.publish("Quote", volume=1))
+        with pytest.raises(ClosedError, match="expected the one that it was opened on"):
+            await other
+        await me.publish("Quote", volume=1, confirm=True)
+
+
+@on_a_loop
+async def test_an_on_state_that_raises_ends_no_client(caplog: pytest.LogCaptureFixture) -> None:
+    def on_state(connected: bool, reason: str) -> None:
+        raise RuntimeError(reason)
+
+    async with Brokers() as overlay, Client(overlay.address("b1"), "me", on_state=on_state) as me:
+        await me.advertise(QUOTE)
+        await overlay.crash("b1")
+        await until(lambda: not me.connected)
+        await overlay.start("b1")
+        await until(lambda: me.connected)
+        await me.publish("Quote", volume=1, confirm=True)
+    assert caplog.text.count("on_state failed") >= 2
