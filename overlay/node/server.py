@@ -87,7 +87,7 @@ class Server:
         except OSError as error:
             await self._server.stop(0.0)
             number = error.errno or 0
-            why = os.strerror(number) if number > 0 else error.strerror or "it is no address"
+            why = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise AddressError(f"broker {self._node.name} cannot listen at {listen}: {why}") from None
         self._loop = asyncio.get_running_loop()
         self._node.start()

@@ -77,6 +77,8 @@ class Channel:
                     _, self._protocol = await loop.create_connection(
                         protocol, where.host, where.port, ssl=self._ssl
                     )
+        except PermissionError as error:
+            raise CallError("UNAVAILABLE", f"{unreached}: {error.strerror}") from None
         except (OSError, UnicodeError):  # TimeoutError is an OSError, a name that is no name a UnicodeError
             raise CallError("UNAVAILABLE", unreached) from None
         return self

@@ -112,6 +112,23 @@ async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> No
 
 
 @on_a_loop
+async def test_the_error_of_a_socket_file_names_its_cause(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    address = BrokerAddress("b1", f"127.0.0.1:{port}", f"127.0.0.1:{port}, unix:/tmp/{'x' * 200}")
+    overlay = Overlay("t", "parametric", (), {"b1": address}, (), Limits(), SessionLimits())
+    with pytest.raises(AddressError, match=r"path too long$"):
+        await Server(Node(overlay, "b1"), address).start()
+    path = tmp_path / "s"
+    server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
+    await server.listen(f"unix:{path}")
+    path.chmod(0)
+    if not os.access(path, os.W_OK):  # root may use it
+        with pytest.raises(CallError, match="Permission denied"):
+            await Channel(f"unix:{path}").__aenter__()
+    await server.stop(0.0)
+
+
+@on_a_loop
 async def test_a_stale_socket_file_is_replaced() -> None:
     path = f"/tmp/covey-stale-{os.getpid()}"
     abandoned = await asyncio.start_unix_server(lambda *_: None, path)
