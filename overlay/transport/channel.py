@@ -57,6 +57,8 @@ class Channel:
         except ValueError as error:
             raise CallError("INVALID_ARGUMENT", f"address {self._address!r}: {error}") from None
 
+        made: list[RpcProtocol] = []
+
         def protocol() -> RpcProtocol:
             rpc = RpcConnection(
                 now_ns=time.monotonic_ns(),
@@ -64,7 +66,8 @@ class Channel:
                 authority="localhost" if isinstance(where, UnixAddress) else self._address,
                 scheme="http" if self._ssl is None else "https",
             )
-            return RpcProtocol(rpc, unreached=unreached)
+            made.append(RpcProtocol(rpc, unreached=unreached))
+            return made[-1]
 
         try:
             async with asyncio.timeout(_CONNECT_WITHIN_S):
@@ -81,6 +84,10 @@ class Channel:
             raise CallError("UNAVAILABLE", f"{unreached}: {error.strerror}") from None
         except (OSError, UnicodeError):  # TimeoutError is an OSError, a name that is no name a UnicodeError
             raise CallError("UNAVAILABLE", unreached) from None
+        finally:
+            for each in made:
+                if each is not self._protocol:
+                    each.forget_transport()
         return self
 
     async def __aexit__(

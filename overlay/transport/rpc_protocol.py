@@ -151,6 +151,13 @@ class RpcProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def forget_transport(self) -> None:
+        """The attempt to connect was given up, maybe after it had succeeded: uvloop then closes the transport
+        and does not say so.
+        """
+        self._transport = None
+        self._timer.cancel()
+
     def close(self) -> None:
         """Close at once; open calls fail."""
         self._handle(self.rpc.lost("the connection was closed by this end"))

@@ -9,9 +9,11 @@ import resource
 import signal
 import ssl
 import subprocess
+import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import Brokers, Proxy, free_ports, on_a_loop, until
@@ -28,6 +30,7 @@ from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_addre
 from covey.overlay.transport.channel import Channel
 from covey.overlay.transport.errors import CallError
 from covey.overlay.transport.rpc_call import RpcCall
+from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
 
 LARGEST = 8 << 20
@@ -442,3 +445,36 @@ async def test_a_stopped_broker_is_noticed_within_five_seconds() -> None:
         while not (await inspect_broker(overlay.addresses["b1"]))[1]["interfaces"]["broker/b2"]["connected"]:
             assert loop.time() - began < 30
             await asyncio.sleep(0.1)
+
+
+@on_a_loop
+async def test_an_attempt_to_connect_that_is_given_up_as_it_succeeds_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uvloop closes such a transport without calling the protocol, whose keepalive then wrote to it."""
+    loop = asyncio.get_running_loop()
+    errors: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    async def connect() -> None:
+        async with Channel(f"127.0.0.1:{port}"):
+            pass
+
+    connecting = asyncio.create_task(connect())
+    made = RpcProtocol.connection_made
+    protocols: list[RpcProtocol] = []
+
+    def give_up(protocol: RpcProtocol, transport: asyncio.BaseTransport) -> None:
+        made(protocol, transport)
+        protocols.append(protocol)
+        connecting.cancel()
+
+    monkeypatch.setattr(RpcProtocol, "connection_made", give_up)
+    await asyncio.wait({connecting})
+    protocols[0]._on_timer(time.monotonic_ns() + 4_000_000_000)
+    await asyncio.sleep(0.1)
+    server.close()
+    assert connecting.cancelled()
+    assert not errors
