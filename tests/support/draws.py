@@ -54,6 +54,7 @@ DRAWS = {
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 20),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
+    "endpoints together": Draws("histories", 30, 2_000),
     "conversations with h2": Draws("conversations of client and of server", 30, 2_000),
     "hostile frames": Draws("frames", 20_000, 1_000_000),
 }

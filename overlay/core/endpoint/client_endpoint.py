@@ -54,6 +54,8 @@ class ClientEndpoint:
         self.link = link
         self.outbox = Outbox(stamp or session.publish, max_events=outbox_events, max_bytes=outbox_bytes)
         self.connected = False
+        self._handshake = False
+        """Whether a hello is under way: until it is answered the link keeps its incarnation."""
         self.resets = 0
         """How often the link was reset: credit for what came before is void."""
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
@@ -69,7 +71,7 @@ class ClientEndpoint:
         """Queue what a call of the session has returned."""
         for message in messages:
             self.link.send(message)
-        if not self.connected:
+        if not (self.connected or self._handshake):
             self.link.give_up_control()
 
     def unadvertise(self, type_name: str) -> None:
@@ -127,6 +129,7 @@ class ClientEndpoint:
         hello that does not fit."""
         self.outbox.limits = limits
         self.link.max_frame_bytes = limits.max_frame_bytes
+        self._handshake = False
         acknowledged = self.link.acknowledged
         resumed = self.link.resume(peer)
         self.connected = True
@@ -140,11 +143,12 @@ class ClientEndpoint:
 
     def hello(self) -> Hello:
         """The hello for the broker."""
+        self._handshake = True
         return self.link.hello()
 
     def lost(self) -> None:
         """The connection has broken."""
-        self.connected = False
+        self.connected = self._handshake = False
 
     @property
     def idle(self) -> bool:

@@ -176,6 +176,8 @@ class Link:
     def forget_peer(self) -> None:
         """The ends may disagree about what was sent: the next connection resets both."""
         self.peer_incarnation = 0
+        # Else, if the answer to its next hello is lost, the peer's second one would name the old link.
+        self.incarnation += 2
 
     def _reset(self, peer_incarnation: int) -> None:
         retained = [m for frame in self._retained for m in frame.frame.messages]
@@ -205,9 +207,7 @@ class Link:
         if len(self._control) > self._max_control:
             self._control.clear()
             self._gave_up = True
-            self.peer_incarnation = 0
-            # Else, if the answer to its next hello is lost, the peer's second one would name the old link.
-            self.incarnation += 2
+            self.forget_peer()
         return self._gave_up
 
     # --- sending --------------------------------------------------------------------------------------------
