@@ -26,7 +26,7 @@ def health(
 
     Example: covey health --broker localhost:7001
     """
-    from covey.overlay.transport.errors import CallError
+    from covey.overlay.transport.call_error import CallError
 
     try:
         status, kernels = asyncio.run(_check(broker, ("", "covey.kernels"), timeout))
@@ -42,8 +42,8 @@ async def _check(address: str, services: tuple[str, ...], timeout_s: float) -> l
     """The status of each service. `CallError` if the broker does not answer within `timeout_s` seconds."""
     from grpc_health.v1 import health_pb2
 
+    from covey.overlay.transport.call_error import CallError
     from covey.overlay.transport.channel import Channel
-    from covey.overlay.transport.errors import CallError
 
     replies = []
     try:

@@ -79,8 +79,11 @@ class Client:
             raise ValueError(f"slow_consumer is {slow_consumer!r}: expected one of {', '.join(policies)}")
         bounds = {"window_bytes": window_bytes, "outbox_events": outbox_events, "outbox_bytes": outbox_bytes}
         for bound, value in bounds.items():
-            if value < 1:
-                raise ValueError(f"{bound} is {value!r}: expected at least 1")
+            if not isinstance(value, int) or not 1 <= value < 1 << 62:
+                raise ValueError(f"{bound} is {value!r}: expected an integer from 1 to 2**62 - 1")
+        for field, text in (("address", address), ("name", name)):
+            if not isinstance(text, str) and not (field == "name" and text is None):
+                raise ValueError(f"{field} is {text!r}: expected text")
         load_in_background(loader.load)
         self.address = address
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
@@ -293,7 +296,7 @@ class Client:
         """Wait until the broker has accepted all events published so far.
 
         Raises the first refusal since the last flush of events published without `confirm`, and says how many
-        more there were.
+        events were refused.
         """
         self._driver.check_open()
         await self._driver.publishing.flush()

@@ -18,9 +18,10 @@ from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.link import Frame, LinkError
 from covey.overlay.core.messages import Acknowledge, Message
 from covey.overlay.transport.backoff import Backoff
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.errors import CallError, MalformedPacketError
+from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.loop_timer import LoopTimer
 from covey.overlay.transport.packets import Greeting, Role, decode_packet, encode_greeting
 from covey.overlay.transport.pump import Pump

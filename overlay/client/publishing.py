@@ -152,5 +152,5 @@ class Publishing:
         if now >= self._log_at:
             count, self._logged = self._outbox.refused - self._logged, self._outbox.refused
             self._log_at = now + _LOG_EVERY_S
-            why = self._outbox.refusal
-            log.warning("client %s: %d events were refused, the first one: %s", self._name, count, why)
+            why = self._outbox.last_refusal
+            log.warning("client %s: events refused: %d, the last one: %s", self._name, count, why)

@@ -7,9 +7,9 @@ from typing import Any
 
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.core.endpoint.errors import RefusedError
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.calls import decode_inspection, encode_inspect
 from covey.overlay.transport.channel import INSPECT, Channel
-from covey.overlay.transport.errors import CallError
 
 _ANSWER_WITHIN_S = 5.0
 
@@ -31,5 +31,7 @@ async def inspect_broker(address: str, *, listed: int | None = None) -> tuple[st
     It has `listed` items of each list (types, clients, subscriptions and slots), 100 if it is None, 1,000 at
     most, and the numbers of those left off. `ConnectError` if none answers there.
     """
+    if listed is not None and listed < 0:
+        raise ValueError(f"listed is {listed}: expected 0 to 1,000")
     text, as_json = decode_inspection(await call_broker(address, INSPECT, encode_inspect(listed)))
     return text, json.loads(as_json)

@@ -13,6 +13,7 @@ from covey.matcher.errors import EventError, SubscriptionError
 from covey.overlay.core.introspection.listing import DEFAULT_LISTED, MAX_LISTED
 from covey.overlay.node.node import Node
 from covey.overlay.node.state import explain_at, follow_at, inspect_node, render_node
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.calls import (
     decode_describe,
     decode_explain,
@@ -21,7 +22,7 @@ from covey.overlay.transport.calls import (
     encode_explanation,
     encode_inspection,
 )
-from covey.overlay.transport.errors import CallError, MalformedPacketError, UnknownTypeError
+from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
 from covey.overlay.transport.wire_values import encode_event_type
 
 

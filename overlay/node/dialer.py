@@ -12,8 +12,9 @@ from covey.overlay.node.acceptor import check_neighbour
 from covey.overlay.node.node import Node
 from covey.overlay.node.node_connection import NodeConnection, greeting
 from covey.overlay.transport.backoff import Backoff
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.channel import CONNECT, Channel, error_of
-from covey.overlay.transport.errors import CallError, MalformedPacketError
+from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Greeting, decode_packet, encode_greeting
 from covey.overlay.transport.pump import StreamClosedError
 

@@ -30,8 +30,9 @@ from covey.overlay.core.messages import Interface, Message
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.node.overlay import Overlay
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
-from covey.overlay.transport.errors import CallError, MessageError
+from covey.overlay.transport.errors import MessageError
 from covey.overlay.transport.loop_timer import LoopTimer
 
 T = TypeVar("T")

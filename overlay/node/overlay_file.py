@@ -73,10 +73,10 @@ class LimitsSection(Section):
     max_event_bytes: Positive = Limits().max_event_bytes
     max_batch_events: Positive = Limits().max_batch_events
     max_frame_bytes: Positive = Limits().max_frame_bytes
-    session_lease_s: Annotated[float, Field(gt=0)] = SessionLimits().lease_s
+    session_lease_s: Annotated[float, Field(gt=0, le=1e9)] = SessionLimits().lease_s
     session_queue_events: Positive = SessionLimits().queue_events
     session_queue_bytes: Positive = SessionLimits().queue_bytes
-    session_stall_limit_s: Annotated[float, Field(gt=0)] = SessionLimits().stall_limit_s
+    session_stall_limit_s: Annotated[float, Field(gt=0, le=1e9)] = SessionLimits().stall_limit_s
     link_queue_bytes: Positive = LinkLimits().queue_bytes
     link_held_bytes: Positive = LinkLimits().held_bytes
     max_connections: Positive = ConnectionLimits().total

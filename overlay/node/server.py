@@ -18,8 +18,15 @@ from covey.overlay.node.overlay import BrokerAddress
 from covey.overlay.node.reflection import SERVICE as REFLECTION_SERVICE
 from covey.overlay.node.reflection import reflection_handlers
 from covey.overlay.transport.address import split_addresses
-from covey.overlay.transport.channel import CONNECT, DESCRIBE, EXPLAIN, FOLLOW, INSPECT, max_message_bytes
-from covey.overlay.transport.packets import SERVICE
+from covey.overlay.transport.channel import (
+    CONNECT,
+    DESCRIBE,
+    EXPLAIN,
+    FOLLOW,
+    INSPECT,
+    SERVICE,
+    max_message_bytes,
+)
 from covey.overlay.transport.rpc_server import RpcServer, answer_with
 
 KERNELS = "covey.kernels"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _UNIX = "unix:"
+_LONGEST_PATH = 107
+"""`sun_path` of Linux without its final zero."""
 
 
 def split_addresses(text: str) -> list[str]:
@@ -28,8 +30,11 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
         path = path[2:] if path.startswith("///") else path
         if not path:
             raise ValueError('expected a path behind "unix:"')
+        if len(path.encode()) > _LONGEST_PATH:
+            raise ValueError(f"expected a path of at most {_LONGEST_PATH} bytes, as sockets have")
         return UnixAddress(path)
     host, colon, port = text.rpartition(":")
-    if not host or not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not host or not colon or "/" in host or not 0 < number < 65_536:
         raise ValueError('expected "host:port" with a port from 1 to 65535, or "unix:path"')
-    return TcpAddress(host.removeprefix("[").removesuffix("]"), int(port))
+    return TcpAddress(host.removeprefix("[").removesuffix("]"), number)

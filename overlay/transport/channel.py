@@ -14,11 +14,11 @@ from typing import Self
 
 from covey.overlay.http2.rpc import RpcConnection
 from covey.overlay.transport.address import UnixAddress, parse_address
-from covey.overlay.transport.errors import CallError
-from covey.overlay.transport.packets import SERVICE
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 
+SERVICE = "covey.v1.Broker"
 CONNECT = f"/{SERVICE}/Connect"
 DESCRIBE = f"/{SERVICE}/Describe"
 INSPECT = f"/{SERVICE}/Inspect"

@@ -20,11 +20,3 @@ class MessageError(CoveyError):
 
 class UnknownTypeError(CoveyError):
     """The name of an event type that is not known here."""
-
-
-class CallError(CoveyError):
-    """A gRPC call that ends without success; `status` is the name of a gRPC status."""
-
-    def __init__(self, status: str, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from covey.overlay.core.endpoint.limits import Limits, SlowConsumer
 from covey.overlay.core.link.link import Frame, Hello
 from covey.overlay.core.messages import Message, Subscribe
+from covey.overlay.transport.channel import SERVICE
 from covey.overlay.transport.codec import WireMessage, encode_message
 from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.wire_values import fill_event_type
@@ -24,7 +25,6 @@ from covey.proto import broker_pb2 as pb
 PROTOCOL = 2
 """The newest version of the protocol; no older one is spoken. Of the newest versions of both sides, the older
 is used (`_check_protocol`)."""
-SERVICE = "covey.v1.Broker"
 
 
 class Role(Enum):

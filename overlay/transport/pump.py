@@ -13,8 +13,9 @@ from typing import Protocol
 
 from covey.overlay.core.link.link import Frame
 from covey.overlay.core.messages import Message
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.codec import WireMessage
-from covey.overlay.transport.errors import CallError, MalformedPacketError
+from covey.overlay.transport.errors import MalformedPacketError
 from covey.overlay.transport.packets import Goodbye, Greeting, decode_packet, encode_frame, encode_goodbye
 from covey.overlay.transport.rpc_call import RpcCall
 

@@ -18,7 +18,7 @@ from ssl import SSLContext
 from covey.overlay.http2.frames import ErrorCode
 from covey.overlay.http2.rpc import RpcConnection
 from covey.overlay.transport.address import UnixAddress, parse_address
-from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 

@@ -460,3 +460,17 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_health_loads_nothing_heavy() -> None:
+    """Five containers of a machine run it every ten seconds."""
+    script = (
+        "import sys; from covey.cli.main import main\n"
+        "try: main(['health', '--broker', 'localhost:1'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'grpc', 'numba', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    reason = "covey: broker localhost:1: UNAVAILABLE: no broker answers at localhost:1\n"
+    assert (done.returncode, done.stderr) == (0, reason)

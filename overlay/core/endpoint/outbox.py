@@ -72,9 +72,10 @@ class Outbox:
         self._frames: deque[tuple[int, list[tuple[Lane, int]]]] = deque()
         self._last_frame = 0
         self._next_ns = 0
-        self.refusal: Exception | None = None
-        """The first one since the last flush, and how many events were refused."""
-        self._refusals = 0
+        self.last_refusal: Exception | None = None
+        self._first_refusal: Exception | None = None
+        """The first one since the last flush, and how many events were refused since then."""
+        self._refused = 0
 
     # --- from the publisher ---------------------------------------------------------------------------------
 
@@ -311,15 +312,16 @@ class Outbox:
                 unconfirmed -= overlap
                 waiting.confirmation.error = waiting.confirmation.error or error
         if unconfirmed:
-            self.refusal = self.refusal or error
-            self._refusals += unconfirmed
+            self.last_refusal = error
+            self._first_refusal = self._first_refusal or error
+            self._refused += unconfirmed
             self.refused += unconfirmed
 
     def _take_refusal(self) -> Exception | None:
-        error, others = self.refusal, self._refusals - 1
-        self.refusal, self._refusals = None, 0
-        if isinstance(error, RefusedError) and others > 0:
-            return RefusedError(error.status, f"{error} ({others:,} more events were refused)")
+        error, count = self._first_refusal, self._refused
+        self._first_refusal, self._refused = None, 0
+        if isinstance(error, RefusedError) and count > 1:
+            return RefusedError(error.status, f"{error} ({count:,} events were refused in all)")
         return error
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import traceback
+from typing import Any
 
 import pytest
 from running import QUOTE, Brokers, on_a_loop, until
@@ -68,12 +70,22 @@ async def test_the_traceback_of_a_repeated_error_does_not_grow() -> None:
         assert len(lengths) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"window_bytes": 0}, "window_bytes is 0: expected an integer from 1 to"),
+        ({"window_bytes": 1 << 64}, "window_bytes is 18446744073709551616: expected an integer"),
+        ({"outbox_events": 1.5}, "outbox_events is 1.5: expected an integer"),
+        ({"outbox_bytes": "1"}, "outbox_bytes is '1': expected an integer"),
+        ({"name": 5}, "name is 5: expected text"),
+        ({"address": None}, "address is None: expected text"),
+    ],
+)
+def test_wrong_arguments_of_a_client_are_refused(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        Client(**{"address": "127.0.0.1:1", **arguments})
+
 @on_a_loop
-async def test_a_window_of_no_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="window_bytes is 0: expected at least 1"):
-        Client("127.0.0.1:1", window_bytes=0)
-
-
 @on_a_loop
 async def test_a_client_whose_task_is_cancelled_fails_its_calls() -> None:
     """As when somebody cancels all tasks of a loop."""
@@ -114,3 +126,10 @@ async def test_an_on_state_that_raises_ends_no_client(caplog: pytest.LogCaptureF
         await until(lambda: me.connected)
         await me.publish("Quote", volume=1, confirm=True)
     assert caplog.text.count("on_state failed") >= 2
+
+
+@on_a_loop
+async def test_a_negative_length_of_lists_is_refused() -> None:
+    async with Brokers() as overlay, Client(overlay.address("b1")) as me:
+        with pytest.raises(ValueError, match="listed is -1: expected 0 to"):
+            await me.inspect(listed=-1)

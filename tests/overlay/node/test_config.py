@@ -117,6 +117,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         ),
         (("overlay: two", "overlay: two\nlimits: {session_lease_s: no}"), "limits.session_lease_s is False"),
         (("overlay: two", "overlay: two\nlimits: {session_lease_s: .nan}"), "limits.session_lease_s is nan"),
+        (("overlay: two", "overlay: two\nlimits: {session_lease_s: .inf}"), "limits.session_lease_s is inf"),
         (
             ("overlay: two", "overlay: two\nlimits: {max_batch_events: 1.5}"),
             "limits.max_batch_events is 1.5: expected a valid integer",

@@ -14,7 +14,7 @@ from covey.overlay.node import dialer
 from covey.overlay.node.dialer import keep_connected
 from covey.overlay.node.node import Node
 from covey.overlay.transport.backoff import Backoff
-from covey.overlay.transport.errors import CallError
+from covey.overlay.transport.call_error import CallError
 
 
 class Broken:

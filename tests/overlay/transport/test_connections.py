@@ -27,8 +27,8 @@ from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.node.server import AddressError, Server, descriptor_limit
 from covey.overlay.transport.address import TcpAddress, UnixAddress, parse_address
+from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.channel import Channel
-from covey.overlay.transport.errors import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_protocol import RpcProtocol
 from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
@@ -68,7 +68,10 @@ def test_addresses(text: str, address: object) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "b1", ":7001", "b1:", "b1:0", "b1:65536", "b1:\u0661", "unix:"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "b1", ":7001", "b1:", "b1:0", "b1:65536", "b1:\u0661", "http://b1:1", "unix:", "unix:" + 108 * "x"],
+)
 def test_texts_that_are_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_address(text)

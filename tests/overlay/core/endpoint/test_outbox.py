@@ -222,7 +222,7 @@ def count(error: Exception | None) -> int:
     if error is None:
         return 0
     more = str(error).partition("(")[2]
-    return 1 + int(more.split()[0].replace(",", "")) if more else 1
+    return int(more.split()[0].replace(",", "")) if more else 1
 
 
 # --- single facts -------------------------------------------------------------------------------------------
