@@ -85,7 +85,7 @@ def test_wrong_arguments_of_a_client_are_refused(arguments: dict[str, Any], reas
     with pytest.raises(ValueError, match=re.escape(reason)):
         Client(**{"address": "127.0.0.1:1", **arguments})
 
-@on_a_loop
+
 @on_a_loop
 async def test_a_client_whose_task_is_cancelled_fails_its_calls() -> None:
     """As when somebody cancels all tasks of a loop."""
