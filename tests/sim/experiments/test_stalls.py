@@ -1,4 +1,7 @@
-"""Histories with stalled clients and brokers hold, and fail without a mechanism of the endpoint."""
+"""Histories with stalled clients and brokers hold, and fail without a mechanism of the endpoint.
+
+The freezes that they seldom meet are in `tests/sim/simulator/test_freezes.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,19 @@ import pytest
 from draws import DRAWS, some_seeds
 from histories import play_all
 
-from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.recovery import Recovery
-from covey.overlay.core.endpoint.windows import Windows
 from covey.overlay.core.link.event_queue import EventQueue, _type_of
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
-from covey.overlay.core.messages import Hold, Message
+from covey.overlay.core.messages import Message
 from covey.sim.experiments.fuzz import FuzzOptions, play_history
 
 Patch = pytest.MonkeyPatch
 OPTIONS = FuzzOptions(stalls=True)
 
 
-@some_seeds("fuzzer, stalls", parts=20)
+@some_seeds("fuzzer, stalls", parts=12)
 def test_histories(seeds: range) -> None:
     play_all(seeds, OPTIONS)
 
@@ -41,33 +41,6 @@ def holds_of_all_types(patch: Patch) -> None:
 
 def no_holds(patch: Patch) -> None:
     patch.setattr(Holds, "set_full", lambda *_: None)
-
-
-def no_stall_limit(patch: Patch) -> None:
-    patch.setattr(BrokerEndpoint, "_rearm_stall", lambda *_: None)
-
-
-def own_events_of_a_full_client_that_wait(patch: Patch) -> None:
-    genuine = InterfaceQueue.send
-
-    def balance(self: Holds, type_name: str) -> None:
-        full = self._full.get(type_name, {})
-        for source, told in self._sources.get(type_name, {}).items():
-            if bool(full) != told:
-                self._sources[type_name][source] = bool(full)
-                self._tell(source, Hold(type_name, bool(full)))
-
-    patch.setattr(InterfaceQueue, "send", lambda self, message, *, own=False: genuine(self, message))
-    patch.setattr(Holds, "_balance", balance)
-
-
-def every_client_left_unread_in_a_flood(patch: Patch) -> None:
-    genuine = BrokerEndpoint.busy
-
-    def busy(self: BrokerEndpoint[Message], interface: str) -> bool:
-        return any(genuine(self, each) for each in self.queues)
-
-    patch.setattr(BrokerEndpoint, "busy", busy)
 
 
 def credit_at_once_after_a_restart(patch: Patch) -> None:
@@ -99,21 +72,12 @@ def gaps_that_are_not_told(patch: Patch) -> None:
     patch.setattr(Link, "tell_gap", lambda *_: None)
 
 
-def a_whole_window_for_each_publisher(patch: Patch) -> None:
-    patch.setattr(Windows, "opened", lambda *_: None)
-    patch.setattr(Windows, "published", lambda *_: None)
-
-
 MECHANISMS = (
     holds_of_all_types,
     no_holds,
-    no_stall_limit,
-    own_events_of_a_full_client_that_wait,
-    every_client_left_unread_in_a_flood,
     credit_at_once_after_a_restart,
     held_types_in_the_way_of_others,
     gaps_that_are_not_told,
-    a_whole_window_for_each_publisher,
 )
 
 
