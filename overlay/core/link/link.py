@@ -29,7 +29,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.link.control_queue import ControlQueue
 from covey.overlay.core.link.event_queue import EventQueue
 from covey.overlay.core.link.joining import join
-from covey.overlay.core.link.size import events_in, size_of
+from covey.overlay.core.link.size import events_in, header_bytes, size_of
 from covey.overlay.core.messages import CONTROL, Acknowledge, Gap, Message
 from covey.overlay.core.messages import message as immutable
 
@@ -382,6 +382,7 @@ class Link:
     def _take_events(self, messages: list[Message], size: int) -> tuple[int, int]:
         taken: list[Message] = []
         taken_bytes = total_events = 0
+        headers = 0
         while not self._control:
             head = self._events.head()
             if head is None:
@@ -390,7 +391,9 @@ class Link:
             events = events_in(message)
             if events and self._sent_bytes + taken_bytes >= self._credit:
                 break
-            if (messages or taken) and size + taken_bytes + event_bytes > self.max_frame_bytes:
+            # A frame of many small messages may be mostly names and schemas.
+            headers += header_bytes(message) if events else 0
+            if (messages or taken) and size + taken_bytes + event_bytes + headers > self.max_frame_bytes:
                 break
             self._events.pop()
             taken.append(message)

@@ -6,10 +6,13 @@ are the bytes granted again.
 
 from __future__ import annotations
 
+from covey.matcher.events.event_type import EventType
 from covey.overlay.core.messages import Acknowledge, Deliver, Message, Publish, Refuse, Subscribe, Update
 
 FIXED_BYTES = 64
 _VALUE_BYTES = 32
+_ATTRIBUTE_BYTES = 8
+_SCHEMA = "covey.overlay.core.link.size"
 
 
 def size_of(message: Message) -> int:
@@ -28,6 +31,24 @@ def size_of(message: Message) -> int:
     if isinstance(message, Refuse):
         return FIXED_BYTES + len(message.reason)
     return FIXED_BYTES
+
+
+def header_bytes(message: Message) -> int:
+    """About how many bytes the names and the schema of a message with events take in a frame; credit does not
+    count them.
+    """
+    assert isinstance(message, Publish | Deliver)
+    batch, publisher = message.batch, message.batch.publisher
+    size = len(publisher) if publisher.isascii() else len(publisher.encode())
+    schema_bytes: int | None = batch.event_type.cache.get(_SCHEMA)
+    if schema_bytes is None:
+        schema_bytes = batch.event_type.cache[_SCHEMA] = _schema_bytes(batch.event_type)
+    return size + schema_bytes
+
+
+def _schema_bytes(event_type: EventType) -> int:
+    names = (event_type.name, event_type.name, *event_type.attributes)
+    return sum(_ATTRIBUTE_BYTES + len(name.encode()) for name in names)
 
 
 def events_in(message: Message) -> int:

@@ -20,7 +20,7 @@ from covey.overlay.core.link.link import (
     Link,
     LinkError,
 )
-from covey.overlay.core.link.size import size_of
+from covey.overlay.core.link.size import header_bytes, size_of
 from covey.overlay.core.messages import (
     Acknowledge,
     Advertise,
@@ -36,6 +36,7 @@ from covey.overlay.core.messages import (
     Unsubscribe,
     Update,
 )
+from covey.overlay.transport.packets import encode_frame
 
 # --- numbering, acknowledgement, resumption -------------------------------------------------------
 
@@ -446,7 +447,8 @@ def test_events_larger_than_the_window_are_sent() -> None:
 
 
 def test_frames_are_bounded_in_size() -> None:
-    a, b = pair(max_frame_bytes=2 * size_of(events(1)), frames_in_flight=100)
+    one = size_of(events(1)) + header_bytes(events(1))
+    a, b = pair(max_frame_bytes=2 * one, frames_in_flight=100)
     exchange(a, b)
     for first in range(5):
         a.send(events(first))
@@ -454,6 +456,21 @@ def test_frames_are_bounded_in_size() -> None:
     while (frame := a.next_frame()) is not None:
         sizes.append(len(frame.messages))
     assert sizes == [2, 2, 1]
+
+
+def test_frames_of_small_events_of_a_wide_type_are_bounded_in_size() -> None:
+    """The receiver refused them with the connection, and so the next one, for ever."""
+    wide = EventType("Wide", {f"attribute_number_{i}": "float64" for i in range(200)})
+    a, b = pair(max_frame_bytes=1 << 20)
+    exchange(a, b)
+    for number in range(2_000):
+        batch = EventBatch.from_pylist(wide, [{}], publisher=f"p{number % 2}", first_sequence=number)
+        a.send(Publish(batch))
+    frames = 0
+    while (frame := a.next_frame()) is not None:
+        assert len(encode_frame(frame)) < 2 << 20
+        frames += 1
+    assert (frames > 3, a.queued_events) == (True, 0)
 
 
 def test_backlog_counts_queued_and_unacknowledged_messages() -> None:
