@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from covey.matcher import EventBatch
@@ -33,8 +33,8 @@ class Publishing:
         self._outbox = endpoint.outbox
         self._wake = wake
         self._turn = 0
-        self._room: dict[str, deque[asyncio.Future[None]]] = {}
-        """Calls that wait for room, by event type."""
+        self._room: dict[str, OrderedDict[asyncio.Future[None], None]] = {}
+        """Calls that wait for room, by event type; any of them may be cancelled."""
         self._confirming: dict[Confirmation, asyncio.Future[None]] = {}
         self._error: Exception | None = None
         self._logged = 0
@@ -84,16 +84,15 @@ class Publishing:
         if waiting is None:
             if not self._outbox.full(type_name):
                 return
-            waiting = self._room[type_name] = deque()
+            waiting = self._room[type_name] = OrderedDict()
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.append(room)
+        waiting[room] = None
         try:
             await room
             if self._error is not None:
                 raise self._error.with_traceback(None)
         except BaseException:
-            if room in waiting:
-                waiting.remove(room)
+            waiting.pop(room, None)
             raise
         finally:
             if not waiting:
@@ -106,7 +105,7 @@ class Publishing:
         """Let the first call of each type go on for which there is room."""
         for type_name, waiting in self._room.items():
             if waiting and not self._outbox.full(type_name):
-                room = waiting.popleft()
+                room, _ = waiting.popitem(last=False)
                 if not room.done():
                     room.set_result(None)
 
