@@ -29,7 +29,7 @@ from covey.overlay.core.endpoint.connections import (
 from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
 from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import STALLED, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
@@ -273,10 +273,12 @@ class BrokerEndpoint(Generic[M]):
         self.queues[interface] = queue
         if opened is not None:
             opened(resumed)
-        queue.attach(connection)
+        taken = queue.attach(connection)
         self._timers.cancel(("unlinked", interface))
         self._timers.cancel(("away", interface))
         self._timers.cancel(("lease", interface))
+        if taken:
+            self._rearm_stall(queue)
         if not resumed:
             self.holds.forget_source(interface)
             if self._recovery.begins(hello, self._now_ns):
@@ -313,7 +315,6 @@ class BrokerEndpoint(Generic[M]):
     def _disconnected(self, queue: InterfaceQueue) -> None:
         interface = queue.interface
         self._timers.cancel(("ack", interface))
-        self._timers.cancel(("stall", interface))
         self._timers.set(("away", interface), self._now_ns + BLOCK_WHILE_AWAY_NS)
         if queue.is_broker:
             self._await_neighbour(interface)
@@ -609,7 +610,7 @@ class BrokerEndpoint(Generic[M]):
             self._warn(queue.interface, "session ended: its lease has expired")
             self._end_session(queue, "its lease has expired", "ABORTED")
         elif what == "stall" and queue.full:
-            queue.stop_blocking("stalled")
+            queue.stop_blocking(STALLED)
             seconds = self.options.sessions.stall_limit_s
             self._warn(queue.interface, f"took nothing for {seconds:g} s: its oldest events are dropped")
 

@@ -24,6 +24,9 @@ MAX_SESSION_CONTROL = 50_000
 message of its own, all else is a number in a header."""
 
 
+STALLED = "stalled"
+
+
 @dataclass(slots=True)
 class DropCounts:
     """Dropped events, by reason."""
@@ -81,6 +84,7 @@ class InterfaceQueue:
         self._warn = warn
         self._warned = False
         self._why_dropping = ""
+        self._stalled = False
 
     @property
     def connected(self) -> bool:
@@ -253,17 +257,23 @@ class InterfaceQueue:
 
     # --- the connection -----------------------------------------------------------
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: Connection) -> bool:
+        """A connection has opened; whether the peer has taken something since the last frame. A client that
+        stalled before blocks nobody again until it has.
+        """
         self.connection = connection
         self.connections += 1
-        self.blocking = True
+        taken = self.link.progress != self.progress
+        self.blocking = self.blocking or taken or not self._stalled
         self.progress = self.link.progress
         self._full_held = {name: None for name in self._full_held if self.link.holds(name)}
-        self.full = self.policy is SlowConsumer.BLOCK and self._over()
+        self.full = self.policy is SlowConsumer.BLOCK and self.blocking and self._over()
         self._changed(self)
+        return taken
 
     def stop_blocking(self, why: str) -> None:
         """From now on drop the oldest events rather than hold their sources; `why` is a word or two."""
+        self._stalled = why == STALLED or (self._stalled and not self.blocking)
         self.blocking = False
         self._why_dropping = f"{why}, oldest dropped"
         if self.policy is SlowConsumer.BLOCK:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from core_endpoints import Noted, broker_endpoint
 
-from covey.matcher import EventBatch, EventType
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
+from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.link.link import Frame, Hello
-from covey.overlay.core.messages import Advertise, Message, Publish, Unadvertise
+from covey.overlay.core.messages import Advertise, Message, Publish, Subscribe, Unadvertise
+from covey.overlay.transport.codec import WireMessage
 from covey.overlay.transport.packets import decode_packet, encode_frame
 
 S = 1_000_000_000
@@ -79,3 +82,48 @@ def test_event_types_that_have_gone_leave_nothing_behind() -> None:
     broker.deliver()
     assert broker.core.tables.types == {}
     assert broker.holds.types <= 1_001
+
+
+def test_a_client_that_connects_again_and_again_and_takes_nothing_blocks_no_longer() -> None:
+    """The limit began anew with each connection, and its publishers were held for ever."""
+    quote = EventType("Quote", {"x": "int64"})
+    options = EndpointOptions(sessions=SessionLimits(queue_events=4, stall_limit_s=10.0))
+    broker = broker_endpoint("b1", options=options)
+    publisher = Noted()
+    broker.accept(Peer("client/p", Hello(1)), publisher, 0)
+    take(broker, "client/p", publisher, 1, (Advertise(1, quote),))
+    connection, hello = Noted(), Hello(2)
+    broker.accept(Peer("client/r", hello), connection, 0)
+    take(broker, "client/r", connection, 1, (Subscribe(1, 1, parse("x >= 0", quote), {}),))
+    held = []
+    for number in range(20):
+        now_ns = 5 * S * number
+        broker.handle_timer(now_ns)
+        for event in range(6):
+            sequence = 6 * number + event
+            batch = EventBatch.from_pylist(quote, [{"x": 1}], publisher="p", first_sequence=sequence)
+            take(broker, "client/p", publisher, 2 + sequence, (Publish(batch),), now_ns)
+        held.append(bool(broker.holds.as_dict()))
+        assert connection.answer is not None
+        broker.lost("client/r", connection, now_ns)
+        hello = Hello(2, connection.answer.incarnation, 0)
+        connection = Noted()
+        broker.accept(Peer("client/r", hello), connection, now_ns)
+        assert connection.resumed
+    assert held[0] is True
+    assert not any(held[3:])
+
+
+def take(
+    broker: BrokerEndpoint[WireMessage],
+    interface: str,
+    connection: Noted,
+    number: int,
+    messages: tuple[Message, ...],
+    now_ns: int = 0,
+) -> None:
+    packet = decode_packet(encode_frame(Frame(number, 0, 1 << 40, messages)))
+    assert isinstance(packet, Frame)
+    broker.receive(interface, connection, [packet], now_ns)
+    if broker.deferred:
+        broker.deliver()
