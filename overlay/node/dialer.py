@@ -21,27 +21,30 @@ from covey.overlay.transport.pump import StreamClosedError
 log = logging.getLogger("covey.broker")
 
 _ANSWER_WITHIN_S = 5.0
+_LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+"""Statuses of versions and overlay files that do not agree: no other attempt succeeds until somebody acts."""
 
 
 async def keep_connected(node: Node, neighbour: str) -> None:
     """Dial a neighbour for as long as this task lives."""
     address = node.overlay.brokers[neighbour].address
     backoff = Backoff()
-    why = logged = ""
+    why = logged = status = ""
     interface = f"broker/{neighbour}"
     while not node.draining:
         try:
             if not node.queues[interface].connected:  # the neighbour may dial, too
                 await _connection(node, interface, address, backoff)
-                why = "the connection ended"
+                why, status = "the connection ended", ""
         except (CallError, LinkError, MalformedPacketError, ConnectionRefusedError) as error:
-            why = str(error)
+            why, status = str(error), getattr(error, "status", "")
         except TimeoutError:
-            why = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s"
+            why, status = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s", ""
         if node.draining:
             return
         if why != logged:
-            log.info("broker/%s at %s: %s; retrying", neighbour, address, why)
+            level = logging.WARNING if status in _LASTING else logging.INFO
+            log.log(level, "broker/%s at %s: %s; retrying", neighbour, address, why)
             logged = why
         await asyncio.sleep(backoff.pause_s())
 
