@@ -145,6 +145,8 @@ def _decode_greeting(hello: pb.Hello) -> Greeting:
         limits = Limits(
             hello.limits.max_event_bytes, hello.limits.max_batch_events, hello.limits.max_frame_bytes
         )
+        if not (limits.max_event_bytes and limits.max_batch_events and limits.max_frame_bytes):
+            raise MalformedPacketError(f"hello from {hello.id!r} with {limits}: expected at least 1 of each")
     return Greeting(
         role,
         hello.id,

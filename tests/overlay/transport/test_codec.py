@@ -216,6 +216,10 @@ def test_round_trip_of_event_types() -> None:
             pb.Packet(hello=pb.Hello(protocol=2, role=pb.Hello.ROLE_CLIENT, id="a")).SerializeToString(),
             "incarnation 0: expected a positive number",
         ),
+        (  # A batch of 0 events at most would be split for ever.
+            encode_greeting(Greeting(Role.BROKER, "b1", Hello(1, 2, 3, 4), limits=Limits(10, 0, 30))),
+            "max_batch_events=0.*: expected at least 1 of each",
+        ),
     ],
 )
 def test_malformed_packets(data: bytes, complaint: str) -> None:

@@ -118,12 +118,7 @@ async def test_the_brokers_and_clients_of_a_machine_meet_at_socket_files() -> No
 
 
 @on_a_loop
-async def test_the_error_of_a_socket_file_names_its_cause(tmp_path: Path) -> None:
-    port = free_ports(1)[0]
-    address = BrokerAddress("b1", f"127.0.0.1:{port}", f"127.0.0.1:{port}, unix:/tmp/{'x' * 200}")
-    overlay = Overlay("t", "parametric", (), {"b1": address}, (), Limits(), SessionLimits())
-    with pytest.raises(AddressError, match=r"path too long$"):
-        await Server(Node(overlay, "b1"), address).start()
+async def test_a_socket_file_without_permission_is_named_as_the_cause(tmp_path: Path) -> None:
     path = tmp_path / "s"
     server = RpcServer(HANDLERS, max_message_bytes=LARGEST, faults=Counter())
     await server.listen(f"unix:{path}")
