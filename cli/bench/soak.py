@@ -51,7 +51,10 @@ def soak(
             f"a while; {result.sessions:,} sessions of those that were not killed"
         )
         slopes = ", ".join(f"{broker} {slope:+.2f}" for broker, slope in result.mb_per_minute.items())
-        print(f"memory, MB per minute: {slopes}: {'flat' if result.flat else 'not flat'}")
+        if slopes:
+            print(f"memory, MB per minute: {slopes}: {'flat' if result.flat else 'not flat'}")
+        else:
+            print("memory: too few samples to say whether it is flat")
         print("left behind: " + ("; ".join(result.left) or "nothing"))
     if not result.passed:
         raise typer.Exit(1)
