@@ -21,8 +21,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib import import_module
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from covey.matcher.errors import CoveyError
 from covey.matcher.jit.cache import cache_directory, cache_writable
@@ -88,8 +91,10 @@ class KernelLoader:
     def _run(self) -> None:
         started = time.monotonic()
         try:
+            pa.array([0])  # imports pandas, where it is installed: half a second for the first events else
             self._compile()
             compile_kernels(lambda done, total: _check_alive())
+            import_module("covey.matcher.engines.cluster.engine")  # as well
         except _ExitError:
             return
         except Exception as error:

@@ -281,6 +281,8 @@ class BrokerEndpoint(Generic[M]):
             self._rearm_stall(queue)
         if not resumed:
             self.holds.forget_source(interface)
+            if queue.is_broker:
+                self._recovery.neighbour_connected(hello)
             if self._recovery.begins(hello, self._now_ns):
                 self._withhold_credit()
                 self._tell_core(AwaitClients(True), "")
@@ -528,7 +530,7 @@ class BrokerEndpoint(Generic[M]):
 
     def _finish(self) -> None:
         """What a call has left to do when all else is consistent."""
-        if self._recovery.going_on and self.core.synced and self._recovery.clients_had_time:
+        if self._recovery.going_on and self.core.synced and self._recovery.synchronised(self._now_ns):
             self._recovery.end()
             self._withhold_credit()
         while self._ending:

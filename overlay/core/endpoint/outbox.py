@@ -152,9 +152,7 @@ class Outbox:
     def awaited(self) -> bool:
         """Whether somebody waits for events to be accepted, or soon will."""
         return (
-            self._unfinished > 0
-            or self.events >= self._max_events // 2
-            or self.bytes >= self._max_bytes // 2
+            self._unfinished > 0 or self.events >= self._max_events // 2 or self.bytes >= self._max_bytes // 2
         )
 
     @property

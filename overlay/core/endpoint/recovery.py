@@ -28,6 +28,7 @@ class Recovery:
         self._started_ns = now_ns
         self._timers = timers
         self._over = False
+        self._new_neighbour = False
 
     def incarnation(self, number: int) -> int:
         """The incarnation of a link of this life, by its number, of 22 bits."""
@@ -47,8 +48,17 @@ class Recovery:
         self._timers.set(("recovery", ""), now_ns + RECOVERY_NS)
         return True
 
-    @property
-    def clients_had_time(self) -> bool:
+    def neighbour_connected(self, hello: Hello) -> None:
+        """Its link has no earlier state: it knows no life of this broker if it has started anew itself."""
+        self._new_neighbour |= not hello.peer_incarnation
+
+    def synchronised(self, now_ns: int) -> bool:
+        """Whether clients had their time, all neighbours having sent their state: those here, and where a
+        neighbour has started anew, those of the brokers behind it, from now on.
+        """
+        if ("clients", "") not in self._timers and self._new_neighbour:
+            self._new_neighbour = False
+            self._timers.set(("clients", ""), now_ns + CLIENTS_NS)
         return ("clients", "") not in self._timers
 
     def end(self) -> None:
