@@ -8,6 +8,7 @@ connection opens again, the links of both ends resume or start anew, as in a rea
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -42,7 +43,7 @@ class PortOwner(Protocol):
     def arrive(self, port: Port, generation: int, packet: Packet) -> None: ...
 
 
-class Port:
+class Port(ABC):
     """One end of a wire: its owner, and the owner's interface for it."""
 
     __slots__ = ("_last_arrival", "interface", "open", "owner", "wire")
@@ -54,14 +55,15 @@ class Port:
         self.open = False
         self._last_arrival = 0
 
+    @abstractmethod
     def hello(self) -> Hello:
         """The hello for a connection that this end opens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pump(self) -> None:
         """Transmit what is ready, if the connection is open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broken(self) -> None:
         """The connection, or what was to become one, has ended."""
 
