@@ -375,6 +375,8 @@ class StallingHistory:
         """A reader vanishes, and a new client of its name comes instead."""
         index = self._random.randrange(len(self._readers))
         client = self._readers[index]
+        if client.port.wire is None:
+            return  # its broker is away, and it has never been connected
         types = [filter.event_type for filter in client.subscriptions.values()]
         self._stalls_of(client, NS_PER_S)
         self._exempt[client.name] = None
