@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, Undecodable
+from covey.overlay.core.endpoint.admission import Undecodable
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import (
     Connection,
     ConnectionRefusedError,

@@ -56,7 +56,7 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "core": inspect(node.core, listed),
         "interfaces": {name: queue.inspect() for name, queue in queues},
         "not_listed": listing.of("interfaces"),
-        "dropped": dict(node.endpoint.dropped),
+        "dropped": dict(node.endpoint.drops.by_reason),
         "held": node.endpoint.holds.as_dict(),
         "refused": node.endpoint.refused,
         "tasks": len(asyncio.all_tasks()),
@@ -75,7 +75,7 @@ def render_node(node: Node, listed: int) -> str:
         lines.append(f"  {name}: {state}" + (f", {pending} events pending" if pending else ""))
         lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
     lines += listing.more("interfaces", "  ")
-    lines += [f"  {events} events dropped: {why}" for why, events in node.endpoint.dropped.items()]
+    lines += [f"  {events} events dropped: {why}" for why, events in node.endpoint.drops.by_reason.items()]
     return "\n".join(lines) + "\n"
 
 

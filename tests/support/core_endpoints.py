@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from covey.matcher import EventType
-from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint, Undecodable
+from covey.overlay.core.endpoint.admission import Undecodable
+from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Hello, Link
 from covey.overlay.core.messages import Message

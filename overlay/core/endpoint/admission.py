@@ -6,11 +6,21 @@ overlay, or refused by a sentence that names its size and the limit; a refusal c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from covey.matcher import EventBatch
 from covey.overlay.core.endpoint.limits import Limits
 from covey.overlay.core.messages import Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """What `decode` gives for a message that makes no sense: the refusal, and the size of its events."""
+
+    refuse: Refuse
+    size: int = 0
 
 
 def admit(batch: EventBatch, limits: Limits, ingress_ns: int) -> tuple[EventBatch | None, list[Refuse]]:

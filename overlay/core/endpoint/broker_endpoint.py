@@ -15,11 +15,11 @@ that stamps events.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from covey.overlay.core.endpoint.admission import admit, refuse_held
+from covey.overlay.core.endpoint.admission import Undecodable, admit, refuse_held
+from covey.overlay.core.endpoint.challenges import Challenges
 from covey.overlay.core.endpoint.connections import (
     Connection,
     ConnectionRefusedError,
@@ -29,7 +29,7 @@ from covey.overlay.core.endpoint.connections import (
 from covey.overlay.core.endpoint.core import Core
 from covey.overlay.core.endpoint.dialling import NEVER_LINKED_NS, NOT_DIALLED, both_dial, own_prevails
 from covey.overlay.core.endpoint.holds import Holds
-from covey.overlay.core.endpoint.interface_queue import STALLED, InterfaceQueue
+from covey.overlay.core.endpoint.interface_queue import STALLED, DropCounts, InterfaceQueue
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.endpoint.quotas import Quotas
@@ -61,34 +61,16 @@ M = TypeVar("M")
 NS_PER_S = 1_000_000_000
 BLOCK_WHILE_AWAY_NS = 2 * NS_PER_S
 """How long the full queue of a disconnected interface goes on holding the sources."""
-PROBE_NS = 2 * NS_PER_S
-"""How long the holder of a name has to answer when another claims it."""
 _FEW_TYPES = 1_000
 _BATCHED = (Publish, Update, Acknowledge)
 """Messages after which the next one is decoded the same way, so that several are handled in one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecodable:
-    """What `decode` gives for a message that makes no sense: the refusal, and the size of its events."""
-
-    refuse: Refuse
-    size: int = 0
-
-
-@dataclass(slots=True)
-class _Challenge:
-    """Another client or broker that claims the name of an interface, until the holder has answered."""
-
-    peer: Peer
-    connection: IncomingConnection
-
-
 class BrokerEndpoint(Generic[M]):
     """One broker. `new_link` makes a link of an incarnation; `life`, of 31 bits, differs from that of the
-    broker's earlier lives. `decode` turns a message of a frame,
-    from a neighbour or not, into one of the core. `warn` gets one sentence for the operator: an interface and
-    what is wrong with it. `dialled` are the neighbours to which this broker opens the connection.
+    broker's earlier lives. `decode` turns a message of a frame, from a neighbour or not, into one of the
+    core. `warn` gets one sentence for the operator: an interface and what is wrong with it. `dialled` are the
+    neighbours to which this broker opens the connection.
     """
 
     def __init__(
@@ -108,7 +90,7 @@ class BrokerEndpoint(Generic[M]):
         self.options = options
         self.clock_offset_ns = 0
         self.queues: dict[Interface, InterfaceQueue] = {}
-        self.dropped: dict[str, int] = {}
+        self.drops = DropCounts()
         self.refused = 0
         self.draining = False
         self.deferred = False
@@ -121,7 +103,7 @@ class BrokerEndpoint(Generic[M]):
         self._warn = warn
         self._now_ns = now_ns
         self._timers: Timers[tuple[str, Interface]] = Timers()
-        self._challenges: dict[Interface, _Challenge] = {}
+        self._challenges = Challenges(self._timers)
         self._ending: list[tuple[InterfaceQueue, str, str]] = []
         self._windows = Windows(options.windows)
         self._recovery = Recovery(life, now_ns, self._timers)
@@ -175,7 +157,9 @@ class BrokerEndpoint(Generic[M]):
             self._arbitrate(queue, peer)
         if queue is not None and queue.connected:
             if queue.link.peer_incarnation != peer.hello.incarnation:
-                self._challenge(queue, _Challenge(peer, connection))
+                self._challenges.begin(peer, connection, now_ns)
+                queue.link.probe()
+                queue.wake()
                 return
             self._detach(queue, "ABORTED", "a newer connection replaces this one")
             self._disconnected(queue)
@@ -213,21 +197,12 @@ class BrokerEndpoint(Generic[M]):
         queue.handshake = True
         return queue.link.hello()
 
-    def _challenge(self, queue: InterfaceQueue, challenge: _Challenge) -> None:
-        if queue.interface in self._challenges:
-            raise ConnectionRefusedError("ALREADY_EXISTS", _taken(queue.interface))
-        self._challenges[queue.interface] = challenge
-        self._timers.set(("probe", queue.interface), self._now_ns + PROBE_NS)
-        queue.link.probe()
-        queue.wake()
-
     def _end_challenge(self, interface: Interface, *, won: bool) -> None:
-        challenge = self._challenges.pop(interface, None)
-        self._timers.cancel(("probe", interface))
+        challenge = self._challenges.end(interface)
         if challenge is None:
             return
         if not won:
-            challenge.connection.close("ALREADY_EXISTS", _taken(interface))
+            challenge.refuse()
             return
         queue = self.queues.get(interface)
         if queue is not None and queue.connected:
@@ -300,10 +275,7 @@ class BrokerEndpoint(Generic[M]):
         self._now_ns = now_ns
         queue = self.queues.get(interface)
         if queue is None or queue.connection is not connection:
-            challenge = self._challenges.get(interface)
-            if challenge is not None and challenge.connection is connection:
-                del self._challenges[interface]
-                self._timers.cancel(("probe", interface))
+            self._challenges.withdraw(interface, connection)
             return
         queue.connection = None
         self._disconnected(queue)
@@ -347,7 +319,7 @@ class BrokerEndpoint(Generic[M]):
         queue.discard()
         self.holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():
-            self._count_drop(reason, events)
+            self.drops.add(reason, events)
         self._detach(queue, status, f"session ended: {why}")
         self._tell_core(Disconnect(), interface)
 
@@ -439,7 +411,7 @@ class BrokerEndpoint(Generic[M]):
             queue.link.consume(message.size)
             refuse = message.refuse
             if queue.is_broker and refuse.count:
-                self._count_drop("malformed or of unknown type", refuse.count)
+                self.drops.add("malformed or of unknown type", refuse.count)
                 return None
             return self._refused(queue, refuse)
         if isinstance(message, Hold):
@@ -517,7 +489,7 @@ class BrokerEndpoint(Generic[M]):
                 if queue is not None:
                     self._enqueue(queue, action.message, own=queue is source)
             else:
-                self._count_drop(action.reason, action.events)
+                self.drops.add(action.reason, action.events)
 
     def _enqueue(self, queue: InterfaceQueue, message: Message, *, own: bool = False) -> None:
         """Queue a message for an interface; ends a session that does not keep up."""
@@ -535,9 +507,6 @@ class BrokerEndpoint(Generic[M]):
             self._withhold_credit()
         while self._ending:
             self._end_session(*self._ending.pop())
-
-    def _count_drop(self, reason: str, events: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + events
 
     # --- holding sources ------------------------------------------------------------------------------------
 
@@ -649,8 +618,3 @@ class BrokerEndpoint(Generic[M]):
         """End every connection with a goodbye."""
         for queue in list(self.queues.values()):
             self._detach(queue, "UNAVAILABLE", reason)
-
-
-def _taken(interface: Interface) -> str:
-    kind, _, name = interface.partition("/")
-    return f"a {kind} named {name!r} is connected already: choose another name"

@@ -24,6 +24,8 @@ class Holds:
         self._sources: dict[str, dict[Interface, int | None]] = {}
         """By type, who has sent events of it: how many bytes since it was told to hold it; None if it was
         not."""
+        self._sent: dict[Interface, dict[str, None]] = {}
+        """By source, the types that it has sent."""
 
     def set_full(self, interface: Interface, types: Iterable[str]) -> None:
         """The interface is full for these types and no others."""
@@ -46,6 +48,7 @@ class Holds:
         sources = self._sources.setdefault(type_name, {})
         if source not in sources:
             sources[source] = None
+            self._sent.setdefault(source, {})[type_name] = None
             if type_name in self._full:
                 self._balance(type_name)
         since = sources[source]
@@ -58,9 +61,9 @@ class Holds:
         """Forget who has sent events of types that are not known any more, unless they were told to hold
         them.
         """
-        self._sources = {
-            name: sources for name, sources in self._sources.items() if name in known or name in self._full
-        }
+        for name in [name for name in self._sources if name not in known and name not in self._full]:
+            for source in self._sources.pop(name):
+                del self._sent[source][name]
 
     @property
     def types(self) -> int:
@@ -69,14 +72,10 @@ class Holds:
 
     def forget_source(self, source: Interface) -> None:
         """The source has ended, or has lost what it was told."""
-        for name in [name for name, sources in self._sources.items() if source in sources]:
+        for name in self._sent.pop(source, ()):
             del self._sources[name][source]
             if not self._sources[name]:
                 del self._sources[name]
-
-    def held(self, type_name: str) -> tuple[Interface, ...]:
-        """Who is full for a type."""
-        return tuple(self._full.get(type_name, ()))
 
     def as_dict(self) -> dict[str, list[Interface]]:
         """Who is full, by held type."""

@@ -7,9 +7,9 @@ publish and read a type of their own: one across the overlay, one at one broker.
 neither jitter nor loss.
 
 The bound of an uninvolved event. Its *path* is the wires from its publisher to its reader. It arrives within
-the delays of its path, and one round trip per wire more: where the window of a wire is full, the next frame
-waits for an acknowledgement. An *outage* is the time while a broker on the path is stopped or away; an event
-that meets one is due when it has left its end behind.
+the delays of its path, and two round trips per wire more: where the window of a wire is full, frames that
+wait before its own take another window, and each waits for an acknowledgement. An *outage* is the time while
+a broker on the path is stopped or away; an event that meets one is due when it has left its end behind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PING, PONG, ECHO = (EventType(name, _ATTRIBUTES) for name in ("Ping", "Pong", "E
 _FILTER = "number >= $low"
 _SLICE_NS = 20 * NS_PER_MS
 _LIVELOCK_STEPS = 500_000
-_LIVELOCK_NS = 45 * NS_PER_S
+_LIVELOCK_NS = 90 * NS_PER_S
 _FRAME_BYTES = 4 << 10
 _DRAIN_TRIPS = 400
 """Round trips in which a full outbox leaves, a window of the least size at a time."""
@@ -421,7 +421,7 @@ class StallingHistory:
         return begun_ns + bound_ns
 
     def _bound_ns(self, path: list[str]) -> int:
-        return 3 * (len(path) + 1) * self._delay_ms * NS_PER_MS
+        return 5 * (len(path) + 1) * self._delay_ms * NS_PER_MS
 
     def _check_uninvolved(self, name: str, event_type: EventType) -> None:
         clients = self.simulation.clients

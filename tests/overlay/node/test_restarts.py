@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,16 +49,15 @@ class Proxied(LocalOverlay):
         await process.wait()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("first", ["publisher's side first", "subscriber's side first"])
-@on_a_loop
-async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal.Signals, first: str) -> None:
+@asynccontextmanager
+async def flooded(subscribers: str) -> AsyncIterator[tuple[Proxied, Reader, Flood]]:
+    """An overlay with a flood of events from b1 to a client of another broker, which arrives."""
     overlay = Proxied()
     await overlay.open_proxies()
     async with (
         overlay,
         Client(overlay.addresses["b1"]) as publisher,
-        Client(overlay.addresses["b3"]) as subscriber,
+        Client(overlay.addresses[subscribers]) as subscriber,
         Tasks() as tasks,
     ):
         await publisher.advertise(FLOOD)
@@ -65,6 +66,14 @@ async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal
         flood = Flood(publisher, RATE, text_bytes=20)
         tasks.start(flood.run())
         await until(lambda: len(reader.numbers) > RATE, "events arrive")
+        yield overlay, reader, flood
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("first", ["publisher's side first", "subscriber's side first"])
+@on_a_loop
+async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal.Signals, first: str) -> None:
+    async with flooded("b3") as (overlay, reader, flood):
         ended_at = flood.published
         await overlay.end("b2", how)
         gone_at = flood.published
@@ -83,20 +92,7 @@ async def test_events_published_while_a_middle_broker_is_away_arrive(how: signal
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 @on_a_loop
 async def test_events_published_while_the_subscribers_broker_is_away_arrive(how: signal.Signals) -> None:
-    overlay = Proxied()
-    await overlay.open_proxies()
-    async with (
-        overlay,
-        Client(overlay.addresses["b1"]) as publisher,
-        Client(overlay.addresses["b2"]) as subscriber,
-        Tasks() as tasks,
-    ):
-        await publisher.advertise(FLOOD)
-        reader = Reader()
-        tasks.start(reader.read(await subscriber.subscribe(FLOOD)))
-        flood = Flood(publisher, RATE, text_bytes=20)
-        tasks.start(flood.run())
-        await until(lambda: len(reader.numbers) > RATE, "events arrive")
+    async with flooded("b2") as (overlay, reader, flood):
         ended_at = flood.published
         await overlay.end("b2", how)
         gone_at = flood.published

@@ -18,6 +18,7 @@ from covey.overlay.client.connection import _PASSING
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint import (
     broker_endpoint,
+    challenges,
     client_endpoint,
     dialling,
     interface_queue,
@@ -97,7 +98,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "connection to a neighbour; its answer to a Hello": (
             f"{s(channel._CONNECT_WITHIN_S)}; {s(dialer._ANSWER_WITHIN_S)}"
         ),
-        "answer of the holder of a name": of_ns(broker_endpoint.PROBE_NS),
+        "answer of the holder of a name": of_ns(challenges.PROBE_NS),
         "full queue of a disconnected interface holds publishers": of_ns(broker_endpoint.BLOCK_WHILE_AWAY_NS),
         "lease of a disconnected session": s(limits.lease_s),
         "stall limit of a client": s(limits.stall_limit_s),

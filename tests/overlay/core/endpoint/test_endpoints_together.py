@@ -394,7 +394,7 @@ class World:
         for broker in self.brokers.values():
             endpoint = broker.endpoint
             assert endpoint.holds.as_dict() == {}
-            assert endpoint.dropped == {}
+            assert endpoint.drops.by_reason == {}
             assert endpoint.next_timer() is None
             for queue in endpoint.queues.values():
                 assert (queue.full, queue.full_types, queue.drops.by_reason) == (False, [], {})
