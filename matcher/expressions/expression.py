@@ -42,6 +42,23 @@ Operand = Constant | Variable
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """An attribute as the argument of a call."""
+
+    attribute: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """`?name`: a free variable, to which an operator binds values that value constraints then test."""
+
+    name: str
+
+
+Argument = Column | Constant | Variable | Free
+
+
+@dataclass(frozen=True, slots=True)
 class Predicate:
     """`attribute operator operands`: none for EXISTS, two for BETWEEN, any number for IN, else one."""
 
@@ -51,6 +68,46 @@ class Predicate:
 
     def negated(self) -> Predicate:
         return Predicate(self.attribute, self.operator.complement, self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A predicate by a named operator: `operator(arguments)` is `expected`, which is false under `not`.
+
+    False, whatever is expected, where an attribute of the arguments is missing. With free variables it is
+    true where the operator has a solution, and always `expected`. (Liu et al., section 2.1.)
+    """
+
+    operator: str
+    arguments: tuple[Argument, ...]
+    expected: bool = True
+
+    def negated(self) -> Call:
+        return Call(self.operator, self.arguments, not self.expected)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple([a.attribute for a in self.arguments if isinstance(a, Column)])
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """The names of its free variables, in order, each once."""
+        return tuple(dict.fromkeys([a.name for a in self.arguments if isinstance(a, Free)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A value constraint: `scale * ?name + ... operator operand`, a comparison of numbers; of one free
+    variable with scale 1 also of other kinds. (Liu et al., section 2.1.)
+    """
+
+    terms: tuple[tuple[int | float, str], ...]
+    """Scales and names of free variables, each name once, in order of appearance."""
+    operator: Operator
+    operand: Operand
+
+    def negated(self) -> Constraint:
+        return Constraint(self.terms, self.operator.complement, self.operand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +124,8 @@ class Or:
     parts: tuple[Expression, ...] = ()
 
 
-Expression = Predicate | And | Or
+Leaf = Predicate | Call | Constraint
+Expression = Leaf | And | Or
 
 TRUE = And()
 FALSE = Or()

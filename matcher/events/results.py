@@ -1,0 +1,96 @@
+"""What operators have answered about the events of one batch, so that none is asked twice.
+
+Results stay with their batch: parts of it have theirs, joined batches those of both, and on the wire they
+travel beside the events, so that the next broker does not compute them again. A call is known by its `key`,
+64 bits of a hash of the operator's name and version and its arguments with values. Invariant: `rows` ascend,
+each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Rows = npt.NDArray[np.int64]
+Truths = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of one call: `truths[i]` for the event at `rows[i]`; with free variables also its
+    solutions, a ListArray as the operator returns it, empty where the truth is false.
+    """
+
+    rows: Rows
+    truths: Truths
+    solutions: pa.ListArray | None = None
+
+    def positions(self, rows: Rows) -> tuple[Rows, Truths]:
+        """Where these rows stand among the answers, and whether they do: int64[n], bool[n]."""
+        if not len(self.rows):
+            return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        places = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        return places, self.rows[places] == rows
+
+    def at(self, places: Rows, rows: Rows) -> Answers:
+        """The answers at these places, as those of `rows`, which ascend."""
+        solutions = None if self.solutions is None else self.solutions.take(pa.array(places))
+        return Answers(rows, self.truths[places], solutions)
+
+    def joined(self, other: Answers) -> Answers:
+        """The answers of both, of rows that are in one of them alone."""
+        rows = np.concatenate([self.rows, other.rows])
+        order = np.argsort(rows, kind="stable")
+        solutions = None
+        if self.solutions is not None and other.solutions is not None:
+            both = pa.concat_arrays([self.solutions, other.solutions.cast(self.solutions.type)])
+            solutions = both.take(pa.array(order))
+        return Answers(rows[order], np.concatenate([self.truths, other.truths])[order], solutions)
+
+
+class Results:
+    """The answers of several calls about one batch, by key."""
+
+    __slots__ = ("_answers",)
+
+    def __init__(self, answers: dict[int, Answers] | None = None) -> None:
+        self._answers: dict[int, Answers] = {} if answers is None else answers
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def items(self) -> Iterator[tuple[int, Answers]]:
+        return iter(self._answers.items())
+
+    def get(self, key: int) -> Answers | None:
+        return self._answers.get(key)
+
+    def add(self, key: int, answers: Answers) -> None:
+        """Add the answers of rows that the call has none of."""
+        known = self._answers.get(key)
+        self._answers[key] = answers if known is None else known.joined(answers)
+
+    def take(self, positions: Rows) -> Results | None:
+        """The results of a batch of the events at these positions, in that order; None for none."""
+        taken: dict[int, Answers] = {}
+        for key, answers in self._answers.items():
+            places, known = answers.positions(positions)
+            rows = np.flatnonzero(known)
+            if len(rows):
+                taken[key] = answers.at(places[rows], rows)
+        return Results(taken) if taken else None
+
+
+def joined_results(parts: Iterable[tuple[Results | None, int]]) -> Results | None:
+    """The results of batches that are joined to one, given with their numbers of events; None for none."""
+    joined = Results()
+    first = 0
+    for results, count in parts:
+        for key, answers in () if results is None else results.items():
+            joined.add(key, Answers(answers.rows + first, answers.truths, answers.solutions))
+        first += count
+    return joined if len(joined) else None

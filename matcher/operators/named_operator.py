@@ -1,0 +1,94 @@
+"""Named operators: functions that a filter calls on attributes, such as `within(lat, lon, $lat, $lon, 500)`.
+
+One `NamedOperator` is all that Covey knows of an operator: parser, builder, evaluation, covering, brokers and
+documents read it, so a new operator is one entry in the table (`table.py`). (Liu et al., section 2.1.)
+
+The function of an operator is called with one argument per parameter, in their order: the Arrow array of an
+attribute, without nulls, or the value of a constant or variable, in its inner form (`expressions/values.py`).
+Free variables have no argument. Invariant: rows in which an attribute of the call is missing are never
+passed, since a call on a missing attribute is false, and so is its negation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+
+from covey.matcher.events.event_type import Kind
+
+NUMBERS = frozenset({Kind.INT64, Kind.FLOAT64})
+
+
+class Takes(Flag):
+    """What may stand at the place of a parameter."""
+
+    ATTRIBUTE = auto()
+    CONSTANT = auto()
+    """A constant or a variable."""
+    FREE = auto()
+    """A free variable, `?name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: its name, the kinds of attributes that it takes, and what may stand there.
+
+    A constant has the kind `kinds` if that is one, else float64 for numbers.
+    """
+
+    name: str
+    kinds: frozenset[Kind]
+    takes: Takes = Takes.ATTRIBUTE | Takes.CONSTANT
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of constants, and of the bindings of a free variable."""
+        return Kind.FLOAT64 if self.kinds == NUMBERS else min(self.kinds)
+
+
+Evaluate = Callable[..., Any]
+"""`evaluate(*arguments)` for n events: a BooleanArray or bool array of length n; with free variables a
+ListArray of length n, whose item i has the solutions of event i (of one free variable its values, of several
+a struct with a field per parameter's name), none where the call is false.
+"""
+
+Covers = Callable[[Sequence[Any], Sequence[Any]], bool]
+"""`covers(wider, narrower)`: is the operator true for the arguments `wider` wherever it is for `narrower`?
+Each has one entry per argument: a value, or None for an attribute or free variable, equal in both.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedOperator:
+    """The entry of one named operator.
+
+    `variadic`: the last parameter takes one or more arguments. `cost_us` is the declared cost of one event in
+    microseconds; None: it is measured. `version` is part of the identity of results: raise it where results
+    change. `stateful`: results depend on earlier events; brokers then pass events on, and the reader
+    evaluates. `bounded`: its time is known to be short, so that brokers call it without a watch. `package` is
+    what has to be installed for it, for messages.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    evaluate: Evaluate
+    summary: str = ""
+    variadic: bool = False
+    cost_us: float | None = None
+    covers: Covers | None = None
+    stateful: bool = False
+    bounded: bool = False
+    version: int = 1
+    package: str = ""
+
+    def parameter(self, place: int) -> Parameter:
+        """The parameter of the argument at a place, counted from 0."""
+        return self.parameters[min(place, len(self.parameters) - 1)]
+
+    @property
+    def signature(self) -> str:
+        """How it is called, for people: `within(lat, lon, center_lat, center_lon, metres)`."""
+        names = [("?" if p.takes is Takes.FREE else "") + p.name for p in self.parameters]
+        return f"{self.name}({', '.join(names)}{', ...' if self.variadic else ''})"
