@@ -3,10 +3,11 @@
 One `NamedOperator` is all that Covey knows of an operator: parser, builder, evaluation, covering, brokers and
 documents read it, so a new operator is one entry in the table (`table.py`). (Liu et al., section 2.1.)
 
-The function of an operator is called with one argument per parameter, in their order: the Arrow array of an
-attribute, without nulls, or the value of a constant or variable, in its inner form (`expressions/values.py`).
-Free variables have no argument. Invariant: rows in which an attribute of the call is missing are never
-passed, since a call on a missing attribute is false, and so is its negation.
+The function of an operator is called with one argument per argument of the call, in their order: the Arrow
+array of an attribute, without nulls, or the value of a constant or variable, in its inner form
+(`expressions/values.py`). Free variables have no argument. A function with state gets its state before all
+others. Invariant: rows in which an attribute of the call is missing are never passed, since a call on a
+missing attribute is false, and so is its negation.
 """
 
 from __future__ import annotations
@@ -59,16 +60,23 @@ Covers = Callable[[Sequence[Any], Sequence[Any]], bool]
 Each has one entry per argument: a value, or None for an attribute or free variable, equal in both.
 """
 
+Check = Callable[[Sequence[Any]], None]
+"""`check(arguments)` raises ValueError, with a text such as `pattern "[": missing ]`, for values that the
+operator cannot take. One entry per argument: a value, or None for an attribute, a free variable or a variable
+that has no value yet. It is called with the constants of a filter, and with the values of a subscription.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class NamedOperator:
     """The entry of one named operator.
 
-    `variadic`: the last parameter takes one or more arguments. `cost_us` is the declared cost of one event in
-    microseconds; None: it is measured. `version` is part of the identity of results: raise it where results
-    change. `stateful`: results depend on earlier events; brokers then pass events on, and the reader
-    evaluates. `bounded`: its time is known to be short, so that brokers call it without a watch. `package` is
-    what has to be installed for it, for messages.
+    `variadic`: the last parameter takes one or more arguments. `optional`: how many of the last parameters
+    may be left out. `cost_us` is the declared cost of one event in microseconds; None: it is measured.
+    `version` is part of the identity of results: raise it where results change. `state` makes the state of an
+    operator whose results depend on earlier events; brokers then pass events on, and the reader evaluates.
+    `bounded`: its time is known to be short, so that brokers call it without a watch. `package` is what has
+    to be installed for it, for messages.
     """
 
     name: str
@@ -78,7 +86,9 @@ class NamedOperator:
     variadic: bool = False
     cost_us: float | None = None
     covers: Covers | None = None
-    stateful: bool = False
+    check: Check | None = None
+    state: Callable[[], object] | None = None
+    optional: int = 0
     bounded: bool = False
     version: int = 1
     package: str = ""
@@ -88,7 +98,20 @@ class NamedOperator:
         return self.parameters[min(place, len(self.parameters) - 1)]
 
     @property
+    def stateful(self) -> bool:
+        """Whether results depend on earlier events."""
+        return self.state is not None
+
+    @property
+    def argument_counts(self) -> tuple[int, int | None]:
+        """The least and the greatest number of arguments; None where there is no greatest."""
+        count = len(self.parameters)
+        return count - self.optional, None if self.variadic else count
+
+    @property
     def signature(self) -> str:
         """How it is called, for people: `within(lat, lon, center_lat, center_lon, metres)`."""
         names = [("?" if p.takes is Takes.FREE else "") + p.name for p in self.parameters]
-        return f"{self.name}({', '.join(names)}{', ...' if self.variadic else ''})"
+        needed = len(names) - self.optional
+        listed = ", ".join(names[:needed]) + "".join(f"[, {name}" for name in names[needed:])
+        return f"{self.name}({listed}{', ...' if self.variadic else ''}{']' * self.optional})"

@@ -39,6 +39,8 @@ def register(operator: NamedOperator) -> NamedOperator:
         )
     if not operator.parameters:
         raise CoveyError(f"operator {name}: no parameters, expected at least one")
+    if not 0 <= operator.optional < len(operator.parameters):
+        raise CoveyError(f"operator {name}: {operator.optional} optional parameters, expected fewer than all")
     if operator.variadic and operator.parameters[-1].takes is Takes.FREE:
         raise CoveyError(f"operator {name}: a free variable as the variadic parameter, expected another")
     if _registered.setdefault(name, operator) is not operator:
