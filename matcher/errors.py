@@ -64,6 +64,10 @@ class CapacityError(FilterError):
     """A filter, or its values, for which an engine has no room beside those of other subscriptions."""
 
 
+class OperatorError(CoveyError, ValueError):
+    """The function of a named operator has not returned what its entry promises."""
+
+
 class SubscriptionError(CoveyError, KeyError):
     """A subscription id is unknown, or already taken."""
 

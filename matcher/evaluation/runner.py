@@ -1,0 +1,59 @@
+"""How the function of an operator is called: at once, or under limits that whoever owns the evaluator sets.
+
+Invariant: a runner never raises for what an operator does. Events that it has no answer for are undecided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from covey.matcher.errors import OperatorError
+from covey.matcher.events.results import Answers
+from covey.matcher.operators.named_operator import NamedOperator
+
+Compute = Callable[[int, int], Answers]
+"""`compute(first, last)` calls the function of an operator on the events `first` to `last - 1` of a call and
+checks what it returns. It raises what the function raises, and `OperatorError` for what it must not return.
+It may be called in another thread, and its answer may come too late to count: it changes nothing else.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call has come to: `parts` are the answers of its first `answered` events, in order.
+
+    Where these are not all, `reason` is the end of a sentence about the operator, and `failed` whether
+    that is its own fault: an exception, a wrong result, a passed deadline. Otherwise a limit left no time
+    for it.
+    """
+
+    parts: list[Answers]
+    answered: int
+    took_ns: int = 0
+    """The time of the calls; 0 without a clock."""
+    reason: str = ""
+    failed: bool = False
+
+
+class Runner(Protocol):
+    """Calls the function of an operator for some events; `key` is the call's (`events/results.py`)."""
+
+    def __call__(self, operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome: ...
+
+
+def run_at_once(operator: NamedOperator, key: int, events: int, compute: Compute) -> Outcome:
+    """The runner without limits and without a clock."""
+    try:
+        return Outcome([compute(0, events)], events)
+    except Exception as error:  # of code that Covey does not know
+        return Outcome([], 0, reason=reason_of(error), failed=True)
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception of an operator as the end of a sentence: `raised ValueError: ...`."""
+    if isinstance(error, OperatorError):
+        return str(error)
+    text = " ".join(str(error).split())[:200]
+    return f"raised {type(error).__name__}" + (f": {text}" if text else "")
