@@ -3,7 +3,8 @@
 A batch of a few events that were given as Python values, or that arrived in packed columns, has these instead
 (`packed_columns.py`), and its record batch once somebody asks for it. Invariants: the columns are exactly
 `event_type.arrow_schema`, their contents are valid (UTF-8 included), and event i has the identity (publisher,
-sequences()[i]). A batch never changes; forwarding one reuses the bytes it arrived in.
+sequences()[i]). A batch never changes, but for the results of operators, which accumulate; forwarding one
+reuses the bytes it arrived in.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, joined, records_of
 from covey.matcher.events.python_rows import events_of_rows, rows_of
+from covey.matcher.events.results import Results, joined_results
 
 _MAX_OFFSET = 2**32 - 1
 _MALFORMED = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, IndexError, TypeError)
@@ -35,6 +37,8 @@ class EventBatch:
     `first_sequence` and `sequence_offsets` (uint32, one per event, or None for 0, 1, 2, ...) give
     each event's sequence number; `ingress_ns` is when the batch entered the overlay, in nanoseconds since
     the epoch. `count` is the number of events; `columns` are packed columns, None where it has Arrow's.
+    `results` is what operators have answered about these events, None for nothing; views of the same events
+    share it.
     The constructor trusts its arguments: use `from_pylist`, `from_arrow`, `deserialize` or `unpack`.
     """
 
@@ -47,6 +51,7 @@ class EventBatch:
         "first_sequence",
         "ingress_ns",
         "publisher",
+        "results",
         "sequence_offsets",
     )
 
@@ -60,6 +65,7 @@ class EventBatch:
         sequence_offsets: npt.NDArray[np.uint32] | None = None,
         ingress_ns: int = 0,
         serialized: bytes | None = None,
+        results: Results | None = None,
     ) -> None:
         self.event_type = event_type
         self._records: pa.RecordBatch | None
@@ -74,6 +80,7 @@ class EventBatch:
         self.sequence_offsets = sequence_offsets
         self.ingress_ns = ingress_ns
         self._serialized = serialized
+        self.results = results
 
     # --- constructors -------------------------------------------------------------------------------
 
@@ -259,6 +266,7 @@ class EventBatch:
             first_sequence=start,
             sequence_offsets=offsets,
             ingress_ns=min(b.ingress_ns for b in batches),
+            results=joined_results([(b.results, b.count) for b in batches]),
         )
 
     # --- parts -----------------------------------------------------------------------------
@@ -274,9 +282,10 @@ class EventBatch:
         offsets = (
             positions.astype(np.uint32) if self.sequence_offsets is None else self.sequence_offsets[positions]
         )
+        results = None if self.results is None else self.results.take(positions)
         if self.columns is not None and 0 < len(positions) <= MOST_PACKED:
-            return self._with(self.columns.take(positions.tolist()), self.first_sequence, offsets)
-        return self._with(self.record_batch.take(pa.array(positions)), self.first_sequence, offsets)
+            return self._with(self.columns.take(positions.tolist()), self.first_sequence, offsets, results)
+        return self._with(self.record_batch.take(pa.array(positions)), self.first_sequence, offsets, results)
 
     def filter(self, mask: npt.NDArray[np.bool_]) -> EventBatch:
         """The events where `mask`, one bool per event, is true."""
@@ -310,6 +319,7 @@ class EventBatch:
             first_sequence=self.first_sequence,
             sequence_offsets=self.sequence_offsets,
             ingress_ns=self.ingress_ns,
+            results=self.results,
         )
 
     def slice(self, start: int, length: int | None = None) -> EventBatch:
@@ -324,15 +334,18 @@ class EventBatch:
             records = self.columns.take(range(start, start + length))
         else:
             records = self.record_batch.slice(start, length)
+        results = None if self.results is None else self.results.take(np.arange(start, start + length))
         if self.sequence_offsets is None:
-            return self._with(records, self.first_sequence + start, None)
-        return self._with(records, self.first_sequence, self.sequence_offsets[start : start + length])
+            return self._with(records, self.first_sequence + start, None, results)
+        offsets = self.sequence_offsets[start : start + length]
+        return self._with(records, self.first_sequence, offsets, results)
 
     def _with(
         self,
         events: pa.RecordBatch | PackedColumns,
         first_sequence: int,
         offsets: npt.NDArray[np.uint32] | None,
+        results: Results | None,
     ) -> EventBatch:
         return EventBatch(
             self.event_type,
@@ -341,6 +354,7 @@ class EventBatch:
             first_sequence=first_sequence,
             sequence_offsets=offsets,
             ingress_ns=self.ingress_ns,
+            results=results,
         )
 
     def stamped(
@@ -359,11 +373,20 @@ class EventBatch:
             sequence_offsets=self.sequence_offsets,
             ingress_ns=self.ingress_ns if ingress_ns is None else ingress_ns,
             serialized=self._serialized,
+            results=self.results,
         )
 
     def consecutive(self) -> EventBatch:
         """The same events, numbered from the first on without gaps."""
-        return self if self.sequence_offsets is None else self._with(self.events, self.first_sequence, None)
+        if self.sequence_offsets is None:
+            return self
+        return self._with(self.events, self.first_sequence, None, self.results)
+
+    def shared_results(self) -> Results:
+        """The results, new ones where there are none: views that are made from now on share them."""
+        if self.results is None:
+            self.results = Results()
+        return self.results
 
     # --- contents ---------------------------------------------------------------------------
 

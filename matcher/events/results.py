@@ -8,7 +8,7 @@ each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,8 +85,10 @@ class Results:
         return Results(taken) if taken else None
 
 
-def joined_results(parts: Iterable[tuple[Results | None, int]]) -> Results | None:
+def joined_results(parts: Sequence[tuple[Results | None, int]]) -> Results | None:
     """The results of batches that are joined to one, given with their numbers of events; None for none."""
+    if all(results is None for results, _ in parts):
+        return None
     joined = Results()
     first = 0
     for results, count in parts:
