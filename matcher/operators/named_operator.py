@@ -57,7 +57,14 @@ a struct with a field per parameter's name), none where the call is false.
 
 Covers = Callable[[Sequence[Any], Sequence[Any]], bool]
 """`covers(wider, narrower)`: is the operator true for the arguments `wider` wherever it is for `narrower`?
-Each has one entry per argument: a value, or None for an attribute or free variable, equal in both.
+With free variables: has it every solution for `wider` that it has for `narrower`? Each has one entry per
+argument: a value, or None for an attribute, a free variable or a variable without a value, equal in both.
+"""
+
+Bounds = Callable[[Sequence[Any]], Sequence[tuple[Any, Any] | None]]
+"""`bounds(arguments)`: per argument the least and the greatest value of the attribute there for which the
+operator may be true; None where it restricts none, and for arguments that are no attributes. Arguments as in
+`Covers`, all variables with values. Of arguments that cover others, the bounds should hold theirs.
 """
 
 Check = Callable[[Sequence[Any]], None]
@@ -75,8 +82,9 @@ class NamedOperator:
     may be left out. `cost_us` is the declared cost of one event in microseconds; None: it is measured.
     `version` is part of the identity of results: raise it where results change. `state` makes the state of an
     operator whose results depend on earlier events; brokers then pass events on, and the reader evaluates.
-    `bounded`: its time is known to be short, so that brokers call it without a watch. `package` is what has
-    to be installed for it, for messages.
+    `bounds`, intervals outside of which it is false, keep most events and filters away from it (of `within`
+    the box around the circle). `bounded`: its time is known to be short, so that brokers call it without a
+    watch. `package` is what has to be installed for it, for messages.
     """
 
     name: str
@@ -86,6 +94,7 @@ class NamedOperator:
     variadic: bool = False
     cost_us: float | None = None
     covers: Covers | None = None
+    bounds: Bounds | None = None
     check: Check | None = None
     state: Callable[[], object] | None = None
     optional: int = 0
