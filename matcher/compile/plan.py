@@ -218,6 +218,7 @@ def structure_key(filter: Filter) -> tuple[Skeleton, tuple[int, ...], tuple[Oper
             tested.append(index(part.attribute))
             operands += part.operands
         else:
+            assert isinstance(part, And | Or), part  # of a gate
             tree += part.__class__, len(part.parts)
             pending += part.parts[::-1]
     columns = sorted(set(tested))

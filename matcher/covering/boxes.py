@@ -19,7 +19,7 @@ from math import nan
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, members_of, requirements
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate
 from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
 
 CONJUNCTION_CAP = 64
@@ -40,6 +40,7 @@ def conjunctions(expression: Expression, cache: dict[int, Forms | None] | None =
     """
     if isinstance(expression, Predicate):
         return ((expression,),)
+    assert isinstance(expression, And | Or), expression  # of a gate
     cache = {} if cache is None else cache
     if id(expression) in cache:
         return cache[id(expression)]
@@ -73,7 +74,7 @@ def _size(expression: Expression) -> int:
         part = pending.pop()
         if isinstance(part, Predicate):
             size += 2 if members_of(part, CONJUNCTION_CAP) else 1 + len(part.operands)
-        else:
+        elif isinstance(part, And | Or):
             pending.extend(part.parts)
     return size
 

@@ -24,7 +24,7 @@ Span = Callable[[Values], tuple[Cut, Cut]]
 """The ends of one interval."""
 
 
-def getter(operand: Operand, kind: Kind) -> Getter:
+def getter(operand: Operand, kind: Kind | None) -> Getter:
     """What an operand stands for on an attribute of a kind, in the form that `values.normal` gives."""
     if isinstance(operand, Constant):
         constant = operand.value
@@ -54,7 +54,7 @@ def getter(operand: Operand, kind: Kind) -> Getter:
     return lambda values: normal(kind, affine(operand, values[name]))
 
 
-_USUAL: dict[Kind, type] = {Kind.FLOAT64: float, Kind.INT64: int}
+_USUAL: dict[Kind | None, type] = {Kind.FLOAT64: float, Kind.INT64: int}
 """What a number of a kind is in the form that `normal` gives, nearly always."""
 
 

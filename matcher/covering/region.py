@@ -24,7 +24,7 @@ from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
 from covey.matcher.covering.intervals import Cuts, intersection, union
 from covey.matcher.events.event_type import EventType
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Predicate
+from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate
 from covey.matcher.expressions.operators import OPAQUE
 from covey.matcher.expressions.values import evaluate
 
@@ -104,7 +104,7 @@ class RegionPlan:
         forms = conjunctions(expression, cache)
         if forms is not None:
             self._take(forms)
-        elif not isinstance(expression, Predicate):  # which always has a form
+        elif isinstance(expression, And | Or):  # predicates always have a form
             # What joins into few conjunctions stays together: predicates under `and`, intervals under `or`.
             near: list[Predicate] = []
             parts: list[RegionPlan] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from covey.matcher.errors import EventError
 from covey.matcher.events.event_type import Kind
-from covey.matcher.expressions.expression import And, Expression, Or, Scalar
+from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Scalar
 from covey.matcher.expressions.operators import PASSES, Operator
 from covey.matcher.expressions.values import FAMILY, coerce, evaluate
 
@@ -51,6 +51,7 @@ def holds(
             if holds(part, kinds, event, values):
                 return True
         return False
+    assert isinstance(expression, Predicate), expression
     kind = kinds[expression.attribute]
     value = event_value(kind, expression.attribute, event.get(expression.attribute))
     if value is None:

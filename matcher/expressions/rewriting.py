@@ -1,20 +1,34 @@
-"""Expressions made from expressions: values in place of variables, variables in place of operands."""
+"""Expressions made from expressions: values in place of variables, variables in place of operands, gates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
 
-from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.calls import (
+    Kinds,
+    family_of,
+    kinds_of,
+    narrower,
+    operand_kinds,
+    operands_of,
+    with_operands,
+)
 from covey.matcher.expressions.expression import (
+    TRUE,
     And,
+    Call,
     Constant,
+    Constraint,
     Expression,
     Operand,
     Or,
     Predicate,
     Scalar,
     Variable,
+    all_of,
+    any_of,
 )
 from covey.matcher.expressions.operators import Operator
 from covey.matcher.expressions.values import FAMILY, Family, evaluate
@@ -31,29 +45,47 @@ def attributes_of(expression: Expression) -> set[str]:
         part = pending.pop()
         if isinstance(part, Predicate):
             attributes.add(part.attribute)
-        else:
+        elif isinstance(part, And | Or):
             pending.extend(part.parts)
+        elif isinstance(part, Call):
+            attributes.update(part.attributes)
     return attributes
 
 
-def families_of(event_type: EventType, expression: Expression) -> dict[str, Family]:
-    """The variables of a checked expression, in order of first appearance, and their families."""
+def contents_of(
+    attributes: Mapping[str, Kind], expression: Expression
+) -> tuple[dict[str, Family], tuple[Call, ...]]:
+    """The variables of a checked expression, in order of first appearance, and their families; and its
+    different calls, in order, each as one that is expected to be true.
+    """
     families: dict[str, Family] = {}
+    others: list[Call | Constraint] = []
     pending = [expression]
     while pending:
         part = pending.pop()
         if isinstance(part, Predicate):
             for operand in part.operands:
                 if isinstance(operand, Variable):
-                    families.setdefault(operand.name, FAMILY[event_type.attributes[part.attribute]])
-        else:
+                    families.setdefault(operand.name, FAMILY[attributes[part.attribute]])
+        elif isinstance(part, And | Or):
             pending.extend(reversed(part.parts))
-    return families
+        else:
+            others.append(part)
+            for operand in operands_of(part):
+                if isinstance(operand, Variable):
+                    families.setdefault(operand.name, Family.ANY)
+    if not others:
+        return families, ()
+    calls = {part if part.expected else part.negated(): None for part in others if isinstance(part, Call)}
+    kinds = kinds_of(attributes, calls)
+    for part in others:
+        for operand, kind in zip(operands_of(part), operand_kinds(part, kinds), strict=True):
+            if isinstance(operand, Variable):
+                families[operand.name] = narrower(families[operand.name], family_of(operand, kind))
+    return families, tuple(calls)
 
 
-def substituted(
-    expression: Expression, values: Mapping[str, Scalar], kinds: Mapping[str, Kind]
-) -> Expression:
+def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kinds) -> Expression:
     """The expression with constants for the variables that have a value."""
     if isinstance(expression, Predicate):
         kind = kinds[expression.attribute]
@@ -63,14 +95,25 @@ def substituted(
                 operand = Constant(evaluate(operand, values, kind))
             operands.append(operand)
         return Predicate(expression.attribute, expression.operator, tuple(operands))
-    parts: list[Expression] = []
-    for part in expression.parts:
-        parts.append(substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
-    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+    if isinstance(expression, And | Or):
+        parts: list[Expression] = []
+        for part in expression.parts:
+            parts.append(substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
+        return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+    pairs = zip(operands_of(expression), operand_kinds(expression, kinds), strict=True)
+    return with_operands(
+        expression,
+        [
+            Constant(evaluate(operand, values, kind))
+            if isinstance(operand, Variable) and operand.name in values
+            else operand
+            for operand, kind in pairs
+        ],
+    )
 
 
 def lifted(
-    expression: Expression, kinds: Mapping[str, Kind], operands: list[Operand], their_kinds: list[Kind]
+    expression: Expression, kinds: Kinds, operands: list[Operand], their_kinds: list[Kind | None]
 ) -> Expression:
     """The expression with the variables "1", "2", ... as operands; its own operands and their kinds are
     appended to the lists.
@@ -80,13 +123,50 @@ def lifted(
         operands += expression.operands
         their_kinds += [kinds[expression.attribute]] * len(expression.operands)
         return _numbered(expression.attribute, expression.operator, first, len(operands))
-    parts: list[Expression] = []
-    for part in expression.parts:
-        parts.append(lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
-    return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+    if isinstance(expression, And | Or):
+        parts: list[Expression] = []
+        for part in expression.parts:
+            parts.append(lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
+        return And(tuple(parts)) if isinstance(expression, And) else Or(tuple(parts))
+    first = len(operands) + 1
+    operands += operands_of(expression)
+    their_kinds += operand_kinds(expression, kinds)
+    return with_operands(expression, [Variable(str(i)) for i in range(first, len(operands) + 1)])
 
 
 @lru_cache(_SHARED)
 def _numbered(attribute: str, operator: Operator, first: int, last: int) -> Predicate:
     """A predicate of structures: its operands are variables with these numbers."""
     return Predicate(attribute, operator, tuple([Variable(str(i)) for i in range(first, last + 1)]))
+
+
+def gate_of(expression: Expression) -> Expression:
+    """The expression with every call and constraint replaced by true, simplified: as there is no `not` node,
+    it is true wherever the expression is.
+    """
+    if isinstance(expression, And | Or):
+        parts: list[Expression] = []
+        for part in expression.parts:
+            parts.append(gate_of(part))  # noqa: PERF401 (saves stack)
+        return all_of(parts) if isinstance(expression, And) else any_of(parts)
+    return expression if isinstance(expression, Predicate) else TRUE
+
+
+def residue_of(expression: Expression) -> Expression:
+    """What is left of an expression with calls where its gate is true: all but the parts of its conjunction
+    that have no calls.
+    """
+    if not isinstance(expression, And):
+        return expression
+    return all_of([part for part in expression.parts if _has_calls(part)])
+
+
+def _has_calls(expression: Expression) -> bool:
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, And | Or):
+            pending.extend(part.parts)
+        elif not isinstance(part, Predicate):
+            return True
+    return False

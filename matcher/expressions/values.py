@@ -34,6 +34,10 @@ class Family(StrEnum):
     STRING = "a string"
     BOOL = "true or false"
     TIMESTAMP = "a time such as 2026-01-31T12:00:00"
+    SHIFTABLE = "a number or a time"
+    """Of a variable with an offset, as an argument of an operator that is unknown here."""
+    ANY = "a value"
+    """Of a variable as an argument of an operator that is unknown here."""
 
 
 FAMILY: dict[Kind, Family] = {
@@ -60,7 +64,15 @@ def coerce(family: Family, value: object) -> Scalar:
         if isinstance(value, bool):
             return value
         raise ValueError(f"expected {family}")
-    return _time(value)
+    if family is Family.TIMESTAMP or isinstance(value, date):
+        return _time(value)
+    if family is Family.ANY and isinstance(value, bool):
+        return value
+    if family is Family.ANY and isinstance(value, str):
+        return _string(value)
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"expected {family}")
+    return _number(value)
 
 
 def _from_numpy(value: np.generic) -> object:
@@ -117,12 +129,12 @@ def _time(value: object) -> datetime:
     return datetime(t.year, t.month, t.day, t.hour, t.minute, t.second, t.microsecond, UTC)
 
 
-def normal(kind: Kind, value: Scalar) -> Scalar:
+def normal(kind: Kind | None, value: Scalar) -> Scalar:
     """The one form of a value for comparison with attributes of a kind; no comparison changes its outcome.
 
     int64: integral floats become ints, and numbers outside 64 bits an infinity. float64: ints become floats
     where that is exact (an integer outside 64 bits, which only an affine operand has, becomes the nearest
-    float).
+    float). None, of an unknown operator: such an integer alone becomes a float.
     """
     if kind is Kind.FLOAT64:
         if not isinstance(value, int):
@@ -139,6 +151,8 @@ def normal(kind: Kind, value: Scalar) -> Scalar:
         if value < INT64_MIN:
             return -inf
         return int(value) if value == value // 1 else value
+    if kind is None and isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+        return normal(Kind.FLOAT64, value)
     return value
 
 
@@ -179,7 +193,7 @@ def affine(operand: Variable, value: Scalar) -> Scalar:
     return float(scale) * float(value) + float(offset)
 
 
-def evaluate(operand: Operand, values: Mapping[str, Scalar], kind: Kind) -> Scalar:
+def evaluate(operand: Operand, values: Mapping[str, Scalar], kind: Kind | None) -> Scalar:
     """What an operand stands for on an attribute of a kind, in the form `normal` gives.
 
     `values` are in their inner form, as `Filter.check_values` returns them; `VariableError` names a missing

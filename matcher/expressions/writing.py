@@ -9,8 +9,13 @@ from datetime import datetime
 
 from covey.matcher.expressions.expression import (
     And,
+    Argument,
+    Call,
+    Column,
     Constant,
+    Constraint,
     Expression,
+    Free,
     Operand,
     Or,
     Predicate,
@@ -25,6 +30,10 @@ def write(expression: Expression) -> str:
     """The text of an expression in normal form; "true" and "false" for those without parts."""
     if isinstance(expression, Predicate):
         return write_predicate(expression)
+    if isinstance(expression, Call):
+        return write_call(expression)
+    if isinstance(expression, Constraint):
+        return write_constraint(expression)
     if not expression.parts:
         return "true" if isinstance(expression, And) else "false"
     conjunction = isinstance(expression, And)
@@ -45,6 +54,30 @@ def write_predicate(predicate: Predicate) -> str:
     if syntax is Syntax.LIST:
         return f"{attribute} {operator} ({', '.join(operands)})"
     return f"{attribute} {operator} {' and '.join(operands)}"
+
+
+def write_call(call: Call) -> str:
+    """The text of one call."""
+    text = f"{call.operator}({', '.join([write_argument(argument) for argument in call.arguments])})"
+    return text if call.expected else f"not {text}"
+
+
+def write_argument(argument: Argument) -> str:
+    """The text of one argument of a call."""
+    if isinstance(argument, Column):
+        return argument.attribute
+    return f"?{argument.name}" if isinstance(argument, Free) else write_operand(argument)
+
+
+def write_constraint(constraint: Constraint) -> str:
+    """The text of one value constraint."""
+    terms = ""
+    for scale, name in constraint.terms:
+        size = abs(scale) if terms else scale
+        if terms:
+            terms += " - " if scale < 0 else " + "
+        terms += f"?{name}" if size == 1 else f"{size!r} * ?{name}"
+    return f"{terms} {constraint.operator} {write_operand(constraint.operand)}"
 
 
 def write_operand(operand: Operand) -> str:

@@ -189,7 +189,7 @@ def filter_of(event_type: EventType, built: Built | bool) -> Filter:
 
 
 def _negated(expression: Expression) -> Expression:
-    if isinstance(expression, Predicate):
+    if not isinstance(expression, And | Or):
         return expression.negated()
     parts: list[Expression] = []
     for part in expression.parts:

@@ -19,11 +19,19 @@ from covey.matcher.covering.covering import Region, RegionPlan, covers_region, i
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import check_mapping
+from covey.matcher.expressions.calls import Kinds, kinds_of
 from covey.matcher.expressions.checking import Variables, check_expression
 from covey.matcher.expressions.evaluation import holds
-from covey.matcher.expressions.expression import Expression, Operand, Scalar, Variable
+from covey.matcher.expressions.expression import Call, Expression, Operand, Scalar, Variable
 from covey.matcher.expressions.language import parse_expression
-from covey.matcher.expressions.rewriting import attributes_of, families_of, lifted, substituted
+from covey.matcher.expressions.rewriting import (
+    attributes_of,
+    contents_of,
+    gate_of,
+    lifted,
+    residue_of,
+    substituted,
+)
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
@@ -41,12 +49,14 @@ class Filter:
     __slots__ = (
         "_boxes",
         "_families",
+        "_gate",
         "_hash",
         "_lifted",
         "_over",
         "_plan",
         "_region",
         "_text",
+        "calls",
         "event_type",
         "expression",
         "plan_key",
@@ -56,20 +66,30 @@ class Filter:
     expression: Expression
     plan_key: tuple[Any, tuple[Operand, ...]] | None
     """Cached by `plan.plan_key` for engines."""
+    calls: tuple[Call, ...]
+    """The different calls of named operators, in order, each as one that is expected to be true."""
     _families: dict[str, Family]
 
     def __init__(self, event_type: EventType, expression: Expression) -> None:
         checked = check_expression(event_type, expression, Variables())
-        self._set(event_type, checked, families_of(event_type, checked))
+        self._set(event_type, checked, *contents_of(event_type.attributes, checked))
 
-    def _set(self, event_type: EventType, expression: Expression, families: dict[str, Family]) -> None:
+    def _set(
+        self,
+        event_type: EventType,
+        expression: Expression,
+        families: dict[str, Family],
+        calls: tuple[Call, ...],
+    ) -> None:
         self.event_type = event_type
         self.expression = expression
+        self.calls = calls
         self._families = families
         self.plan_key = None
         self._hash: int | None = None
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
+        self._gate: Filter | None = None
         self._lifted: _Lifted | None = None
         self._over: Filter | None = None
         self._plan: RegionPlan | None = None
@@ -79,7 +99,7 @@ class Filter:
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
         """A filter of an expression that is known to be checked and in normal form."""
         filter = cls.__new__(cls)
-        filter._set(event_type, expression, families_of(event_type, expression))
+        filter._set(event_type, expression, *contents_of(event_type.attributes, expression))
         return filter
 
     def over(self, event_type: EventType) -> Filter:
@@ -160,10 +180,12 @@ class Filter:
         checked = self.check_values(values, partial=True)
         if not checked:
             return self
-        expression = substituted(self.expression, checked, self.event_type.attributes)
+        expression = substituted(self.expression, checked, self._kinds())
+        if self.calls:
+            return Filter.of_checked(self.event_type, expression)
         filter = Filter.__new__(Filter)
         unset = {name: family for name, family in self._families.items() if name not in checked}
-        filter._set(self.event_type, expression, unset)
+        filter._set(self.event_type, expression, unset, ())
         return filter
 
     def lift(self) -> tuple[Filter, tuple[Operand, ...]]:
@@ -197,12 +219,34 @@ class Filter:
     def _lift(self) -> _Lifted:
         if self._lifted is None:
             operands: list[Operand] = []
-            kinds: list[Kind] = []
-            expression = lifted(self.expression, self.event_type.attributes, operands, kinds)
+            kinds: list[Kind | None] = []
+            expression = lifted(self.expression, self._kinds(), operands, kinds)
             same = all(operand == Variable(str(number)) for number, operand in enumerate(operands, 1))
             structure = self if same else Filter.of_checked(self.event_type, expression)
             self._lifted = _Lifted(structure, tuple(operands), tuple(kinds))
         return self._lifted
+
+    def _kinds(self) -> Kinds:
+        attributes = self.event_type.attributes
+        return kinds_of(attributes, self.calls) if self.calls else attributes
+
+    # --- calls of named operators ---------------------------------------------------------------------------
+
+    @property
+    def gate(self) -> Filter:
+        """This filter with true for every call and constraint, which is wider and has no calls; without calls
+        the filter itself. Computed once.
+        """
+        if not self.calls:
+            return self
+        if self._gate is None:
+            self._gate = Filter.of_checked(self.event_type, gate_of(self.expression))
+        return self._gate
+
+    @property
+    def residue(self) -> Expression | None:
+        """What is left to evaluate where the gate is true; None without calls."""
+        return residue_of(self.expression) if self.calls else None
 
     # --- normal forms and relations -------------------------------------------------------------------------
 
@@ -283,7 +327,7 @@ class Filter:
 class _Lifted:
     structure: Filter
     operands: tuple[Operand, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind | None, ...]
     steps: tuple[LiftingStep, ...] | None = None
     """Computed at first use: matching engines never use them."""
 

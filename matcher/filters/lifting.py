@@ -12,13 +12,13 @@ given by its name, scale and offset, which need no call; the name is empty for o
 """
 
 
-def lifting_steps(operands: tuple[Operand, ...], kinds: tuple[Kind, ...]) -> tuple[LiftingStep, ...]:
+def lifting_steps(operands: tuple[Operand, ...], kinds: tuple[Kind | None, ...]) -> tuple[LiftingStep, ...]:
     """The steps for the operands of a filter, on attributes of these kinds."""
     pairs = zip(operands, kinds, strict=True)
     return tuple([_step(str(number), *pair) for number, pair in enumerate(pairs, 1)])
 
 
-def _step(name: str, operand: Operand, kind: Kind) -> LiftingStep:
+def _step(name: str, operand: Operand, kind: Kind | None) -> LiftingStep:
     get = getter(operand, kind)
     if kind is Kind.FLOAT64 and isinstance(operand, Variable):
         return name, operand.name, float(operand.scale), float(operand.offset), get

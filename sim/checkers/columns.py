@@ -2,8 +2,8 @@
 
 It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
 columns of values. Numbers are compared as float64, exact below 2**53, as all that the simulator draws.
-Filters over timestamps, with operators on parts of strings, or with Motion are evaluated one subscription
-at a time by `Filter.matches`.
+Filters over timestamps, with operators on parts of strings, with calls, or with Motion are evaluated one
+subscription at a time by `Filter.matches`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Columns:
         """Whether the member in a row takes part."""
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._free: list[int] = []
-        self._columnwise = all(_columnwise(predicate, filter) for predicate in _predicates(filter.expression))
+        self._columnwise = not filter.calls and all(
+            _columnwise(predicate, filter) for predicate in _predicates(filter.expression)
+        )
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
         """A row for a member, which does not take part yet."""
@@ -112,6 +114,7 @@ class Columns:
             for part in expression.parts:
                 result |= self._holds(part, event, count)
             return result
+        assert isinstance(expression, Predicate)
         return np.broadcast_to(self._test(expression, event, count), (count,))
 
     def _test(self, predicate: Predicate, event: Mapping[str, Any], count: int) -> Any:
@@ -150,7 +153,8 @@ class Columns:
 def _predicates(expression: Expression) -> list[Predicate]:
     if isinstance(expression, Predicate):
         return [expression]
-    return [predicate for part in expression.parts for predicate in _predicates(part)]
+    parts = expression.parts if isinstance(expression, And | Or) else ()
+    return [predicate for part in parts for predicate in _predicates(part)]
 
 
 def _columnwise(predicate: Predicate, filter: Filter) -> bool:

@@ -34,7 +34,7 @@ from covey.matcher.covering.parts import Part, PartOperand, requirements
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Expression, Operand, Predicate, Variable
+from covey.matcher.expressions.expression import And, Expression, Operand, Or, Predicate, Variable
 from covey.matcher.filters.filter import Filter
 
 AND, OR = 0, 1
@@ -161,6 +161,7 @@ class _Maker:
     def node(self, expression: Expression) -> _Node:
         if isinstance(expression, Predicate):
             return self.predicate(expression)
+        assert isinstance(expression, And | Or), expression  # of a gate
         children = [self.node(part) for part in expression.parts]
         return _joined(AND, _paired(children)) if isinstance(expression, And) else _joined(OR, children)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from covey.matcher.errors import CapacityError
-from covey.matcher.expressions.expression import And, Expression, Or, Variable
+from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Variable
 from covey.matcher.expressions.operators import Operator
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _constants(expression: Expression, values: Mapping[str, Scalar]) -> set[_Con
         part = pending.pop()
         if isinstance(part, And | Or):
             pending += part.parts
-        elif part.operator in _OPERATORS:
+        elif isinstance(part, Predicate) and part.operator in _OPERATORS:
             (operand,) = part.operands
             value = values[operand.name] if isinstance(operand, Variable) else operand.value
             found.add((part.attribute, _OPERATORS[part.operator], value))

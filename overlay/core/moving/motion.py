@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import VariableError
-from covey.matcher.expressions.expression import Expression, Predicate, Variable
+from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Variable
 from covey.matcher.expressions.operators import SPECS
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def predicates(expression: Expression) -> list[Predicate]:
     """The predicates of an expression, in order."""
     if isinstance(expression, Predicate):
         return [expression]
-    return [predicate for part in expression.parts for predicate in predicates(part)]
+    parts = expression.parts if isinstance(expression, And | Or) else ()
+    return [predicate for part in parts for predicate in predicates(part)]
 
 
 def directions(filter: Filter) -> dict[str, int]:
