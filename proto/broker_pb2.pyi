@@ -122,7 +122,7 @@ class Frame(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., received: _Optional[int] = ..., credit: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., probe: bool = ..., dropped: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap")
+    __slots__ = ("advertise", "unadvertise", "subscribe", "unsubscribe", "update", "sync_begin", "sync_end", "publish", "deliver", "refuse", "listeners_report", "hold", "gap", "notice")
     ADVERTISE_FIELD_NUMBER: _ClassVar[int]
     UNADVERTISE_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class Message(_message.Message):
     LISTENERS_REPORT_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     advertise: Advertise
     unadvertise: Unadvertise
     subscribe: Subscribe
@@ -149,7 +150,8 @@ class Message(_message.Message):
     listeners_report: ListenersReport
     hold: Hold
     gap: Gap
-    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ...) -> None: ...
+    notice: Notice
+    def __init__(self, advertise: _Optional[_Union[Advertise, _Mapping]] = ..., unadvertise: _Optional[_Union[Unadvertise, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., update: _Optional[_Union[Update, _Mapping]] = ..., sync_begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., sync_end: _Optional[_Union[SyncEnd, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., deliver: _Optional[_Union[Deliver, _Mapping]] = ..., refuse: _Optional[_Union[Refuse, _Mapping]] = ..., listeners_report: _Optional[_Union[ListenersReport, _Mapping]] = ..., hold: _Optional[_Union[Hold, _Mapping]] = ..., gap: _Optional[_Union[Gap, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("name", "kind")
@@ -283,6 +285,20 @@ class Gap(_message.Message):
     count: int
     def __init__(self, type_name: _Optional[str] = ..., first_ns: _Optional[int] = ..., last_ns: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
+class Notice(_message.Message):
+    __slots__ = ("operator", "broker", "reason", "count", "subscription_ids")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_IDS_FIELD_NUMBER: _ClassVar[int]
+    operator: str
+    broker: str
+    reason: str
+    count: int
+    subscription_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, operator: _Optional[str] = ..., broker: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ..., subscription_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class ListenersReport(_message.Message):
     __slots__ = ("type_name", "present")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -302,7 +318,7 @@ class SyncEnd(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Events(_message.Message):
-    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema", "packed_columns")
+    __slots__ = ("type_name", "publisher", "first_sequence", "sequence_offsets", "ingress_ns", "count", "record_batch", "schema", "packed_columns", "results")
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     PUBLISHER_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +328,7 @@ class Events(_message.Message):
     RECORD_BATCH_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     PACKED_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
     type_name: str
     publisher: str
     first_sequence: int
@@ -321,7 +338,18 @@ class Events(_message.Message):
     record_batch: bytes
     schema: bytes
     packed_columns: bytes
-    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., packed_columns: _Optional[bytes] = ...) -> None: ...
+    results: _containers.RepeatedCompositeFieldContainer[OperatorResult]
+    def __init__(self, type_name: _Optional[str] = ..., publisher: _Optional[str] = ..., first_sequence: _Optional[int] = ..., sequence_offsets: _Optional[bytes] = ..., ingress_ns: _Optional[int] = ..., count: _Optional[int] = ..., record_batch: _Optional[bytes] = ..., schema: _Optional[bytes] = ..., packed_columns: _Optional[bytes] = ..., results: _Optional[_Iterable[_Union[OperatorResult, _Mapping]]] = ...) -> None: ...
+
+class OperatorResult(_message.Message):
+    __slots__ = ("key", "rows", "solutions")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SOLUTIONS_FIELD_NUMBER: _ClassVar[int]
+    key: int
+    rows: bytes
+    solutions: bytes
+    def __init__(self, key: _Optional[int] = ..., rows: _Optional[bytes] = ..., solutions: _Optional[bytes] = ...) -> None: ...
 
 class Publish(_message.Message):
     __slots__ = ("events", "replayed")

@@ -24,10 +24,10 @@ from covey.matcher.events.data_frames import data_frame_of, records_of_frame
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.packed_columns import MOST_PACKED, PackedColumns, joined, records_of
 from covey.matcher.events.python_rows import events_of_rows, rows_of
+from covey.matcher.events.record_batches import MALFORMED, read_record_batch
 from covey.matcher.events.results import Results, joined_results
 
 _MAX_OFFSET = 2**32 - 1
-_MALFORMED = (pa.ArrowException, OSError, ValueError, EOFError, MemoryError, IndexError, TypeError)
 _FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.STRING: 4, Kind.BOOL: 1}
 
 
@@ -189,16 +189,9 @@ class EventBatch:
         """
         try:
             message = pa.ipc.read_message(pa.py_buffer(buffer))
-            if message.type != "record batch":
-                raise EventError(
-                    f"{event_type.name}: expected an Arrow record batch message, got {message.type}"
-                )
-            records = pa.ipc.read_record_batch(message, event_type.arrow_schema)
-            records.validate(full=True)
-        except EventError:
-            raise
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise EventError(f"{event_type.name}: malformed record batch: {error}") from None
+        records = read_record_batch(message, event_type.arrow_schema, event_type.name)
         if not checked:
             check_ranges(event_type, records)
         _check_offsets(sequence_offsets, records.num_rows)
@@ -443,13 +436,16 @@ class EventBatch:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the events are on the wire: packed, or else serialised, which this does not do."""
-        columns = self.columns
+        """How many bytes the events and their results are on the wire: packed, or else serialised, which this
+        does not do.
+        """
+        columns, results = self.columns, self.results
+        size = 0 if results is None else results.nbytes
         if columns is not None:
-            return len(columns.data or columns.packed())
+            return size + len(columns.data or columns.packed())
         if self._serialized is not None:
-            return len(self._serialized)
-        return int(pa.ipc.get_record_batch_size(self.record_batch))
+            return size + len(self._serialized)
+        return size + int(pa.ipc.get_record_batch_size(self.record_batch))
 
     def event_bytes(self) -> npt.NDArray[np.int64]:
         """The size of every event in bytes, int64[n_events]: values at fixed width, strings as UTF-8."""

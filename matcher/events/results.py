@@ -9,11 +9,14 @@ each once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+RESULT_BYTES = 16
+"""About how many bytes the answers of a call take on the wire, besides their rows and solutions."""
 
 Rows = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
@@ -28,6 +31,27 @@ class Answers:
     rows: Rows
     truths: Truths
     solutions: pa.ListArray | None = None
+    _serialized: bytes | None = field(default=None, compare=False, repr=False)
+    """The solutions as they arrived, or were serialised before."""
+
+    def serialized_solutions(self) -> bytes:
+        """The solutions as an Arrow IPC stream of one batch with one column; empty without any."""
+        if self.solutions is None:
+            return b""
+        if self._serialized is None:
+            sink = pa.BufferOutputStream()
+            batch = pa.record_batch([self.solutions], names=["solutions"])
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            object.__setattr__(self, "_serialized", sink.getvalue().to_pybytes())
+        assert self._serialized is not None
+        return self._serialized
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they are on the wire."""
+        size = RESULT_BYTES + 4 * len(self.rows)
+        return size if self.solutions is None else size + len(self.serialized_solutions())
 
     def positions(self, rows: Rows) -> tuple[Rows, Truths]:
         """Where these rows stand among the answers, and whether they do: int64[n], bool[n]."""
@@ -65,6 +89,11 @@ class Results:
 
     def items(self) -> Iterator[tuple[int, Answers]]:
         return iter(self._answers.items())
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they are on the wire."""
+        return sum(answers.nbytes for answers in self._answers.values())
 
     def get(self, key: int) -> Answers | None:
         return self._answers.get(key)

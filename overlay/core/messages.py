@@ -185,6 +185,20 @@ class Gap:
         return Gap(self.type_name, first_ns, last_ns, self.count + other.count)
 
 
+@message
+class Notice:
+    """A named operator that subscriptions of the receiver call did not answer at a broker, which has passed
+    events on that they may not match. `subscription_ids` are a client's; `count` is the number of events
+    since the last notice of this operator and broker, 0 where it is not known.
+    """
+
+    operator: str
+    broker: str
+    reason: str
+    count: int = 0
+    subscription_ids: tuple[int, ...] = ()
+
+
 # --- refusals; interfaces that come and go ------------------------------------------------------------------
 
 
@@ -250,6 +264,7 @@ Message = (
     | Refuse
     | Hold
     | Gap
+    | Notice
     | Connect
     | AwaitClients
     | Tick
@@ -265,6 +280,7 @@ CONTROL = (
     SyncBegin,
     SyncEnd,
     ListenersReport,
+    Notice,
     Refuse,
     Hold,
 )

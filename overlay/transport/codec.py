@@ -22,6 +22,7 @@ from covey.overlay.core.messages import (
     Hold,
     ListenersReport,
     Message,
+    Notice,
     Publish,
     Refuse,
     Subscribe,
@@ -93,6 +94,12 @@ def _encode_gap(wire: pb.Message, m: Gap) -> None:
     wire.gap.first_ns = m.first_ns
     wire.gap.last_ns = m.last_ns
     wire.gap.count = m.count
+
+
+def _encode_notice(wire: pb.Message, m: Notice) -> None:
+    notice = wire.notice
+    notice.operator, notice.broker, notice.reason, notice.count = m.operator, m.broker, m.reason, m.count
+    notice.subscription_ids.extend(m.subscription_ids)
 
 
 def _encode_listeners_report(wire: pb.Message, m: ListenersReport) -> None:
@@ -209,6 +216,7 @@ _ENCODERS: dict[type, Callable[..., None]] = {
     Update: _encode_update,
     Hold: _encode_hold,
     Gap: _encode_gap,
+    Notice: _encode_notice,
     ListenersReport: _encode_listeners_report,
     SyncBegin: _encode_sync_begin,
     SyncEnd: _encode_sync_end,
@@ -227,6 +235,13 @@ _DECODERS: dict[str, Callable[[pb.Message, TypeLookup], Message]] = {
     ),
     "hold": lambda w, _: Hold(w.hold.type_name, w.hold.held),
     "gap": lambda w, _: Gap(w.gap.type_name, w.gap.first_ns, w.gap.last_ns, w.gap.count),
+    "notice": lambda w, _: Notice(
+        w.notice.operator,
+        w.notice.broker,
+        w.notice.reason,
+        w.notice.count,
+        tuple(w.notice.subscription_ids),
+    ),
     "listeners_report": lambda w, _: ListenersReport(
         w.listeners_report.type_name, w.listeners_report.present
     ),

@@ -20,6 +20,7 @@ from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.expression import Scalar
 from covey.overlay.core.moving.motion import Motion
 from covey.overlay.transport.errors import MalformedPacketError, UnknownTypeError
+from covey.overlay.transport.wire_results import bytes_of_results, fill_results, results_of
 from covey.proto import broker_pb2 as pb
 
 TypeLookup = Callable[[str], EventType | None]
@@ -155,16 +156,17 @@ def fill_events(wire: pb.Events, batch: EventBatch) -> None:
     else:
         wire.packed_columns = batch.columns.packed()
     wire.schema = _schema_bytes(batch.event_type)
+    if batch.results is not None:
+        fill_results(wire, batch.results)
 
 
 def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBatch:
+    """A batch of a client, or one `checked` by a broker: only that may have results."""
     event_type = schema_of(wire.schema, known_type(wire.type_name, lookup))
     offsets = uint32s(wire.sequence_offsets, "sequence_offsets") if wire.sequence_offsets else None
     if wire.packed_columns:
         if wire.record_batch:
-            raise EventError(
-                f"{event_type.name}: packed columns and a record batch: expected one of them"
-            )
+            raise EventError(f"{event_type.name}: packed columns and a record batch: expected one of them")
         batch = EventBatch.unpack(
             event_type,
             wire.packed_columns,
@@ -189,12 +191,16 @@ def events_of(wire: pb.Events, lookup: TypeLookup, *, checked: bool) -> EventBat
         raise EventError(f"{event_type.name}: a batch of {len(batch)} events says that it has {wire.count}")
     if wire.first_sequence > 2**62:
         raise EventError(f"{event_type.name}: first sequence {wire.first_sequence}, expected at most 2**62")
+    if wire.results:
+        if not checked:
+            raise EventError(f"{event_type.name}: results of operators from a client, expected none")
+        batch.results = results_of(wire.results, batch.count)
     return batch
 
 
 def bytes_of_events(wire: pb.Events) -> int:
     """What `EventBatch.nbytes` would be of events that cannot be decoded."""
-    return len(wire.packed_columns) or len(wire.record_batch)
+    return (len(wire.packed_columns) or len(wire.record_batch)) + bytes_of_results(wire.results)
 
 
 def uint32s(data: bytes, name: str) -> npt.NDArray[np.uint32]:

@@ -7,7 +7,16 @@ are the bytes granted again.
 from __future__ import annotations
 
 from covey.matcher.events.event_type import EventType
-from covey.overlay.core.messages import Acknowledge, Deliver, Message, Publish, Refuse, Subscribe, Update
+from covey.overlay.core.messages import (
+    Acknowledge,
+    Deliver,
+    Message,
+    Notice,
+    Publish,
+    Refuse,
+    Subscribe,
+    Update,
+)
 
 FIXED_BYTES = 64
 _VALUE_BYTES = 32
@@ -16,8 +25,8 @@ _SCHEMA = "covey.overlay.core.link.size"
 
 
 def size_of(message: Message) -> int:
-    """About how many bytes a message takes in a frame; of a batch, the serialised form plus 4 per offset and
-    id."""
+    """About how many bytes a message takes in a frame; of a batch, the serialised form with its results, plus
+    4 per offset and id."""
     if isinstance(message, Acknowledge):
         return FIXED_BYTES
     if isinstance(message, Update):
@@ -30,6 +39,8 @@ def size_of(message: Message) -> int:
         return FIXED_BYTES + len(str(message.filter)) + _values_bytes(message)
     if isinstance(message, Refuse):
         return FIXED_BYTES + len(message.reason)
+    if isinstance(message, Notice):
+        return FIXED_BYTES + len(message.reason) + 4 * len(message.subscription_ids)
     return FIXED_BYTES
 
 

@@ -104,8 +104,7 @@ def test_its_timers_are_those_of_the_code() -> None:
         "stall limit of a client": s(limits.stall_limit_s),
         "pause in reading a client while a neighbour has too much control": f"{1000 * pump._BUSY_S:g} ms",
         "recovery: clients, all; counted from its start": (
-            f"{of_ns(recovery.CLIENTS_NS)}, {of_ns(recovery.RECOVERY_NS)}; "
-            f"{of_ns(recovery._STARTING_NS)}"
+            f"{of_ns(recovery.CLIENTS_NS)}, {of_ns(recovery.RECOVERY_NS)}; {of_ns(recovery._STARTING_NS)}"
         ),
         "warning that a neighbour which should dial has not": of_ns(dialling.NEVER_LINKED_NS),
         "end of a call that the peer does not read": of_ns(rpc._LINGER_NS),
