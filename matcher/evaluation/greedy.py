@@ -1,0 +1,115 @@
+"""Covey's own strategy: always the question that is expected to decide the most for its cost.
+
+A question is a predicate and an event. Its score is (open chains that ask it) * (1 - selectivity) / cost, and
+is computed anew after every answer. Sharing and selectivity so count at once, for each event from what is
+known about it, while Liu et al. decide the order of chains in advance.
+
+Invariant: each round asks every question that no open chain of its event prefers another to. Two of them
+share no chain, so neither's answer changes the score of the other; and as scores only fall, each would have
+been the best of its neighbourhood whenever its turn came: a round is as good as many single steps. Questions
+about one predicate are one call.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.evaluation.chainwise import places_of
+from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Ask, Int64s, Problem, Truths
+
+_CELLS = 1 << 22
+"""Questions of open chains that are examined together; a batch with more is decided in ranges of events."""
+
+
+class Greedy:
+    name: ClassVar[str] = "greedy"
+
+    def decide(self, problem: Problem, ask: Ask) -> Truths:
+        truths = np.full(len(problem.rows), UNDECIDED)
+        lengths = np.diff(problem.chains.offsets)[problem.chain_of]
+        ends = np.cumsum(lengths)
+        start = 0
+        while start < len(truths):
+            reach = np.searchsorted(ends, (ends[start - 1] if start else 0) + _CELLS, "right")
+            end = int(np.searchsorted(problem.rows, problem.rows[min(reach, len(truths) - 1)]))
+            if reach >= len(truths):
+                end = len(truths)
+            elif end <= start:  # the chains of one event
+                end = int(np.searchsorted(problem.rows, problem.rows[start], "right"))
+            _Rounds(problem, slice(start, end)).decide(ask, truths[start:end])
+            start = end
+        return truths
+
+
+class _Rounds:
+    """The open chains of some events, and their questions."""
+
+    def __init__(self, problem: Problem, part: slice) -> None:
+        chains = problem.chains
+        self._rows, self._chain_of = problem.rows[part], problem.chain_of[part]
+        self._groups = problem.groups
+        lengths = chains.offsets[self._chain_of + 1] - chains.offsets[self._chain_of]
+        predicates = chains.predicates[places_of(chains, self._chain_of)]
+        pair = np.repeat(np.arange(len(lengths)), lengths)
+        keys = self._rows[pair] * len(chains.costs) + predicates
+        unique, question = np.unique(keys, return_inverse=True)
+        self._predicates = unique % len(chains.costs)
+        self._events = unique // len(chains.costs)
+        self._pair, self._question = pair, question
+        weights = np.maximum(1 - chains.selectivities, 1e-9) / chains.costs
+        self._weights = weights[self._predicates] * (1 + 1e-7 * (self._predicates / len(weights)))
+        self._truths = np.full(len(unique), UNDECIDED)
+
+    def decide(self, ask: Ask, truths: Truths) -> None:
+        """Write the truth of each pair to `truths`."""
+        truths[:] = TRUE
+        if self._groups is not None:
+            self._close_groups(truths, np.setdiff1d(np.arange(len(truths)), self._pair))
+        while len(self._question):
+            chosen = self._choose()
+            self._ask(chosen, ask)
+            self._answer(chosen, truths)
+
+    def _choose(self) -> npt.NDArray[np.bool_]:
+        """Of each question, whether every open chain that asks it prefers it to its others."""
+        counts = np.bincount(self._question, minlength=len(self._weights))
+        scores = (counts * self._weights)[self._question]
+        starts = np.flatnonzero(np.diff(self._pair, prepend=-1))
+        best = np.maximum.reduceat(scores, starts)
+        preferred = scores == np.repeat(best, np.diff(starts, append=len(scores)))
+        preferences = np.bincount(self._question[preferred], minlength=len(counts))
+        chosen: npt.NDArray[np.bool_] = (preferences == counts) & (counts > 0)
+        return chosen
+
+    def _ask(self, chosen: npt.NDArray[np.bool_], ask: Ask) -> None:
+        questions = np.flatnonzero(chosen)
+        questions = questions[np.argsort(self._predicates[questions], kind="stable")]
+        predicates = self._predicates[questions]
+        starts = np.flatnonzero(np.diff(predicates, prepend=-1))
+        for start, of in zip(starts, np.split(questions, starts[1:]), strict=True):
+            self._truths[of] = ask(int(predicates[start]), self._events[of])
+
+    def _answer(self, chosen: npt.NDArray[np.bool_], truths: Truths) -> None:
+        answered = chosen[self._question]
+        pair, answers = self._pair[answered], self._truths[self._question[answered]]
+        np.minimum.at(truths, pair, answers)
+        open_before = self._pair
+        left = ~answered & (truths[self._pair] != FALSE)
+        self._pair, self._question = self._pair[left], self._question[left]
+        if self._groups is not None:
+            self._close_groups(truths, np.setdiff1d(open_before, self._pair))
+
+    def _close_groups(self, truths: Truths, decided: Int64s) -> None:
+        """Close the chains of the groups that the chains just decided have made true."""
+        assert self._groups is not None
+        true = decided[truths[decided] == TRUE]
+        if not len(true) or not len(self._pair):
+            return
+        groups = int(self._groups.max()) + 1
+        key = self._rows * groups + self._groups[self._chain_of]
+        closed = np.isin(key[self._pair], key[true])
+        truths[self._pair[closed]] = UNDECIDED
+        self._pair, self._question = self._pair[~closed], self._question[~closed]
