@@ -50,7 +50,8 @@ class ChainTable:
 
     def known(self, predicates: Int64s, rows: Int64s) -> Truths:
         """The truths of predicates for events, UNKNOWN where not asked: int8[predicates, rows]."""
-        return self._truths[self._place[predicates][:, np.newaxis], rows]
+        known: Truths = self._truths[self._place[predicates][:, np.newaxis], rows]
+        return known
 
     def ask(self, predicate: int, rows: Int64s) -> Truths:
         """The truths of a predicate for events; those that are unknown are asked, in one call."""
@@ -151,7 +152,8 @@ def places_of(chains: Chains, of: Int64s) -> Int64s:
     """The places in `chains.predicates` of the predicates of several chains, chain by chain."""
     lengths = chains.offsets[of + 1] - chains.offsets[of]
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(chains.offsets[of] - ends + lengths, lengths)
+    shifts: Int64s = np.repeat(chains.offsets[of] - ends + lengths, lengths)
+    return shifts + np.arange(len(shifts))
 
 
 def _shared_groups(groups: Int64s | None, present: Int64s, chains: int) -> tuple[Int64s, int]:

@@ -33,17 +33,18 @@ class Sequential(Chainwise):
     def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
         predicates = table.predicates(chain)
         known = table.known(predicates, rows)
-        truths = known.min(axis=0, initial=TRUE)
+        truths: Truths = known.min(axis=0, initial=TRUE)
         marked = np.flatnonzero(truths != FALSE)
         for place, predicate in enumerate(predicates.tolist()):
-            asked = marked[known[place, marked] == UNKNOWN]
-            decided = truths[asked] == FALSE
+            unknown = marked[known[place, marked] == UNKNOWN]
+            decided = truths[unknown] == FALSE
             if decided.any():
                 wanted = ~decided
-                wanted[decided] = self._later.want(predicate, chain, rows[asked[decided]])
-                asked = asked[wanted]
-            if len(asked):
-                truths[asked] = np.minimum(truths[asked], table.ask(predicate, rows[asked]))
+                wanted[decided] = self._later.want(predicate, chain, rows[unknown[decided]])
+                unknown = unknown[wanted]
+            if len(unknown):
+                answers = table.ask(predicate, rows[unknown])
+                truths[unknown] = np.minimum(truths[unknown], answers)
         return truths
 
 
@@ -57,12 +58,12 @@ class _LaterChains:
         self._open[np.searchsorted(order, problem.chain_of), problem.rows] = True
         self._order = order
         lengths = chains.offsets[order + 1] - chains.offsets[order]
-        asked = chains.predicates[places_of(chains, order)]
-        by_predicate = np.argsort(asked, kind="stable")
+        predicates = chains.predicates[places_of(chains, order)]
+        by_predicate = np.argsort(predicates, kind="stable")
         self._chains = np.repeat(np.arange(len(order)), lengths)[by_predicate]
-        self._bounds = np.searchsorted(asked[by_predicate], np.arange(len(chains.costs) + 1))
+        self._bounds = np.searchsorted(predicates[by_predicate], np.arange(len(chains.costs) + 1))
         self._padded = np.full((len(order), int(lengths.max(initial=0))), -1, np.int64)
-        self._padded[np.arange(self._padded.shape[1]) < lengths[:, np.newaxis]] = asked
+        self._padded[np.arange(self._padded.shape[1]) < lengths[:, np.newaxis]] = predicates
 
     def want(self, predicate: int, chain: int, rows: Int64s) -> npt.NDArray[np.bool_]:
         """Whether an undecided chain after this one asks the predicate, which is unknown, for each event."""
@@ -87,4 +88,5 @@ class _LaterChains:
         groups = self._table.group_of[self._order[chains]]
         for at in np.flatnonzero(groups >= 0).tolist():
             undecided[at] &= ~self._table.in_true_group(int(self._order[chains[at]]), rows)
-        return undecided.any(axis=0)
+        some: npt.NDArray[np.bool_] = undecided.any(axis=0)
+        return some

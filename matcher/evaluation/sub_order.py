@@ -34,7 +34,7 @@ class SubOrder(Chainwise):
         assert self._chains is not None
         offsets = self._chains.offsets
         predicates = self._nodes[offsets[chain] : offsets[chain + 1]]
-        truths = table.known(predicates, rows).min(axis=0, initial=UNKNOWN)
+        truths: Truths = table.known(predicates, rows).min(axis=0, initial=UNKNOWN)
         left = np.flatnonzero(truths != FALSE)
         if len(left):
             truths[left] = table.ask_in_turn(predicates, rows[left])
