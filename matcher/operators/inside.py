@@ -1,0 +1,89 @@
+"""`inside(lat, lon, polygon)`: a point lies in a polygon, given as WKT or as GeoJSON text.
+
+A polygon's x is the longitude and y the latitude, in the plane: edges are straight in degrees, and a polygon
+over the date line is a MULTIPOLYGON of two. The border of a polygon and of its holes is inside. False for
+NaN and for infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import shapely
+
+from covey.matcher.events.event_type import Kind
+from covey.matcher.operators.arguments import column, parsed_once
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
+
+MOST_COMPARED = 2_000
+"""The points of two polygons that covering compares: 1 ms. Larger ones cover equal text alone."""
+
+_POLYGONS = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
+
+
+@parsed_once
+def _polygon(text: str) -> Any:
+    """The prepared polygon; ValueError says what is wrong with the text."""
+    shown = repr(text if len(text) <= 60 else text[:57] + "...")
+    try:
+        geometry = shapely.from_geojson(text) if text.lstrip().startswith("{") else shapely.from_wkt(text)
+    except shapely.errors.ShapelyError as error:
+        reason = str(error).splitlines()[0] if str(error) else "no geometry"
+        raise ValueError(
+            f"polygon {shown}: {reason}; expected WKT such as POLYGON ((0 0, 1 0, 1 1, 0 0))"
+        ) from None
+    if shapely.get_type_id(geometry) not in _POLYGONS:
+        raise ValueError(f"polygon {shown}: a {geometry.geom_type}, expected a Polygon or MultiPolygon")
+    if not shapely.is_valid(geometry):
+        raise ValueError(f"polygon {shown}: {shapely.is_valid_reason(geometry)}, expected a valid polygon")
+    shapely.prepare(geometry)
+    shapely.intersects_xy(geometry, 0.0, 0.0)  # builds the index, which no two threads may do
+    return geometry
+
+
+def _evaluate(lat: Any, lon: Any, polygon: str) -> Any:
+    lats, lons = column(lat), column(lon)
+    return shapely.intersects_xy(_polygon(polygon), lons, lats) & np.isfinite(lats) & np.isfinite(lons)
+
+
+def _check(arguments: Sequence[Any]) -> None:
+    if arguments[2] is not None:
+        _polygon(arguments[2])
+
+
+def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
+    return bool(wider[2] == narrower[2] or _encloses(wider[2], narrower[2]))
+
+
+@lru_cache(4_096)
+def _encloses(wider: str, narrower: str) -> bool:
+    try:
+        outer, inner = _polygon(wider), _polygon(narrower)
+    except ValueError:
+        return False
+    if shapely.is_empty(inner):
+        return True
+    low_x, low_y, high_x, high_y = shapely.bounds(inner)
+    least_x, least_y, most_x, most_y = shapely.bounds(outer)
+    if not (least_x <= low_x and least_y <= low_y and high_x <= most_x and high_y <= most_y):
+        return False
+    points = shapely.get_num_coordinates(outer) + shapely.get_num_coordinates(inner)
+    return bool(points <= MOST_COMPARED and shapely.covers(outer, inner))
+
+
+INSIDE = NamedOperator(
+    name="inside",
+    parameters=(
+        Parameter("lat", NUMBERS, Takes.ATTRIBUTE),
+        Parameter("lon", NUMBERS, Takes.ATTRIBUTE),
+        Parameter("polygon", frozenset({Kind.STRING}), Takes.CONSTANT),
+    ),
+    evaluate=_evaluate,
+    summary="a point lies in a polygon, given as WKT or GeoJSON",
+    covers=_covers,
+    check=_check,
+    package="shapely",
+)
