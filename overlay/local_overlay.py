@@ -55,6 +55,7 @@ class LocalOverlay:
     """The brokers that `links` names, each a process. `addresses` maps their names to where they listen.
 
     They have loaded their kernels when the block begins; with `compiled=False` only if those are cached.
+    `operators` is that section of the overlay file.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LocalOverlay:
         limits: Mapping[str, int] | None = None,
         engine: str = "cluster",
         compiled: bool = True,
+        operators: Mapping[str, Any] | None = None,
     ) -> None:
         self._loading = ("loading", "compiling") if compiled else ("loading",)
         self._links = tuple(links)
@@ -81,6 +83,8 @@ class LocalOverlay:
         }
         if limits:
             self._configuration["limits"] = dict(limits)
+        if operators:
+            self._configuration["operators"] = dict(operators)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._cleanup = ExitStack()
         self._folder = Path()

@@ -24,9 +24,9 @@ It may be called in another thread, and its answer may come too late to count: i
 class Outcome:
     """What a call has come to: `parts` are the answers of its first `answered` events, in order.
 
-    Where these are not all, `reason` is the end of a sentence about the operator, and `failed` whether
-    that is its own fault: an exception, a wrong result, a passed deadline. Otherwise a limit left no time
-    for it.
+    `reason` is why there are no more, as the end of a sentence about the operator. With `failed` that is its
+    own fault: an exception, a wrong result, a passed deadline (also where the answer came). Otherwise a limit
+    left no time for it.
     """
 
     parts: list[Answers]

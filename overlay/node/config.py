@@ -6,6 +6,7 @@ expected.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,3 +57,17 @@ def select_broker(overlay: Overlay, name: str, environment: Mapping[str, str] | 
         except ValueError as error:
             raise ConfigError(f"COVEY_LISTEN is {listen!r}: {error}") from None
     return broker
+
+
+def import_operators(overlay: Overlay) -> None:
+    """Import the modules of the overlay file whose operators filters may call. `ConfigError` for one that
+    cannot be imported; code comes from this machine alone, never from another broker.
+    """
+    for name in overlay.operator_modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # of code that Covey does not know
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"operators.modules names {name!r}: expected a module that can be imported ({why})"
+            ) from None

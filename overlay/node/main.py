@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.node.config import ConfigError, import_operators, load_overlay, select_broker
 from covey.overlay.node.log_limit import LogLimit
 from covey.overlay.node.overlay import BrokerAddress, Overlay
 from covey.overlay.transport.event_loop import run
@@ -53,6 +53,7 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
             raise ConfigError("no broker name: give --name, or COVEY_BROKER in the environment")
         overlay = load_overlay(path)
         broker = select_broker(overlay, chosen)
+        import_operators(overlay)
     except ConfigError as error:
         print(f"covey: {error}", file=sys.stderr)
         return 2

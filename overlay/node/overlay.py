@@ -10,6 +10,7 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET
+from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.transport.rpc_server import ConnectionLimits
 
 REPLAY_EVENTS = 10_000
@@ -34,6 +35,7 @@ class Overlay:
     `damping` is how many typical steps wider clients' bounds are announced, so that movement within costs no
     message; 0 for off. It and `merging` go with parametric routing alone. `delays_ms` and `client_delay_ms`
     are one-way delays of links and of clients' connections, for the simulator: brokers delay nothing.
+    `operator_modules` are imported when a broker starts, for the operators that they register.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Overlay:
     link_limits: LinkLimits = field(default_factory=LinkLimits)
     bounds: Bounds = field(default_factory=Bounds)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    operator_limits: OperatorLimits = field(default_factory=OperatorLimits)
+    operator_modules: tuple[str, ...] = ()
 
     def delay_ms(self, a: str, b: str) -> float:
         """The one-way delay of the link between two brokers, in either order; 0 where the file names none."""

@@ -17,6 +17,7 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, MERGINGS
+from covey.overlay.core.operators.limits import OperatorLimits
 from covey.overlay.documents import Section, complaint, one_of, text_keys
 from covey.overlay.node.overlay import REPLAY_EVENTS, BrokerAddress, Overlay
 from covey.overlay.transport.address import parse_address, split_addresses
@@ -43,6 +44,7 @@ Address = Annotated[str, AfterValidator(check_address)]
 Addresses = Annotated[str, AfterValidator(check_addresses)]
 DelayMs = Annotated[float, Field(ge=0, le=_MAX_DELAY_MS)]
 Positive = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class BrokerSection(Section):
@@ -100,6 +102,33 @@ class LimitsSection(Section):
         return self
 
 
+def check_module(name: str) -> str:
+    """The name of a Python module, or `ValueError`."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError("expected the name of a Python module, such as company.operators")
+    return name
+
+
+_OPERATORS = OperatorLimits()
+
+
+class OperatorsSection(Section):
+    """Named operators at this broker; brokers need not agree on it."""
+
+    modules: list[Annotated[str, AfterValidator(check_module)]] = Field(default_factory=list)
+    deadline_ms: Annotated[float, Field(gt=0, le=60_000)] = _OPERATORS.deadline_ms
+    turn_ms: Annotated[float, Field(gt=0, le=60_000)] = _OPERATORS.turn_ms
+    operator_share: Share = _OPERATORS.operator_share
+    call_share: Share = _OPERATORS.call_share
+    faults_in_a_row: Positive = _OPERATORS.faults_in_a_row
+    abandoned_calls: Positive = _OPERATORS.abandoned_calls
+    first_suspension_s: Annotated[float, Field(gt=0, le=1e9)] = _OPERATORS.first_suspension_s
+    longest_suspension_s: Annotated[float, Field(gt=0, le=1e9)] = _OPERATORS.longest_suspension_s
+
+    def limits(self) -> OperatorLimits:
+        return OperatorLimits(**self.model_dump(exclude={"modules"}))
+
+
 def _event_types(value: object) -> tuple[EventType, ...]:
     event_types = []
     for name, attributes in text_keys(value).items():
@@ -123,6 +152,7 @@ class OverlayFile(Section):
     damping: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     merging: Annotated[str, one_of(*MERGINGS)] = "off"
     merging_budget: Positive = MERGING_BUDGET
+    operators: OperatorsSection = OperatorsSection()
 
     @field_validator("merging", mode="before")
     @classmethod
@@ -191,6 +221,8 @@ class OverlayFile(Section):
                 filter_depth=limits.max_filter_depth,
             ),
             connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
+            operator_limits=self.operators.limits(),
+            operator_modules=tuple(self.operators.modules),
         )
 
 

@@ -9,7 +9,8 @@ import pytest
 from covey.matcher import EventType
 from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
-from covey.overlay.node.config import ConfigError, load_overlay, select_broker
+from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.node.config import ConfigError, import_operators, load_overlay, select_broker
 from covey.overlay.transport.rpc_server import ConnectionLimits
 
 FIVE = Path(__file__).parents[3] / "examples" / "five.yaml"
@@ -132,6 +133,14 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         ),
         (("overlay: two", "overlay: [two"), "no YAML at line "),
         (("overlay: two", "overlay: 2001-13-45"), "no YAML: month must be in 1..12"),
+        (
+            ("overlay: two", "overlay: two\noperators: {call_share: 1.5}"),
+            "operators.call_share is 1.5: expected a number less than or equal to 1",
+        ),
+        (
+            ("overlay: two", "overlay: two\noperators: {modules: [no module]}"),
+            r"operators.modules\[0\] is 'no module': expected the name of a Python module",
+        ),
         ((TWO, "- 1"), r"the document is \[1\]: expected a mapping"),
         ((TWO, "overlay: x\nbrokers: {}"), "brokers is empty"),
         (("b1: {", "1: {"), "brokers has the key 1: expected text"),
@@ -192,3 +201,34 @@ def test_merging_is_read_and_goes_with_parametric_routing_alone(tmp_path: Path) 
             load(tmp_path, wrong)
     with pytest.raises(ConfigError, match="COVEY_ROUTING is 'static': expected parametric with"):
         load(tmp_path, text, COVEY_ROUTING="static")
+
+
+def test_operators_have_limits_and_modules(tmp_path: Path) -> None:
+    plain = load(tmp_path, TWO)
+    assert (plain.operator_limits, plain.operator_modules) == (OperatorLimits(), ())
+    overlay = load(
+        tmp_path,
+        TWO
+        + """
+operators: {modules: [json, company.operators], deadline_ms: 1, turn_ms: 2, operator_share: 0.5,
+            call_share: 1, faults_in_a_row: 5, abandoned_calls: 6, first_suspension_s: 7,
+            longest_suspension_s: 8}
+""",
+    )
+    assert overlay.operator_limits == OperatorLimits(1, 2, 0.5, 1, 5, 6, 7, 8)
+    assert overlay.operator_modules == ("json", "company.operators")
+    assert overlay.shared_options() == plain.shared_options()
+
+
+def test_a_module_of_operators_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken_operators.py").write_text("1 / 0")
+    (tmp_path / "whole_operators.py").write_text("")
+    import_operators(load(tmp_path, f"{TWO}\noperators: {{modules: [whole_operators]}}"))
+    for name, why in (("broken_operators", "ZeroDivisionError"), ("no_operators", "ModuleNotFoundError")):
+        overlay = load(tmp_path, f"{TWO}\noperators: {{modules: [{name}]}}")
+        complaint = f"operators.modules names '{name}': expected a module that can be imported .{why}"
+        with pytest.raises(ConfigError, match=complaint):
+            import_operators(overlay)

@@ -1,0 +1,1 @@
+"""Named operators in a broker: limits of their time, and notices of their faults to subscribers."""

@@ -1,0 +1,149 @@
+"""Operators that hang, raise or are dear, called under limits by the runner of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from covey.matcher.errors import OperatorError
+from covey.matcher.evaluation.runner import Compute, Outcome
+from covey.matcher.events.event_type import Kind
+from covey.matcher.events.results import Answers
+from covey.matcher.operators.named_operator import NamedOperator, Parameter
+from covey.overlay.core.operators.limits import Limiter, OperatorLimits
+from covey.overlay.node.operator_runner import LimitedRunner
+from covey.overlay.node.operator_threads import DeadlineError, OperatorThreads
+
+LIMITS = OperatorLimits(deadline_ms=100, turn_ms=50)
+
+
+def operator(name: str = "slow", bounded: bool = False, cost_us: float | None = None) -> NamedOperator:
+    parameter = Parameter("x", frozenset({Kind.INT64}))
+    return NamedOperator(name, (parameter,), evaluate=lambda x: x, bounded=bounded, cost_us=cost_us)
+
+
+def all_true(first: int, last: int) -> Answers:
+    return Answers(np.arange(first, last), np.ones(last - first, np.bool_))
+
+
+def run(runner: LimitedRunner, compute: Compute, events: int = 4, **options: object) -> Outcome:
+    async def call() -> Outcome:
+        return runner(operator(**options), 1, events, compute)  # type: ignore[arg-type]
+
+    return asyncio.run(call())
+
+
+def answered(outcome: Outcome) -> list[int]:
+    return [row for part in outcome.parts for row in part.rows.tolist()]
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_call_is_answered_in_parts_of_bounded_time(bounded: bool) -> None:
+    sizes: list[int] = []
+
+    def compute(first: int, last: int) -> Answers:
+        sizes.append(last - first)
+        return all_true(first, last)
+
+    outcome = run(LimitedRunner(Limiter(LIMITS)), compute, 100, bounded=bounded)
+    assert answered(outcome) == list(range(100))
+    assert (outcome.answered, outcome.reason, outcome.failed) == (100, "", False)
+    assert sizes[0] == 16
+    assert outcome.took_ns > 0
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt()])
+def test_an_exception_is_a_fault(error: BaseException, bounded: bool) -> None:
+    def compute(first: int, last: int) -> Answers:
+        raise error
+
+    runner = LimitedRunner(Limiter(LIMITS))
+    outcome = run(runner, compute, bounded=bounded)
+    assert outcome.failed
+    assert outcome.reason.startswith(f"raised {type(error).__name__}")
+    run(runner, compute, bounded=bounded)
+    run(runner, compute, bounded=bounded)
+    suspended = run(runner, all_true, bounded=bounded)
+    assert not suspended.failed
+    assert suspended.reason.startswith("is suspended for")
+    assert answered(suspended) == []
+
+
+def test_a_wrong_result_is_told_in_its_own_words() -> None:
+    def compute(first: int, last: int) -> Answers:
+        raise OperatorError("returned a str: expected 4 truths")
+
+    assert run(LimitedRunner(Limiter(LIMITS)), compute).reason == "returned a str: expected 4 truths"
+
+
+def test_a_loop_of_python_ends_after_its_deadline() -> None:
+    ended = threading.Event()
+
+    def spin(first: int, last: int) -> Answers:
+        try:
+            while True:
+                pass
+        finally:
+            ended.set()
+
+    runner = LimitedRunner(Limiter(LIMITS))
+    start_s = time.monotonic()
+    outcome = run(runner, spin)
+    held_s = time.monotonic() - start_s
+    assert outcome == Outcome([], 0, outcome.took_ns, "did not answer within 100 ms", failed=True)
+    assert held_s < 10
+    assert ended.wait(10)
+    while runner.threads.abandoned("slow"):
+        time.sleep(0.01)
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+    assert run(runner, all_true).reason.startswith("is suspended for 1.0 s: it did not answer within 100 ms")
+
+
+def test_calls_that_do_not_end_are_bounded_in_number() -> None:
+    release = threading.Event()
+    threads = OperatorThreads()
+    for ongoing in (1, 2):
+        with pytest.raises(DeadlineError):
+            threads.run("slow", release.wait, 20_000_000)
+        assert threads.abandoned("slow") == ongoing
+    assert threads.abandoned("other") == 0
+    assert threads.run("other", lambda: 5, 10**10) == 5
+    release.set()
+    while threads.abandoned("slow"):
+        time.sleep(0.01)
+    threads.close()
+
+
+def test_what_returns_too_late_counts_as_late() -> None:
+    def late(first: int, last: int) -> Answers:
+        time.sleep(0.15)
+        return all_true(first, last)
+
+    runner = LimitedRunner(Limiter(LIMITS))
+    outcome = run(runner, late, bounded=True)
+    assert (outcome.failed, outcome.answered) == (True, 4)
+    assert runner.limiter.suspended_s("slow", time.monotonic_ns()) > 0
+
+
+def test_a_dear_operator_answers_for_one_turn_and_again_in_the_next() -> None:
+    def dear(first: int, last: int) -> Answers:
+        time.sleep(0.01 * (last - first))
+        return all_true(first, last)
+
+    runner = LimitedRunner(Limiter(LIMITS))
+
+    async def two_turns() -> tuple[Outcome, Outcome]:
+        one = runner(operator(cost_us=10_000), 1, 100, dear)
+        await asyncio.sleep(0)
+        return one, runner(operator(cost_us=10_000), 1, 100, dear)
+
+    one, other = asyncio.run(two_turns())
+    for outcome in (one, other):
+        assert 0 < outcome.answered < 100
+        assert (outcome.reason, outcome.failed) == ("waits for another turn: this one is used up", False)
