@@ -262,7 +262,7 @@ class Filter:
         Takes a few microseconds. Variables without a value stay symbolic.
         """
         if self._plan is None:
-            self._plan = plan_region(self.event_type, self.expression)
+            self._plan = plan_region(self.event_type, self.expression, self.calls)
         if not self._families or not values:
             if self._region is None:
                 self._region = self._plan.region(_NO_VALUES)
