@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from covey.matcher.covering.call_atoms import FREE, CallAtom, Joint, Whole
 from covey.matcher.covering.cuts import LINES
 from covey.matcher.covering.cutting import Getter, Values, getter
-from covey.matcher.covering.intervals import Cuts
+from covey.matcher.covering.intervals import Cuts, union
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.calls import argument_kinds, kinds_of, operand_kinds
 from covey.matcher.expressions.expression import (
@@ -28,7 +28,7 @@ from covey.matcher.expressions.expression import (
     Variable,
 )
 from covey.matcher.expressions.writing import write
-from covey.matcher.operators.rules import bounds_of, is_stateful, note_bounds
+from covey.matcher.operators.rules import Intervals, bounds_of, is_stateful, note_bounds
 
 Restriction = tuple[str, Cuts]
 """An attribute, and the only values of it for which a call may be true."""
@@ -74,11 +74,11 @@ class CallPlan:
         if not self.expected or any(isinstance(value, Variable) for value in atom.values):
             return []
         name = self._shape[0]
-        intervals = bounds_of(name, atom.values)
+        bounds = bounds_of(name, atom.values)
         return [
             (attribute, cuts)
-            for place, attribute, kind in (self._attributes if intervals else ())
-            if (cuts := _cuts_of(name, kind, intervals[place])) is not None
+            for place, attribute, kind in (self._attributes if bounds else ())
+            if (cuts := _cuts_of(name, kind, bounds[place])) is not None
         ]
 
 
@@ -88,13 +88,15 @@ def _place(argument: Argument) -> str | None:
     return FREE if isinstance(argument, Free) else None
 
 
-def _cuts_of(name: str, kind: Kind, interval: tuple[Scalar, Scalar] | None) -> Cuts | None:
-    if interval is None:
+def _cuts_of(name: str, kind: Kind, intervals: Intervals | None) -> Cuts | None:
+    if intervals is None:
         return None
     line = LINES[kind]
     try:
-        low, high = line.before(interval[0]), line.after(interval[1])
-        return (low, high) if low < high else ()
+        if any(low != low or high != high for low, high in intervals):
+            raise ValueError("NaN as an end of an interval")
+        pairs = [(line.before(low), line.after(high)) for low, high in intervals]
+        return union([pair for pair in pairs if pair[0] < pair[1]])
     except Exception as error:  # of code that Covey does not know
         note_bounds(name, error)
         return None

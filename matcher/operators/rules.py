@@ -11,7 +11,7 @@ from typing import Any
 
 from covey.matcher.operators.table import find
 
-Interval = tuple[Any, Any]
+Intervals = Sequence[tuple[Any, Any]]
 
 _faults: dict[tuple[str, str], str] = {}
 
@@ -40,27 +40,19 @@ def covers_arguments(name: str, wider: Sequence[Any], narrower: Sequence[Any]) -
         return False
 
 
-def bounds_of(name: str, arguments: Sequence[Any]) -> Sequence[Interval | None]:
-    """`NamedOperator.bounds`: one entry per argument, or none for an operator that has none, or is unknown.
-
-    An interval with NaN as an end is None.
-    """
+def bounds_of(name: str, arguments: Sequence[Any]) -> Sequence[Intervals | None]:
+    """`NamedOperator.bounds`: one entry per argument; none for an operator without it, or an unknown one."""
     operator = find(name)
     if operator is None or operator.bounds is None:
         return ()
     try:
-        intervals = [None if each is None else _interval(each) for each in operator.bounds(arguments)]
-        if len(intervals) != len(arguments):
-            raise ValueError(f"{len(intervals)} intervals for {len(arguments)} arguments")
+        bounds = operator.bounds(arguments)
+        if len(bounds) != len(arguments):
+            raise ValueError(f"bounds of {len(bounds)} arguments, expected {len(arguments)}")
     except Exception as error:  # of code that Covey does not know
         _note(name, "bounds", error)
         return ()
-    return intervals
-
-
-def _interval(interval: Interval) -> Interval | None:
-    low, high = interval
-    return (low, high) if low == low and high == high else None
+    return bounds
 
 
 def _note(name: str, rule: str, error: Exception) -> None:
