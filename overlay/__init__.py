@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         Event,
         Gap,
         Motion,
-        Notice,
         NotSettledError,
         RefusedError,
         Subscription,
@@ -31,7 +30,6 @@ __all__ = [
     "Gap",
     "Motion",
     "NotSettledError",
-    "Notice",
     "RefusedError",
     "Subscription",
 ]

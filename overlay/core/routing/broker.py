@@ -38,7 +38,6 @@ from covey.overlay.core.messages import (
     Drop,
     Interface,
     Message,
-    Notice,
     Publish,
     Refuse,
     Subscribe,
@@ -55,7 +54,6 @@ from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
-from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
 from covey.overlay.core.routing.syncing import (
@@ -85,7 +83,6 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     Acknowledge: on_acknowledge,
     SyncBegin: on_sync_begin,
     Refuse: on_refuse,
-    Notice: on_notice,
     Disconnect: on_disconnect,
 }
 _WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))
@@ -140,8 +137,6 @@ class Broker:
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
         )
         self._deferred: list[Dispatch] = []
-        self._now_ns = 0
-        """Of the last call."""
         for event_type in event_types:
             self.tables.declare(event_type).pinned = event_type
 
@@ -193,7 +188,6 @@ class Broker:
         """
         tables = self.tables
         call = Call(source, now_ns, defer=defer)
-        self._now_ns = now_ns
         if self._deferred:
             call.actions += self.deliver()
         for message in messages:
@@ -227,16 +221,12 @@ class Broker:
             tables.remove_idle_types()
         if call.deferred:
             self._deferred = call.deferred
-        if tables.notices:
-            send_notices(tables, call)
         return call.actions
 
     def deliver(self) -> list[Action]:
         """The actions that the last `handle_all` deferred: events to sessions, in order."""
-        call = Call("", self._now_ns)
+        call = Call("", 0)
         self._deliver(call, self._deferred)
-        if self.tables.notices:
-            send_notices(self.tables, call)
         return call.actions
 
     def _deliver(self, call: Call, deferred: list[Dispatch]) -> None:

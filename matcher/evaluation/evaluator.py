@@ -1,0 +1,313 @@
+"""Decides the residues of filters for events: which operators are asked, about which events, in which order.
+
+An engine or broker has one evaluator. Whoever matches hands it pairs of an event and a residue whose gates
+are true. Residues of few alternatives become chains, which a strategy decides together (Liu et al., section
+4); others are walked (`walking.py`). Invariants: no operator is asked twice about one call and event of a
+batch, since answers stay in its results; `decide` never raises for a fault of an operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.evaluation.accounts import Account, Accounts
+from covey.matcher.evaluation.asking import Asking, Fault, OnFault
+from covey.matcher.evaluation.predicate_masks import PredicateMasks
+from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Chains, Int64s, Problem, Strategy, Truths
+from covey.matcher.evaluation.residue_plans import Alternative, CallLeaf, PredicateLeaf
+from covey.matcher.evaluation.residues import PlanLines, Residues
+from covey.matcher.evaluation.runner import Runner, run_at_once
+from covey.matcher.evaluation.strategies import DEFAULT, create_strategy
+from covey.matcher.evaluation.walking import MOST_SOLUTIONS, Pairs, walk
+from covey.matcher.events.batch import EventBatch
+
+
+class Evaluator:
+    """Evaluates by a strategy (`strategies.py`), calls operators by `run` and reports what goes wrong with
+    them to `on_fault`, which must not raise.
+    """
+
+    def __init__(
+        self, strategy: str = DEFAULT, *, run: Runner = run_at_once, on_fault: OnFault | None = None
+    ) -> None:
+        """`CoveyError` for an unknown strategy."""
+        self._strategy: Strategy = create_strategy(strategy)
+        self._run = run
+        self._on_fault = on_fault or _ignore
+        self._accounts = Accounts()
+
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        """What each operator was asked, by name."""
+        return self._accounts.by_operator
+
+    def decide(
+        self,
+        batch: EventBatch,
+        residues: Residues,
+        rows: Int64s,
+        numbers: Int64s,
+        groups: Int64s | None = None,
+        *,
+        readers: bool = True,
+    ) -> Truths:
+        """The truth of each pair of an event of the batch, `rows`, and a residue, `numbers`: int8[n].
+
+        With `groups`, one number per pair and the same for all pairs of a residue, a group that is true for
+        an event needs no further decision: at least one of its pairs is TRUE, others may be UNDECIDED.
+        Without `readers`, operators with state are UNDECIDED.
+        """
+        truths = np.full(len(rows), FALSE)
+        if not len(rows):
+            return truths
+        asking = Asking(batch, self._accounts, self._run, self._on_fault, readers=readers)
+        return _Decision(self, asking, PredicateMasks(batch), residues, rows, numbers, groups).decide(truths)
+
+    def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[tuple[str, str]]:
+        """The calls of a residue for a batch of one event: the text and the truth of each."""
+        asking = Asking(batch, self._accounts, self._run, self._on_fault, readers=True)
+        shown = []
+        for call, expected in residues.calls_of(number):
+            if not asking.present(call.columns).all():
+                truth = "an attribute is missing"
+            else:
+                truth = _WORDS[int(asking.truths(call, np.zeros(1, np.int64))[0])]
+            text = call.text if expected else f"not {call.text}"
+            shown.append((text, f"{call.text} {truth}" if not expected else truth))
+        return shown
+
+    def solve(self, problem: Problem, ask: Callable[[int, Int64s], Truths]) -> Truths:
+        """The truth of the chains of a problem, by the strategy."""
+        return self._strategy.decide(problem, ask)
+
+    def estimates(self, calls: list[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The costs and selectivities of calls, as learned so far."""
+        return self._accounts.estimates(calls)
+
+    def report(self, fault: Fault) -> None:
+        """Report a fault."""
+        self._on_fault(fault)
+
+
+_WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}
+
+
+def _ignore(fault: Fault) -> None:
+    pass
+
+
+class _Decision:
+    """The pairs of one call of `decide`."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        asking: Asking,
+        masks: PredicateMasks,
+        residues: Residues,
+        rows: Int64s,
+        numbers: Int64s,
+        groups: Int64s | None,
+    ) -> None:
+        self._evaluator, self._asking, self._masks, self._residues = evaluator, asking, masks, residues
+        self._rows, self._numbers = rows, numbers
+        self._groups = numbers if groups is None else groups
+        self._events = int(rows.max()) + 1
+
+    def decide(self, truths: Truths) -> Truths:
+        plans = self._residues.plan_of[self._numbers]
+        problem = _ChainPairs()
+        walked: list[tuple[PlanLines, Int64s]] = []
+        for number in np.unique(plans).tolist():
+            lines = self._residues.lines(number)
+            at = np.flatnonzero(plans == number)
+            if lines.plan.alternatives is None:
+                walked.append((lines, at))
+            else:
+                for alternative in lines.plan.alternatives:
+                    self._open(problem, lines, alternative, at)
+        for lines, alternative, at, decided in self._solved(problem):
+            if alternative.join is not None or alternative.late:
+                decided = self._late(lines, alternative, at, decided)
+            truths[at] = np.maximum(truths[at], decided)
+        for lines, at in walked:
+            if not lines.plan.is_late:
+                at = at[~self._in_true_group(truths, at)]
+            node = lines.plan.node
+            truths[at] = walk(node, self._pairs(lines), at)
+        return truths
+
+    # --- chains -----------------------------------------------------------------------------------
+
+    def _open(self, problem: _ChainPairs, lines: PlanLines, alternative: Alternative, at: Int64s) -> None:
+        """Add the chains of one alternative, for the pairs whose predicates are true."""
+        pairs = self._pairs(lines)
+        for test in alternative.tests:
+            at = at[pairs.test(test, at)]
+        if not len(at):
+            return
+        numbers, of_pair = np.unique(self._numbers[at], return_inverse=True)
+        literals = lines.literals[self._residues.line_of[numbers]][:, list(alternative.slots)]
+        literals.sort(axis=1)
+        is_alone = alternative.join is not None or bool(alternative.late)
+        groups = np.full(len(numbers), -1, np.int64)
+        if not is_alone:
+            groups[of_pair] = self._groups[at]
+        problem.add(lines, alternative, at, of_pair, literals, groups)
+
+    def _solved(self, problem: _ChainPairs) -> list[tuple[PlanLines, Alternative, Int64s, Truths]]:
+        """The truth of every pair of a chain, by alternative."""
+        if not problem.at:
+            return []
+        at = np.concatenate(problem.at)
+        chain_of = np.concatenate(problem.chain_of)
+        once = [np.diff(matrix, axis=1, prepend=-1) > 0 for matrix in problem.literals]
+        literals = np.concatenate([m[keep] for m, keep in zip(problem.literals, once, strict=True)])
+        lengths = np.concatenate([keep.sum(axis=1) for keep in once])
+        used, predicates = np.unique(literals, return_inverse=True)
+        groups = np.concatenate(problem.groups)
+        alone = groups < 0
+        _, groups = np.unique(groups, return_inverse=True)
+        groups[alone] = groups.max(initial=0) + 1 + np.arange(np.count_nonzero(alone))
+        calls = [self._residues.call(literal) for literal in used.tolist()]
+        costs, selectivities = self._evaluator.estimates(calls)
+        costs[[self._asking.is_known(call) for call in calls]] = _KNOWN_COST
+        selectivities = np.where(used & 1, selectivities, 1 - selectivities)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        chains = Chains(_next_version(), offsets, predicates.astype(np.int64), costs, selectivities)
+        order = np.argsort(self._rows[at], kind="stable")
+
+        def ask(predicate: int, rows: Int64s) -> Truths:
+            return self._asking.truths(calls[predicate], rows, expected=bool(used[predicate] & 1))
+
+        decided = np.full(len(at), UNDECIDED)
+        decided[order] = self._evaluator.solve(
+            Problem(chains, self._events, self._rows[at[order]], chain_of[order], groups), ask
+        )
+        bounds = np.cumsum([len(part) for part in problem.at])[:-1]
+        parts = np.split(decided, bounds)
+        return list(zip(problem.lines, problem.alternatives, problem.at, parts, strict=True))
+
+    def _late(self, lines: PlanLines, alternative: Alternative, at: Int64s, decided: Truths) -> Truths:
+        """The truths of pairs after the join of their solutions and the calls with state."""
+        pairs = self._pairs(lines)
+        decided = decided.copy()
+        if alternative.join is not None:
+            true = np.flatnonzero(decided == TRUE)
+            decided[true] = walk(alternative.join, pairs, at[true])
+        for late in alternative.late:
+            true = np.flatnonzero(decided == TRUE)
+            decided[true] = pairs.ask(late, at[true])
+        return decided
+
+    # --- pairs ------------------------------------------------------------------------------------
+
+    def _pairs(self, lines: PlanLines) -> Pairs:
+        def calls(leaf: CallLeaf, at: Int64s) -> list[tuple[int, Int64s]]:
+            """(literal, the positions in `at` of its pairs)"""
+            literals = lines.literals[self._residues.line_of[self._numbers[at]], leaf.slot]
+            order = np.argsort(literals, kind="stable")
+            starts = np.flatnonzero(np.diff(literals[order], prepend=-1))
+            return list(zip(literals[order[starts]].tolist(), np.split(order, starts[1:]), strict=True))
+
+        def ask(leaf: CallLeaf, at: Int64s) -> Truths:
+            truths = np.full(len(at), FALSE)
+            for literal, positions in calls(leaf, at) if len(at) else ():
+                call, rows = self._residues.call(literal), self._rows[at[positions]]
+                truths[positions] = self._asking.truths(call, rows, expected=bool(literal & 1))
+            return truths
+
+        def solve(leaf: CallLeaf, at: Int64s) -> tuple[Int64s, list[npt.NDArray[Any]]]:
+            of_each: list[Int64s] = []
+            columns: list[list[npt.NDArray[Any]]] = []
+            for literal, positions in calls(leaf, at) if len(at) else ():
+                call, rows = self._residues.call(literal), self._rows[at[positions]]
+                of_rows, values = self._asking.solutions(call, rows)
+                of_each.append(at[positions][of_rows])
+                columns.append(values)
+            if not of_each:
+                return np.zeros(0, np.int64), [np.zeros(0, np.float64) for _ in leaf.names]
+            return np.concatenate(of_each), [np.concatenate(column) for column in zip(*columns, strict=True)]
+
+        def operand(number: int, at: Int64s) -> npt.NDArray[Any]:
+            values: npt.NDArray[Any] = lines.operands[self._residues.line_of[self._numbers[at]], number]
+            return values
+
+        def test(leaf: PredicateLeaf, at: Int64s) -> npt.NDArray[np.bool_]:
+            rows = self._rows[at]
+            if not leaf.operands:
+                return self._masks.mask(leaf.attribute, leaf.operator, ())[rows]
+            used, of_pair = np.unique(self._numbers[at], return_inverse=True)
+            operands = lines.operands[self._residues.line_of[used]][:, list(leaf.operands)]
+            masks: dict[tuple[Any, ...], int] = {}
+            number_of = np.zeros(len(used), np.int64)
+            for i, values in enumerate(map(tuple, operands.tolist())):
+                number_of[i] = masks.setdefault(values, len(masks))
+            mask = np.zeros(len(at), np.bool_)
+            of_mask = number_of[of_pair]
+            for values, number in masks.items():
+                mine = of_mask == number
+                mask[mine] = self._masks.mask(leaf.attribute, leaf.operator, values)[rows[mine]]
+            return mask
+
+        def on_excess(count: int) -> None:
+            reason = f"more than {MOST_SOLUTIONS:,} joint solutions of one event, which stays undecided"
+            names = sorted({call.operator for call, _ in self._residues.calls_of(int(lines.numbers.max()))})
+            self._evaluator.report(Fault(", ".join(names), reason))
+
+        return Pairs(ask, solve, test, operand, on_excess)
+
+    def _in_true_group(self, truths: Truths, at: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether a pair of the same event and group is true."""
+        true = truths == TRUE
+        if not true.any():
+            return np.zeros(len(at), np.bool_)
+        _, groups = np.unique(self._groups, return_inverse=True)
+        key = self._rows * (int(groups.max()) + 1) + groups
+        return np.isin(key[at], key[true])
+
+
+class _ChainPairs:
+    """The chains of one problem and their pairs, part by part: one per alternative of a plan."""
+
+    def __init__(self) -> None:
+        self.lines: list[PlanLines] = []
+        self.alternatives: list[Alternative] = []
+        self.at: list[Int64s] = []
+        self.chain_of: list[Int64s] = []
+        self.literals: list[Int64s] = []
+        self.groups: list[Int64s] = []
+        self._chains = 0
+
+    def add(
+        self,
+        lines: PlanLines,
+        alternative: Alternative,
+        at: Int64s,
+        chain_of: Int64s,
+        literals: Int64s,
+        groups: Int64s,
+    ) -> None:
+        self.lines.append(lines)
+        self.alternatives.append(alternative)
+        self.at.append(at)
+        self.chain_of.append(chain_of + self._chains)
+        self.literals.append(literals)
+        self.groups.append(groups)
+        self._chains += len(literals)
+
+
+_KNOWN_COST = 1e-6
+"""Of a call that the batch has answers of, in microseconds."""
+
+_version = 0
+
+
+def _next_version() -> int:
+    global _version
+    _version += 1
+    return _version
