@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from covey.matcher import EventBatch, EventType, Filter
-    from covey.overlay import Gap, Subscription
+    from covey.overlay import Gap, Notice, Subscription
 
 _IN_FLIGHT = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
@@ -92,8 +92,11 @@ async def _subscribe(
             file=sys.stderr,
         )
 
+    def on_notice(notice: Notice) -> None:
+        print(notice, file=sys.stderr)
+
     seen: list[bool] = []
-    options: dict[str, Any] = {"on_state": on_state, "on_gap": on_gap}
+    options: dict[str, Any] = {"on_state": on_state, "on_gap": on_gap, "on_notice": on_notice}
     async with Client(broker, name=name, connect_timeout=CONNECT_S, **options) as client:
         event_type: EventType = (
             schema_of(type_name, schema) if schema is not None else await known_type(client, type_name)

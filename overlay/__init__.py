@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Event,
         Gap,
         Motion,
+        Notice,
         NotSettledError,
         RefusedError,
         Subscription,
@@ -30,6 +31,7 @@ __all__ = [
     "Gap",
     "Motion",
     "NotSettledError",
+    "Notice",
     "RefusedError",
     "Subscription",
 ]

@@ -19,7 +19,7 @@ from math import nan
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.parts import Absent, Bound, Part, Test, Text, members_of, requirements
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate
+from covey.matcher.expressions.expression import And, Constant, Expression, Leaf, Operand, Or, Predicate
 from covey.matcher.expressions.operators import SPECS, Operator, prefix_span
 
 CONJUNCTION_CAP = 64
@@ -30,26 +30,25 @@ PREDICATE_CAP = 4096
 
 
 Box = tuple[Part, ...]
-Forms = tuple[tuple[Predicate, ...], ...]
+Forms = tuple[tuple[Leaf, ...], ...]
 
 
 def conjunctions(expression: Expression, cache: dict[int, Forms | None] | None = None) -> Forms | None:
-    """The disjunctive normal form over the predicates as they are; None when it is over a cap.
+    """The disjunctive normal form over the leaves as they are; None when it is over a cap.
 
     `cache` holds the forms of sub-expressions by identity, for callers that need several.
     """
-    if isinstance(expression, Predicate):
+    if not isinstance(expression, (And, Or)):
         return ((expression,),)
-    assert isinstance(expression, And | Or), expression  # of a gate
     cache = {} if cache is None else cache
     if id(expression) in cache:
         return cache[id(expression)]
     cache[id(expression)] = None
     product = isinstance(expression, And)
-    forms: list[tuple[Predicate, ...]] = [()] if product else []
-    single: list[Predicate] = []
+    forms: list[tuple[Leaf, ...]] = [()] if product else []
+    single: list[Leaf] = []
     for part in expression.parts:
-        if product and isinstance(part, Predicate):
+        if product and not isinstance(part, (And, Or)):
             single.append(part)
             continue
         inner = conjunctions(part, cache)
@@ -63,7 +62,7 @@ def conjunctions(expression: Expression, cache: dict[int, Forms | None] | None =
     return joined
 
 
-def _too_long(forms: Iterable[tuple[Predicate, ...]]) -> bool:
+def _too_long(forms: Iterable[tuple[Leaf, ...]]) -> bool:
     lengths = [len(form) for form in forms]
     return len(lengths) > 1 and sum(lengths) > PREDICATE_CAP
 
@@ -107,11 +106,12 @@ def _boxes_of(event_type: EventType, expression: Expression, longest: int) -> tu
     return tuple(boxes)
 
 
-def _boxes(event_type: EventType, form: Iterable[Predicate], longest: int) -> list[Box] | None:
+def _boxes(event_type: EventType, form: Iterable[Leaf], longest: int) -> list[Box] | None:
     open_boxes: list[_BoxBuilder] = [_BoxBuilder(event_type)]
     # Predicates with one alternative first: they show contradictions before boxes multiply.
     kinds = event_type.attributes
-    choices = [_alternatives(predicate, kinds[predicate.attribute], longest) for predicate in form]
+    predicates = [leaf for leaf in form if isinstance(leaf, Predicate)]  # all leaves of a gate
+    choices = [_alternatives(predicate, kinds[predicate.attribute], longest) for predicate in predicates]
     for choice in sorted(choices, key=len):
         grown: list[_BoxBuilder] = []
         for i, alternative in enumerate(choice):

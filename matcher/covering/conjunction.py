@@ -1,20 +1,24 @@
 """Conjunctions: intervals per attribute, and atoms for everything else. Regions consist of them.
 
-An *atom* is a predicate that has no cut points: `suffix` and `contains`, or any predicate with a variable
-that has no value. An atom is implied by itself, a longer text, or a single string that satisfies it; nothing
-else is tried. Invariant of conjunctions that come out of `settled`: every attribute of an atom has cuts,
-which leave out absence; atoms that cuts of single strings decide are gone.
+An *atom* is what has no cut points: the predicates `suffix` and `contains`, any predicate with a variable
+that has no value, and calls (`call_atoms.py`). The atom of a predicate is implied by itself, a longer text,
+or a single string that satisfies it; nothing else is tried. Invariant of conjunctions that come out of
+`settled`: every attribute of an atom has cuts, which leave out absence; atoms that cuts of single strings
+decide are gone.
 """
 
 from __future__ import annotations
 
+from covey.matcher.covering.call_atoms import CallAtom, Joint, Whole, implies_call, implies_joint
 from covey.matcher.covering.cuts import Cut
 from covey.matcher.covering.intervals import Cuts, only_string
 from covey.matcher.expressions.evaluation import passes
 from covey.matcher.expressions.expression import Constant, Predicate
 from covey.matcher.expressions.operators import OPAQUE, SPECS, Operator
 
-_NO_ATOMS: frozenset[Predicate] = frozenset()
+Atom = Predicate | CallAtom | Joint | Whole
+
+_NO_ATOMS: frozenset[Atom] = frozenset()
 
 FEW_ATOMS = 64
 """Over this number of atoms, each is compared with its equals only: pairs would cost too much."""
@@ -25,7 +29,7 @@ class Conjunction:
 
     __slots__ = ("atoms", "cuts")
 
-    def __init__(self, cuts: dict[str, Cuts], atoms: frozenset[Predicate] = _NO_ATOMS) -> None:
+    def __init__(self, cuts: dict[str, Cuts], atoms: frozenset[Atom] = _NO_ATOMS) -> None:
         self.cuts = cuts
         self.atoms = atoms
 
@@ -36,11 +40,19 @@ class Conjunction:
         return hash((frozenset(self.cuts.items()), self.atoms))
 
 
-def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction | None:
+def settled(cuts: dict[str, Cuts], atoms: frozenset[Atom]) -> Conjunction | None:
     """The conjunction of cuts and atoms, as far as possible as cuts alone; None when it is empty."""
     cuts = dict(cuts)
     kept: list[Predicate] = []
+    calls: list[CallAtom] = []
+    others: list[Atom] = []
     for atom in atoms:
+        if not isinstance(atom, Predicate):
+            if isinstance(atom, CallAtom):
+                calls.append(atom)
+            else:
+                others.append(atom)
+            continue
         text = text_of(atom)
         if text is None:
             kept.append(atom)
@@ -54,14 +66,51 @@ def settled(cuts: dict[str, Cuts], atoms: frozenset[Predicate]) -> Conjunction |
             kept.append(atom)
         elif SPECS[atom.operator].outside:
             return None  # every string ends with the empty one, and contains it
-    kept_atoms = frozenset(kept)
+    kept_atoms: frozenset[Atom] = frozenset(kept)
     for atom in kept:
         negated = atom.negated()
         if negated in kept_atoms or (
             len(kept) <= FEW_ATOMS and any(implies(other, negated) for other in kept)
         ):
             return None
+    if len(kept) < len(atoms):
+        if len(calls) > 1 and _contradict(calls):
+            return None
+        kept_atoms = frozenset((*kept, *calls, *others))
     return Conjunction(cuts, kept_atoms)
+
+
+def _contradict(calls: list[CallAtom]) -> bool:
+    """Is one of these calls false wherever another is true?"""
+    refuted = [call.negated() for call in calls if not call.expected]
+    if not refuted or len(calls) > FEW_ATOMS:
+        return False
+    return any(implies_call(call, other) for call in calls if call.expected for other in refuted)
+
+
+def implied(inner: Conjunction, atom: Atom) -> bool:
+    """Is an atom true wherever a conjunction is? False where a simple comparison does not show it."""
+    if isinstance(atom, Predicate):
+        return atom in inner.atoms or _implied_predicate(inner, atom)
+    if isinstance(atom, CallAtom):
+        if len(inner.atoms) > FEW_ATOMS:
+            return atom in inner.atoms and implies_call(atom, atom)
+        return any(isinstance(other, CallAtom) and implies_call(other, atom) for other in inner.atoms)
+    if isinstance(atom, Joint):
+        return implies_joint([other for other in inner.atoms if isinstance(other, Joint)], atom)
+    return not atom.is_stateful and atom in inner.atoms
+
+
+def _implied_predicate(inner: Conjunction, atom: Predicate) -> bool:
+    text = text_of(atom)
+    if text == "" and not SPECS[atom.operator].outside:
+        return atom.attribute in inner.cuts
+    cuts = inner.cuts.get(atom.attribute)
+    if text is not None and cuts is not None and passing(cuts, atom, text) == cuts:
+        return True
+    if len(inner.atoms) > FEW_ATOMS:
+        return False
+    return any(isinstance(other, Predicate) and implies(other, atom) for other in inner.atoms)
 
 
 def text_of(atom: Predicate) -> str | None:

@@ -1,14 +1,14 @@
 """Regions: what a filter accepts once its variables have values, in the form on which covering is decided.
 
 A region is a union of *conjunctions*; a conjunction restricts some attributes, each to a set of intervals
-(see `intervals.py`), and holds *atoms*: predicates that are no intervals (suffix, contains), or whose
-variables have no value. Invariants: no conjunction is empty,
-as far as its cuts and atoms show (`x > 5 and x < 6` is none over int64); no set of cuts is empty or
-everything; conjunctions that restrict one and the same attribute alone are one. An attribute that a
-conjunction does not name may have any value, or none.
+(see `intervals.py`), and holds *atoms*: calls, predicates that are no intervals (suffix, contains), and
+predicates whose variables have no value. Invariants: no conjunction is empty, as far as its cuts and atoms
+show (`x > 5 and x < 6` is none over int64); no set of cuts is empty or everything; conjunctions that restrict
+one and the same attribute alone are one. An attribute that a conjunction does not name may have any value, or
+none.
 
 Over the cap of the normal form a region is a tree: the conjunction or disjunction of the regions of its
-parts.
+parts. Free variables join parts of a filter, so one that has them is then its gate and one atom.
 
 `plan_region` computes once per filter what does not depend on values; `RegionPlan.region(values)` computes
 the rest in a few microseconds.
@@ -16,16 +16,29 @@ the rest in a few microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from covey.matcher.covering.boxes import Forms, conjunctions
-from covey.matcher.covering.conjunction import Conjunction, settled
+from covey.matcher.covering.call_plans import CallPlan, JointPlan, Restriction, WholePlan, joint_plans
+from covey.matcher.covering.conjunction import Atom, Conjunction, settled
 from covey.matcher.covering.cuts import LINES, Cut
 from covey.matcher.covering.cutting import Span, Values, cuts_of, span_of
 from covey.matcher.covering.intervals import Cuts, intersection, union
 from covey.matcher.events.event_type import EventType
-from covey.matcher.expressions.expression import And, Constant, Expression, Operand, Or, Predicate
+from covey.matcher.expressions.expression import (
+    And,
+    Call,
+    Constant,
+    Constraint,
+    Expression,
+    Leaf,
+    Operand,
+    Or,
+    Predicate,
+)
 from covey.matcher.expressions.operators import OPAQUE
+from covey.matcher.expressions.rewriting import gate_of
 from covey.matcher.expressions.values import evaluate
 
 _Step = tuple[str, Callable[[Values], Cuts], Predicate]
@@ -87,8 +100,15 @@ class Region:
         return hash((self.conjunctions, self.every, len(self.parts)))
 
 
-class RegionPlan:
+class RegionPlan(Protocol):
     """What of a filter's region does not depend on the values of its variables."""
+
+    def region(self, values: Values) -> Region:
+        """The region for checked values; predicates with a variable that has none stay symbolic."""
+
+
+class _ExpressionPlan:
+    """The plan of an expression, or of a part of one."""
 
     __slots__ = ("_event_type", "_every", "_forms", "_only", "_parts")
 
@@ -98,7 +118,7 @@ class RegionPlan:
         cache = {} if cache is None else cache
         self._event_type = event_type
         self._every = isinstance(expression, And)
-        self._parts: tuple[RegionPlan, ...] = ()
+        self._parts: tuple[_ExpressionPlan, ...] = ()
         self._forms: tuple[_FormPlan, ...] | None = None
         self._only: _FormPlan | None = None
         forms = conjunctions(expression, cache)
@@ -106,15 +126,15 @@ class RegionPlan:
             self._take(forms)
         elif isinstance(expression, And | Or):  # predicates always have a form
             # What joins into few conjunctions stays together: predicates under `and`, intervals under `or`.
-            near: list[Predicate] = []
-            parts: list[RegionPlan] = []
+            near: list[Leaf] = []
+            parts: list[_ExpressionPlan] = []
             for part in expression.parts:
-                if isinstance(part, Predicate) and (self._every or _fixed(part)):
+                if not isinstance(part, (And, Or)) and (self._every or _fixed(part)):
                     near.append(part)
                 else:
-                    parts.append(RegionPlan(event_type, part, cache))
+                    parts.append(_ExpressionPlan(event_type, part, cache))
             if near:
-                together = RegionPlan(event_type, And())
+                together = _ExpressionPlan(event_type, And())
                 forms = (tuple(near),) if self._every else tuple([(part,) for part in near])
                 together._take(forms)
                 parts.append(together)
@@ -125,7 +145,6 @@ class RegionPlan:
         self._only = self._forms[0] if len(forms) == 1 else None
 
     def region(self, values: Values) -> Region:
-        """The region for checked values; predicates with a variable that has none stay symbolic."""
         if self._only is not None:
             only = self._only.conjunction(values)
             return Region(self._event_type, () if only is None else (only,))
@@ -141,14 +160,35 @@ class RegionPlan:
         )
 
 
-def _fixed(predicate: Predicate) -> bool:
-    """Is the predicate a set of intervals whatever the values?"""
-    return predicate.operator not in OPAQUE and all(isinstance(o, Constant) for o in predicate.operands)
+def _fixed(leaf: Leaf) -> bool:
+    """Is the leaf a set of intervals whatever the values?"""
+    if not isinstance(leaf, Predicate):
+        return False
+    return leaf.operator not in OPAQUE and all(isinstance(o, Constant) for o in leaf.operands)
 
 
-def plan_region(event_type: EventType, expression: Expression) -> RegionPlan:
-    """The plan of a checked expression."""
-    return RegionPlan(event_type, expression)
+class _BoundPlan:
+    """A filter with free variables over the cap of the normal form: its gate, and all of it as one atom."""
+
+    __slots__ = ("_event_type", "_gate", "_whole")
+
+    def __init__(self, event_type: EventType, expression: Expression, calls: Sequence[Call]) -> None:
+        self._event_type = event_type
+        self._gate = _ExpressionPlan(event_type, gate_of(expression))
+        self._whole = WholePlan(expression, calls)
+
+    def region(self, values: Values) -> Region:
+        atom: frozenset[Atom] = frozenset([self._whole.atom(values)])
+        whole = Region(self._event_type, (Conjunction({}, atom),))
+        return Region(self._event_type, None, (self._gate.region(values), whole), every=True)
+
+
+def plan_region(event_type: EventType, expression: Expression, calls: Sequence[Call] = ()) -> RegionPlan:
+    """The plan of a checked expression with these calls."""
+    cache: dict[int, Forms | None] = {}
+    if any(call.free for call in calls) and conjunctions(expression, cache) is None:
+        return _BoundPlan(event_type, expression, calls)
+    return _ExpressionPlan(event_type, expression, cache)
 
 
 def _joined(event_type: EventType, conjunctions: list[Conjunction]) -> tuple[Conjunction, ...]:
@@ -172,14 +212,29 @@ def _joined(event_type: EventType, conjunctions: list[Conjunction]) -> tuple[Con
 class _FormPlan:
     """One conjunction of predicates: what is known of its cuts and atoms, and what waits for values."""
 
-    __slots__ = ("_cuts", "_event_type", "_others", "_spans", "_steps", "_texts")
+    __slots__ = (
+        "_atoms",
+        "_calls",
+        "_cuts",
+        "_event_type",
+        "_joints",
+        "_others",
+        "_spans",
+        "_steps",
+        "_texts",
+    )
 
-    def __init__(self, event_type: EventType, form: Iterable[Predicate]) -> None:
+    def __init__(self, event_type: EventType, form: Sequence[Leaf]) -> None:
         self._event_type = event_type
         self._steps: list[_Step] = []
         self._texts: list[Predicate] = []
+        self._calls: list[CallPlan] = []
+        self._joints: list[JointPlan] = []
         self._cuts: dict[str, Cuts] | None = {}
-        for predicate in form:
+        predicates = [leaf for leaf in form if isinstance(leaf, Predicate)]
+        if len(predicates) < len(form):
+            self._take_calls(form)
+        for predicate in predicates:
             attribute = predicate.attribute
             kind = event_type.attributes[attribute]
             if predicate.operator in OPAQUE:
@@ -204,6 +259,17 @@ class _FormPlan:
                 self._others += steps
             else:
                 self._spans.append((attribute, span))
+        self._atoms = bool(self._texts or self._calls or self._joints)
+        """Whether there are atoms whatever the values."""
+
+    def _take_calls(self, form: Sequence[Leaf]) -> None:
+        calls = [leaf for leaf in form if isinstance(leaf, Call)]
+        constraints = [leaf for leaf in form if isinstance(leaf, Constraint)]
+        self._calls = [CallPlan(self._event_type, call) for call in calls if not call.free]
+        self._joints = joint_plans(self._event_type, [call for call in calls if call.free], constraints)
+        for call in (*self._calls, *[call for joint in self._joints for call in joint.calls]):
+            for attribute, cuts in call.present():
+                self._restrict(attribute, cuts)
 
     def _restrict(self, attribute: str, cuts: Cuts) -> None:
         if self._cuts is not None:
@@ -226,7 +292,7 @@ class _FormPlan:
                 cuts[attribute] = ends
         except KeyError:  # a variable without a value
             cuts, steps = self._cuts.copy(), self._steps
-        if steps or self._texts:
+        if steps or self._atoms:
             return self._restricted(cuts, steps, values)
         return Conjunction(cuts)
 
@@ -244,10 +310,29 @@ class _FormPlan:
             if not allowed:
                 return None
             cuts[attribute] = allowed
-        if not symbolic and not self._texts:
+        if not symbolic and not self._atoms:
             return Conjunction(cuts)
-        atoms = frozenset([self._given(predicate, values) for predicate in (*self._texts, *symbolic)])
-        return settled(cuts, atoms)
+        atoms: list[Atom] = [self._given(predicate, values) for predicate in (*self._texts, *symbolic)]
+        if self._calls or self._joints:
+            for attribute, allowed in self._bounds_of_calls(values, atoms):
+                allowed = intersection(cuts[attribute], allowed)
+                if not allowed:
+                    return None
+                cuts[attribute] = allowed
+        return settled(cuts, frozenset(atoms))
+
+    def _bounds_of_calls(self, values: Values, atoms: list[Atom]) -> list[Restriction]:
+        """The bounds of all calls; appends their atoms."""
+        bounds: list[Restriction] = []
+        for call in self._calls:
+            atom = call.atom(values)
+            atoms.append(atom)
+            bounds += call.bounds(atom)
+        for joint in self._joints:
+            joint_atom = joint.atom(values)
+            atoms.append(joint_atom)
+            bounds += joint.bounds(joint_atom)
+        return bounds
 
     def _given(self, predicate: Predicate, values: Values) -> Predicate:
         kind = self._event_type.attributes[predicate.attribute]

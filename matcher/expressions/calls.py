@@ -72,8 +72,12 @@ def family_of(variable: Variable, kind: Kind | None) -> Family:
     return Family.SHIFTABLE if variable.offset else Family.ANY
 
 
-def narrower(one: Family, other: Family) -> Family:
-    """The narrower of two families that fit each other."""
-    if one is Family.ANY or (one is Family.SHIFTABLE and other is not Family.ANY):
-        return other
-    return one
+def common_family(one: Family, other: Family) -> Family | None:
+    """The narrower of two families of one variable; None where they exclude each other."""
+    for wide, narrow in ((one, other), (other, one)):
+        if wide is narrow or wide is Family.ANY or (wide is Family.SHIFTABLE and narrow in _SHIFTABLE):
+            return narrow
+    return None
+
+
+_SHIFTABLE = (Family.NUMBER, Family.TIMESTAMP)

@@ -12,17 +12,13 @@ from math import isfinite
 
 from covey.matcher.errors import FilterError
 from covey.matcher.events.event_type import EventType, Kind
+from covey.matcher.expressions.calls import common_family, family_of
 from covey.matcher.expressions.expression import (
-    And,
     Constant,
-    Expression,
     Operand,
-    Or,
     Predicate,
     Scalar,
     Variable,
-    all_of,
-    any_of,
 )
 from covey.matcher.expressions.operators import SPECS, Operator, spellings
 from covey.matcher.expressions.values import FAMILY, Family, coerce, normal, shortest
@@ -30,7 +26,7 @@ from covey.matcher.expressions.values import FAMILY, Family, coerce, normal, sho
 DEPTH_LIMIT = 200
 """How deep parentheses may be nested. As `or` may hold `and` in each, a tree is at most twice as deep."""
 
-_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _LONGEST_OFFSET_S = 10**9 * 86_400
 
 EXPECTED = {
@@ -38,7 +34,10 @@ EXPECTED = {
     Family.STRING: "a string or a variable",
     Family.BOOL: "true, false or a variable",
     Family.TIMESTAMP: 'a time such as "2026-01-31T12:00:00" or a variable',
+    Family.ANY: "a constant or a variable",
 }
+
+_SCALED = (Family.NUMBER, Family.ANY)
 
 
 class Variables:
@@ -48,19 +47,24 @@ class Variables:
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
-        self._first: dict[str, tuple[str, Kind]] = {}
+        self._first: dict[str, tuple[str, Kind | None]] = {}
 
-    def use(self, operand: Operand, attribute: str, kind: Kind) -> None:
+    def use(self, operand: Operand, attribute: str, kind: Kind | None) -> None:
         """Record a use; `FilterError` when an earlier use was of another family."""
         if not isinstance(operand, Variable):
             return
-        family = self.families.setdefault(operand.name, FAMILY[kind])
+        new = FAMILY[kind] if kind is not None else family_of(operand, kind)
+        family = self.families.setdefault(operand.name, new)
         first = self._first.setdefault(operand.name, (attribute, kind))
-        if family is not FAMILY[kind]:
+        if family is new:
+            return
+        both = common_family(family, new)
+        if both is None:
             raise FilterError(
-                f"variable ${operand.name} is compared with {first[0]} ({first[1]}) "
-                f"and with {attribute} ({kind}): expected attributes of one kind"
+                f"variable ${operand.name} is compared with {first[0]} ({first[1] or family}) "
+                f"and with {attribute} ({kind or new}): expected attributes of one kind"
             )
+        self.families[operand.name] = both
 
 
 def unknown_attribute(event_type: EventType, name: str) -> str:
@@ -82,27 +86,29 @@ def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
     raise FilterError(f"{attribute} is {kind}: expected {' or '.join(spellings(kind))}, not {operator}")
 
 
-def check_operand(attribute: str, kind: Kind, operand: Operand) -> Operand:
-    """The operand in normal form; `FilterError` when it does not fit attributes of this kind."""
-    family = FAMILY[kind]
+def check_operand(attribute: str, kind: Kind | None, operand: Operand) -> Operand:
+    """The operand in normal form; `FilterError` when it does not fit attributes of this kind. None is the
+    kind of an argument of an unknown operator.
+    """
+    family = Family.ANY if kind is None else FAMILY[kind]
     if isinstance(operand, Constant):
         try:
             return Constant(normal(kind, coerce(family, operand.value)))
         except ValueError as error:
-            wrong = f"{attribute} is {kind}: {error}"
-            if str(error) == f"expected {family}":
-                wrong = f"{attribute} is {kind}: expected {EXPECTED[family]}"
-            raise FilterError(f"{wrong}, not {_shown(operand.value)}") from None
+            reason = f"expected {EXPECTED[family]}" if str(error) == f"expected {family}" else str(error)
+            raise FilterError(f"{_typed(attribute, kind)}: {reason}, not {_shown(operand.value)}") from None
     if not isinstance(operand, Variable):
         raise FilterError(f"{attribute}: operand {operand!r}, expected a constant or a variable")
-    if not isinstance(operand.name, str) or not _NAME.match(operand.name):
+    if not isinstance(operand.name, str) or not NAME.match(operand.name):
         raise FilterError(f"variable {operand.name!r}: expected a name of letters, digits and _")
-    scale, offset = _factor(operand, "scale"), _factor(operand, "offset")
+    variable = f"variable ${operand.name}"
+    scale = check_factor(operand.scale, variable, "scale")
+    offset = check_factor(operand.offset, variable, "offset")
     if scale == 0:
-        raise FilterError(f"variable ${operand.name}: scale 0, expected a number other than 0")
-    if family is not Family.NUMBER and (scale != 1 or (offset != 0 and family is not Family.TIMESTAMP)):
+        raise FilterError(f"{variable}: scale 0, expected a number other than 0")
+    if family not in _SCALED and (scale != 1 or (offset != 0 and family is not Family.TIMESTAMP)):
         plus = ", plus or minus seconds" if family is Family.TIMESTAMP else ""
-        raise FilterError(f"{attribute} is {kind}: expected ${operand.name} as it is{plus}")
+        raise FilterError(f"{_typed(attribute, kind)}: expected ${operand.name} as it is{plus}")
     if family is Family.TIMESTAMP and abs(offset) > _LONGEST_OFFSET_S:
         raise FilterError(
             f"variable ${operand.name}: offset {offset} s, expected at most {_LONGEST_OFFSET_S} s"
@@ -110,15 +116,19 @@ def check_operand(attribute: str, kind: Kind, operand: Operand) -> Operand:
     return Variable(operand.name, scale, offset)
 
 
-def _factor(operand: Variable, field: str) -> int | float:
-    number = getattr(operand, field)
+def _typed(attribute: str, kind: Kind | None) -> str:
+    return attribute if kind is None else f"{attribute} is {kind}"
+
+
+def check_factor(number: int | float, of: str, field: str) -> int | float:
+    """A scale or offset in normal form; `FilterError` for what is no finite number."""
     try:
         checked = coerce(Family.NUMBER, number)
         assert isinstance(checked, (int, float))
         if not isfinite(checked):
             raise ValueError("expected a finite number")
     except ValueError as error:
-        raise FilterError(f"variable ${operand.name}: {field} {number!r}, {error}") from None
+        raise FilterError(f"{of}: {field} {number!r}, {error}") from None
     return shortest(checked)
 
 
@@ -142,21 +152,3 @@ def check_predicate(event_type: EventType, predicate: Predicate, variables: Vari
     for operand in operands:
         variables.use(operand, attribute, kind)
     return Predicate(attribute, operator, operands)
-
-
-def check_expression(event_type: EventType, expression: Expression, variables: Variables) -> Expression:
-    """The expression in normal form; `FilterError` says what does not fit, or that it is too deep."""
-    return _checked(event_type, expression, variables, 0)
-
-
-def _checked(event_type: EventType, expression: Expression, variables: Variables, depth: int) -> Expression:
-    if isinstance(expression, Predicate):
-        return check_predicate(event_type, expression, variables)
-    if not isinstance(expression, (And, Or)):
-        raise FilterError(f"expression {expression!r}: expected a Predicate, And or Or")
-    if depth > 2 * DEPTH_LIMIT + 1:
-        raise FilterError(f"filter is nested more than {DEPTH_LIMIT} deep")
-    parts: list[Expression] = []
-    for part in expression.parts:
-        parts.append(_checked(event_type, part, variables, depth + 1))  # noqa: PERF401 (saves stack)
-    return all_of(parts) if isinstance(expression, And) else any_of(parts)

@@ -1,6 +1,6 @@
 """The parser of the filter language, which docs/filters.md describes, with its grammar.
 
-`not` is pushed to the predicates while the text is read. Invariant: parsing takes time linear in the text and
+`not` is pushed to the leaves while the text is read. Invariant: parsing takes time linear in the text and
 no recursion, whatever the text; text is bounded by TEXT_LIMIT and nesting by DEPTH_LIMIT.
 """
 
@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 from covey.matcher.errors import FilterError, FilterSyntaxError
 from covey.matcher.events.event_type import RESERVED, EventType, Kind
+from covey.matcher.expressions.call_checking import (
+    check_argument,
+    check_count,
+    check_whole,
+    operator_of,
+)
 from covey.matcher.expressions.checking import (
     DEPTH_LIMIT,
     EXPECTED,
@@ -18,29 +24,39 @@ from covey.matcher.expressions.checking import (
     check_operator,
     unknown_attribute,
 )
+from covey.matcher.expressions.constraints import Sum, constraint_of
 from covey.matcher.expressions.expression import (
     FALSE,
     TRUE,
+    Argument,
+    Call,
+    Column,
     Constant,
+    Constraint,
     Expression,
+    Free,
     Operand,
     Predicate,
     Variable,
     all_of,
     any_of,
 )
+from covey.matcher.expressions.free_variables import LeafError, check_free_variables
 from covey.matcher.expressions.operators import COMPARISONS, SPECS, WORDS, Operator, Syntax, spellings
 from covey.matcher.expressions.tokens import TEXT_LIMIT, Token, TokenKind, Tokens
 from covey.matcher.expressions.values import FAMILY
+from covey.matcher.operators.named_operator import NamedOperator
 
 
-def parse_expression(text: str, event_type: EventType) -> Expression:
-    """The checked expression that a text stands for; `FilterSyntaxError` points at the column."""
+def parse_expression(text: str, event_type: EventType, unknown_operators: bool = False) -> Expression:
+    """The checked expression that a text stands for; `FilterSyntaxError` points at the column. Calls of
+    operators that are unknown here are errors, or accepted as they are.
+    """
     if len(text) > TEXT_LIMIT:
         raise FilterSyntaxError(
             f"filter has {len(text)} characters: expected at most {TEXT_LIMIT}", text, TEXT_LIMIT
         )
-    return _Parser(text, event_type).filter()
+    return _Parser(text, event_type, unknown_operators).filter()
 
 
 @dataclass(slots=True)
@@ -60,12 +76,25 @@ class _Frame:
 
 
 class _Parser:
-    def __init__(self, text: str, event_type: EventType) -> None:
+    def __init__(self, text: str, event_type: EventType, unknown_operators: bool) -> None:
         self.event_type = event_type
+        self.unknown_operators = unknown_operators
         self.tokens = Tokens(text)
         self.variables = Variables()
+        self.columns: list[tuple[Call | Constraint, int]] = []
+        """The calls with free variables and the constraints, and their columns."""
 
     def filter(self) -> Expression:
+        expression = self.expression()
+        if not self.columns:
+            return expression
+        try:
+            return check_free_variables(self.event_type, expression, self.variables)
+        except LeafError as error:
+            column = next(column for leaf, column in self.columns if leaf is error.leaf)
+            raise self.error(str(error), column) from None
+
+    def expression(self) -> Expression:
         tokens = self.tokens
         if tokens.next.kind is TokenKind.END:
             return TRUE
@@ -105,14 +134,14 @@ class _Parser:
         if token.kind is TokenKind.WORD and token.text in ("true", "false"):
             tokens.take()
             if tokens.next.text in COMPARISONS and tokens.next.kind is TokenKind.SYMBOL:
-                return self.mirrored(token, Constant(token.text == "true"), negative)
+                return self.compared(token, Constant(token.text == "true"), negative)
             return TRUE if (token.text == "true") is not negative else FALSE
         if token.kind is TokenKind.WORD and token.text == "exists":
             return self.exists(negative)
         if token.kind is TokenKind.WORD and token.text not in RESERVED and not self.is_infinity(token):
             return self.predicate(negative)
         if self.starts_operand(token):
-            return self.mirrored(token, self.operand(None, ""), negative)
+            return self.compared(token, self.operand(None, ""), negative)
         raise self.error(
             f"expected a predicate, such as {self.event_type.names[0]} == ..., not, or ({_after(tokens)}"
         )
@@ -128,8 +157,14 @@ class _Parser:
             self.symbol(")")
         return Predicate(attribute, Operator.NOT_EXISTS if negative else Operator.EXISTS)
 
-    def predicate(self, negative: bool) -> Predicate:
+    def predicate(self, negative: bool) -> Predicate | Call:
+        token = self.tokens.next
+        if token.text not in self.event_type.attributes and self.tokens.is_call():
+            self.tokens.take()
+            return self.call(token, negative)
         attribute, kind = self.attribute()
+        if self.tokens.next.is_symbol("("):
+            return self.call(token, negative)
         operator, after = self.operator(attribute, kind)
         syntax = SPECS[operator].syntax
         if syntax is Syntax.LIST:
@@ -179,12 +214,73 @@ class _Parser:
         self.symbol(")", " or ,")
         return operands
 
-    def mirrored(self, first: Token, operand: Operand, negative: bool) -> Predicate:
-        """`operand comparison attribute`, of which the operand has been read."""
+    def call(self, name: Token, negative: bool) -> Call:
+        """`name(arguments)`, of which the name has been read."""
+        tokens = self.tokens
+        try:
+            operator = operator_of(name.text, self.unknown_operators)
+        except FilterError as error:
+            raise self.error(str(error), name.column) from None
+        tokens.take()
+        arguments: list[Argument] = []
+        if not tokens.next.is_symbol(")"):
+            arguments.append(self.argument(operator, name.text, 0, "("))
+            while tokens.next.is_symbol(","):
+                tokens.take()
+                arguments.append(self.argument(operator, name.text, len(arguments), ","))
+        self.symbol(")", " or ,")
+        call = Call(name.text, tuple(arguments), not negative)
+        try:
+            check_count(call, operator)
+            check_whole(call, operator)
+        except FilterError as error:
+            raise self.error(str(error), name.column) from None
+        if call.free:
+            self.columns.append((call, name.column))
+        return call
+
+    def argument(self, operator: NamedOperator | None, name: str, place: int, after: str) -> Argument:
+        token = self.tokens.next
+        if operator is not None and place == operator.argument_counts[1]:
+            raise self.error(f"expected ) after {place} arguments, as in {operator.signature}")
+        argument: Argument
+        if token.kind is not TokenKind.WORD or self.is_infinity(token) or token.text in ("true", "false"):
+            argument = self.plain(self.operand(None, after), name, token.column)
+        elif token.text in RESERVED:
+            raise self.error(f"expected an attribute, a constant or a variable after {after}")
+        else:
+            argument = Column(token.text)
+        try:
+            checked = check_argument(self.event_type, operator, name, place, argument, self.variables)
+        except FilterError as error:
+            raise self.error(str(error), token.column) from None
+        if isinstance(argument, Column):
+            self.tokens.take()
+        return checked
+
+    def plain(self, operand: Operand | Sum, name: str, column: int) -> Operand | Free:
+        """A constant, variable or free variable as an argument."""
+        if not isinstance(operand, Sum):
+            return operand
+        scale, free = operand.terms[0]
+        if len(operand.terms) > 1 or scale != 1 or operand.operand != Constant(0):
+            raise self.error(f"expected ?{free} as it is, as an argument of {name}", column)
+        return Free(free)
+
+    def compared(self, first: Token, operand: Operand | Sum, negative: bool) -> Predicate | Constraint:
+        """`operand comparison attribute`, or a constraint, of which the first operand has been read."""
         token = self.tokens.next
         if token.kind is not TokenKind.SYMBOL or token.text not in COMPARISONS:
             raise self.error(f"expected a comparison: {' '.join(COMPARISONS)}")
         self.tokens.take()
+        other = self.tokens.next
+        if isinstance(operand, Sum) or (other.kind is not TokenKind.WORD and self.starts_operand(other)):
+            misplaced = self.error(f"expected an attribute of {self.event_type.name}{_after(self.tokens)}")
+            right = self.operand(None, token.text)
+            if not isinstance(operand, Sum) and not isinstance(right, Sum):
+                raise misplaced
+            comparison = COMPARISONS[token.text]
+            return self.constraint(first, operand, comparison.complement if negative else comparison, right)
         operator = SPECS[COMPARISONS[token.text]].mirrored
         assert operator is not None
         attribute, kind = self.attribute()
@@ -194,6 +290,16 @@ class _Parser:
             raise self.error(str(error), token.column) from None
         checked = self.checked(attribute, kind, operand, first.column)
         return Predicate(attribute, operator.complement if negative else operator, (checked,))
+
+    def constraint(
+        self, first: Token, left: Operand | Sum, operator: Operator, right: Operand | Sum
+    ) -> Constraint:
+        try:
+            constraint = constraint_of(left, operator, right)
+        except FilterError as error:
+            raise self.error(str(error), first.column) from None
+        self.columns.append((constraint, first.column))
+        return constraint
 
     def attribute(self) -> tuple[str, Kind]:
         token = self.tokens.next
@@ -209,7 +315,9 @@ class _Parser:
         column = self.tokens.next.column
         return self.checked(attribute, kind, self.operand(kind, after), column)
 
-    def checked(self, attribute: str, kind: Kind, operand: Operand, column: int) -> Operand:
+    def checked(self, attribute: str, kind: Kind, operand: Operand | Sum, column: int) -> Operand:
+        if isinstance(operand, Sum):
+            raise self.error("free variables are not compared with attributes", column)
         try:
             fit = check_operand(attribute, kind, operand)
             self.variables.use(fit, attribute, kind)
@@ -223,13 +331,9 @@ class _Parser:
     def starts_operand(self, token: Token) -> bool:
         if token.kind is TokenKind.WORD:
             return token.text in ("true", "false", "inf")
-        return (
-            token.kind in (TokenKind.NUMBER, TokenKind.STRING, TokenKind.VARIABLE)
-            or token.is_symbol("-")
-            or token.is_symbol("+")
-        )
+        return token.kind in _STARTS or token.is_symbol("-") or token.is_symbol("+")
 
-    def operand(self, kind: Kind | None, after: str) -> Operand:
+    def operand(self, kind: Kind | None, after: str) -> Operand | Sum:
         token = self.tokens.next
         if not self.starts_operand(token):
             expected = "a constant or a variable" if kind is None else EXPECTED[FAMILY[kind]]
@@ -245,9 +349,10 @@ class _Parser:
             return Constant(self.tokens.take().text == "true")
         return self.sum()
 
-    def sum(self) -> Operand:
-        """The terms of an affine operand, gathered into one constant or one variable."""
+    def sum(self) -> Operand | Sum:
+        """The terms of an affine operand, gathered into one constant or one variable, and free variables."""
         variable: Variable | None = None
+        free: list[tuple[int | float, str]] = []
         total: int | float = 0
         sign = 1
         while True:
@@ -257,34 +362,36 @@ class _Parser:
                 if variable is not None:
                     raise self.error("expected at most one variable in an operand", column)
                 variable = term
+            elif isinstance(term, tuple):
+                free.append(term)
             else:
                 total += term
             if not (self.tokens.next.is_symbol("+") or self.tokens.next.is_symbol("-")):
                 break
             sign = -1 if self.tokens.take().text == "-" else 1
-        return Constant(total) if variable is None else Variable(variable.name, variable.scale, total)
+        operand = Constant(total) if variable is None else Variable(variable.name, variable.scale, total)
+        return Sum(tuple(free), operand) if free else operand
 
-    def term(self, sign: int) -> int | float | Variable:
+    def term(self, sign: int) -> int | float | Variable | tuple[int | float, str]:
         tokens = self.tokens
         while tokens.next.is_symbol("+") or tokens.next.is_symbol("-"):
             sign = -sign if tokens.take().text == "-" else sign
         first = tokens.next
-        if first.kind is TokenKind.VARIABLE:
+        if first.kind in _NAMED:
             tokens.take()
-            name = first.text
             if not tokens.next.is_symbol("*"):
-                return Variable(name, sign)
+                return _scaled(first, sign)
             tokens.take()
-            return Variable(name, self.number(sign, "*"))
+            return _scaled(first, self.number(sign, "*"))
         number = self.number(sign, tokens.previous.text if tokens.previous is not None else "")
         if not tokens.next.is_symbol("*"):
             return number
         tokens.take()
         variable = tokens.next
-        if variable.kind is not TokenKind.VARIABLE:
+        if variable.kind not in _NAMED:
             raise self.error("expected a variable after *")
         tokens.take()
-        return Variable(variable.text, number)
+        return _scaled(variable, number)
 
     def number(self, sign: int, after: str) -> int | float:
         token = self.tokens.next
@@ -303,6 +410,14 @@ class _Parser:
 
     def error(self, message: str, column: int | None = None) -> FilterSyntaxError:
         return self.tokens.error(message, self.tokens.next.column if column is None else column)
+
+
+_NAMED = (TokenKind.VARIABLE, TokenKind.FREE)
+_STARTS = (TokenKind.NUMBER, TokenKind.STRING, *_NAMED)
+
+
+def _scaled(token: Token, scale: int | float) -> Variable | tuple[int | float, str]:
+    return Variable(token.text, scale) if token.kind is TokenKind.VARIABLE else (scale, token.text)
 
 
 def _listed(operators: list[str]) -> str:

@@ -8,9 +8,9 @@ from functools import lru_cache
 from covey.matcher.events.event_type import Kind
 from covey.matcher.expressions.calls import (
     Kinds,
+    common_family,
     family_of,
     kinds_of,
-    narrower,
     operand_kinds,
     operands_of,
     with_operands,
@@ -45,7 +45,7 @@ def attributes_of(expression: Expression) -> set[str]:
         part = pending.pop()
         if isinstance(part, Predicate):
             attributes.add(part.attribute)
-        elif isinstance(part, And | Or):
+        elif isinstance(part, (And, Or)):
             pending.extend(part.parts)
         elif isinstance(part, Call):
             attributes.update(part.attributes)
@@ -66,8 +66,8 @@ def contents_of(
         if isinstance(part, Predicate):
             for operand in part.operands:
                 if isinstance(operand, Variable):
-                    families.setdefault(operand.name, FAMILY[attributes[part.attribute]])
-        elif isinstance(part, And | Or):
+                    families[operand.name] = FAMILY[attributes[part.attribute]]
+        elif isinstance(part, (And, Or)):
             pending.extend(reversed(part.parts))
         else:
             others.append(part)
@@ -81,7 +81,9 @@ def contents_of(
     for part in others:
         for operand, kind in zip(operands_of(part), operand_kinds(part, kinds), strict=True):
             if isinstance(operand, Variable):
-                families[operand.name] = narrower(families[operand.name], family_of(operand, kind))
+                families[operand.name] = (
+                    common_family(families[operand.name], family_of(operand, kind)) or families[operand.name]
+                )
     return families, tuple(calls)
 
 
@@ -95,7 +97,7 @@ def substituted(expression: Expression, values: Mapping[str, Scalar], kinds: Kin
                 operand = Constant(evaluate(operand, values, kind))
             operands.append(operand)
         return Predicate(expression.attribute, expression.operator, tuple(operands))
-    if isinstance(expression, And | Or):
+    if isinstance(expression, (And, Or)):
         parts: list[Expression] = []
         for part in expression.parts:
             parts.append(substituted(part, values, kinds))  # noqa: PERF401 (saves stack)
@@ -123,7 +125,7 @@ def lifted(
         operands += expression.operands
         their_kinds += [kinds[expression.attribute]] * len(expression.operands)
         return _numbered(expression.attribute, expression.operator, first, len(operands))
-    if isinstance(expression, And | Or):
+    if isinstance(expression, (And, Or)):
         parts: list[Expression] = []
         for part in expression.parts:
             parts.append(lifted(part, kinds, operands, their_kinds))  # noqa: PERF401 (saves stack)
@@ -144,7 +146,7 @@ def gate_of(expression: Expression) -> Expression:
     """The expression with every call and constraint replaced by true, simplified: as there is no `not` node,
     it is true wherever the expression is.
     """
-    if isinstance(expression, And | Or):
+    if isinstance(expression, (And, Or)):
         parts: list[Expression] = []
         for part in expression.parts:
             parts.append(gate_of(part))  # noqa: PERF401 (saves stack)
@@ -165,7 +167,7 @@ def _has_calls(expression: Expression) -> bool:
     pending = [expression]
     while pending:
         part = pending.pop()
-        if isinstance(part, And | Or):
+        if isinstance(part, (And, Or)):
             pending.extend(part.parts)
         elif not isinstance(part, Predicate):
             return True

@@ -24,10 +24,12 @@ _TOKEN = re.compile(
     rf"""(?P<NUMBER>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       | (?P<WORD>[A-Za-z_][A-Za-z0-9_]*)
       | \$(?P<VARIABLE>[A-Za-z0-9_]+)
+      | \?(?P<FREE>[A-Za-z0-9_]+)
       | (?P<STRING>"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')
       | (?P<SYMBOL>{"|".join(map(re.escape, _SYMBOLS))})""",
     re.VERBOSE | re.DOTALL,
 )
+_OPENING = re.compile(r"\s*\(")
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
 
@@ -36,6 +38,7 @@ class TokenKind(Enum):
     NUMBER = auto()
     WORD = auto()
     VARIABLE = auto()
+    FREE = auto()
     STRING = auto()
     SYMBOL = auto()
     END = auto()
@@ -43,7 +46,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: of a string its value, of a variable its name without the $, else the text as it stands."""
+    """One token: of a string its value, of a variable its name without $ or ?, else the text as it stands."""
 
     kind: TokenKind
     text: str
@@ -71,6 +74,10 @@ class Tokens:
             self.next = self._read()
         return self.previous
 
+    def is_call(self) -> bool:
+        """Whether a parenthesis follows the next token, without reading on."""
+        return _OPENING.match(self._text, self._position) is not None
+
     def error(self, message: str, column: int) -> FilterSyntaxError:
         return FilterSyntaxError(message, self._text, column)
 
@@ -97,10 +104,12 @@ class Tokens:
             return self.error(f"this string is never closed: expected {character}", column)
         if character == "$":
             return self.error("expected the name of a variable after $", column + 1)
+        if character == "?":
+            return self.error("expected the name of a free variable after ?", column + 1)
         return self.error(f"unexpected character {character!r}", column)
 
     def _number(self, digits: str, column: int) -> int | float:
-        if re.match(r"[A-Za-z0-9_.$]", self._text[self._position : self._position + 1]):
+        if re.match(r"[A-Za-z0-9_.$?]", self._text[self._position : self._position + 1]):
             raise self.error("expected the number to end here", self._position)
         if digits.isdigit():
             # 2**63 itself is let through for its negative; a positive one fails the check of the operand.

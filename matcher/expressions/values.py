@@ -70,7 +70,7 @@ def coerce(family: Family, value: object) -> Scalar:
         return value
     if family is Family.ANY and isinstance(value, str):
         return _string(value)
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"expected {family}")
     return _number(value)
 

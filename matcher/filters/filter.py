@@ -19,10 +19,11 @@ from covey.matcher.covering.covering import Region, RegionPlan, covers_region, i
 from covey.matcher.errors import FilterError, VariableError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import check_mapping
+from covey.matcher.expressions.call_checking import check_call_values
 from covey.matcher.expressions.calls import Kinds, kinds_of
-from covey.matcher.expressions.checking import Variables, check_expression
 from covey.matcher.expressions.evaluation import holds
 from covey.matcher.expressions.expression import Call, Expression, Operand, Scalar, Variable
+from covey.matcher.expressions.expression_checking import check_expression
 from covey.matcher.expressions.language import parse_expression
 from covey.matcher.expressions.rewriting import (
     attributes_of,
@@ -35,6 +36,7 @@ from covey.matcher.expressions.rewriting import (
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
+from covey.matcher.operators import table
 
 _NO_VALUES: Mapping[str, Scalar] = {}
 
@@ -43,7 +45,8 @@ class Filter:
     """An immutable filter; hashable by its event type's name and its expression.
 
     Raises `FilterError` for an unknown attribute, an operator or operand that does not fit its attribute,
-    a variable used with attributes of two families (say, string and float64), or nesting over 200 deep.
+    a call that does not fit its operator, a variable used with attributes of two families (say, string and
+    float64), or nesting over 200 deep. With `unknown_operators`, calls of such are accepted as they are.
     """
 
     __slots__ = (
@@ -70,8 +73,10 @@ class Filter:
     """The different calls of named operators, in order, each as one that is expected to be true."""
     _families: dict[str, Family]
 
-    def __init__(self, event_type: EventType, expression: Expression) -> None:
-        checked = check_expression(event_type, expression, Variables())
+    def __init__(
+        self, event_type: EventType, expression: Expression, *, unknown_operators: bool = False
+    ) -> None:
+        checked = check_expression(event_type, expression, unknown_operators)
         self._set(event_type, checked, *contents_of(event_type.attributes, checked))
 
     def _set(
@@ -145,7 +150,7 @@ class Filter:
 
         `VariableError` names a variable that is unknown, lacks a value (unless `partial`), or has one of the
         wrong kind: None, NaN, an integer over 64 bits. Infinities are numbers; int and float both fit
-        both number kinds.
+        both number kinds. An operator that checks its arguments may refuse others.
         """
         check_mapping(values)
         families = self._families
@@ -164,6 +169,8 @@ class Filter:
                 raise VariableError(f"variable ${name}: value {value!r}, {error}") from None
         if not partial and len(checked) != len(families):
             raise self.no_value_for(checked)
+        if self.calls:
+            check_call_values(self.calls, checked)
         return checked
 
     def family(self, name: str) -> Family | None:
@@ -262,7 +269,7 @@ class Filter:
         Takes a few microseconds. Variables without a value stay symbolic.
         """
         if self._plan is None:
-            self._plan = plan_region(self.event_type, self.expression)
+            self._plan = plan_region(self.event_type, self.expression, self.calls)
         if not self._families or not values:
             if self._region is None:
                 self._region = self._plan.region(_NO_VALUES)
@@ -320,7 +327,7 @@ class Filter:
         return f"parse({str(self)!r}, {self.event_type.name})"
 
     def __reduce__(self) -> tuple[Callable[[str, EventType], Filter], tuple[str, EventType]]:
-        return parse, (str(self), self.event_type)
+        return _unpickled, (str(self), self.event_type)
 
 
 @dataclass(slots=True)
@@ -332,18 +339,26 @@ class _Lifted:
     """Computed at first use: matching engines never use them."""
 
 
-def parse(text: str, event_type: EventType) -> Filter:
+def parse(text: str, event_type: EventType, *, unknown_operators: bool = False) -> Filter:
     """The filter that a text in the filter language (docs/filters.md) stands for; "" matches every event.
 
-    `FilterSyntaxError` says what was expected, and points at the column. The last 4,096 texts are cached.
+    `FilterSyntaxError` says what was expected, and points at the column. With `unknown_operators`, calls of
+    operators that are unknown here are accepted as they are: a broker passes their events on. The last 4,096
+    texts are cached.
     """
     if not isinstance(text, str):
         raise FilterError(f"filter {text!r}: expected text")
-    return _parse_cached(text, event_type) if len(text) <= _CACHED_LENGTH else _parse(text, event_type)
+    parsed = _parse_cached if len(text) <= _CACHED_LENGTH else _parse
+    return parsed(text, event_type, unknown_operators, table.changes)
 
 
-def _parse(text: str, event_type: EventType) -> Filter:
-    return Filter.of_checked(event_type, parse_expression(text, event_type))
+def _parse(text: str, event_type: EventType, unknown_operators: bool, changes: int) -> Filter:
+    """`changes` are those of the table of operators: the filter of a text may depend on them."""
+    return Filter.of_checked(event_type, parse_expression(text, event_type, unknown_operators))
+
+
+def _unpickled(text: str, event_type: EventType) -> Filter:
+    return parse(text, event_type, unknown_operators=True)
 
 
 _CACHED_LENGTH = 4096

@@ -74,6 +74,15 @@ def _encloses(wider: str, narrower: str) -> bool:
     return bool(points <= MOST_COMPARED and shapely.covers(outer, inner))
 
 
+def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
+    """The box around the polygon."""
+    polygon = _polygon(arguments[2])
+    if shapely.is_empty(polygon):
+        return [[], [], None]
+    low_x, low_y, high_x, high_y = map(float, shapely.bounds(polygon))
+    return [[(low_y, high_y)], [(low_x, high_x)], None]
+
+
 INSIDE = NamedOperator(
     name="inside",
     parameters=(
@@ -84,6 +93,7 @@ INSIDE = NamedOperator(
     evaluate=_evaluate,
     summary="a point lies in a polygon, given as WKT or GeoJSON",
     covers=_covers,
+    bounds=_bounds,
     check=_check,
     package="shapely",
 )

@@ -61,10 +61,10 @@ With free variables: has it every solution for `wider` that it has for `narrower
 argument: a value, or None for an attribute, a free variable or a variable without a value, equal in both.
 """
 
-Bounds = Callable[[Sequence[Any]], Sequence[tuple[Any, Any] | None]]
-"""`bounds(arguments)`: per argument the least and the greatest value of the attribute there for which the
-operator may be true; None where it restricts none, and for arguments that are no attributes. Arguments as in
-`Covers`, all variables with values. Of arguments that cover others, the bounds should hold theirs.
+Bounds = Callable[[Sequence[Any]], Sequence[Sequence[tuple[Any, Any]] | None]]
+"""`bounds(arguments)`: per argument closed intervals, outside of which no value of the attribute there makes
+the operator true; None for any value, and for arguments that are no attributes. Arguments as in `Covers`, all
+variables with values. Of arguments that cover others, the bounds should hold theirs.
 """
 
 Check = Callable[[Sequence[Any]], None]

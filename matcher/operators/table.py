@@ -18,6 +18,9 @@ GROUP = "covey.operators"
 """The group of entry points."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+changes = 0
+"""How often an operator was added or removed, for what is computed from the table."""
+
 _registered: dict[str, NamedOperator] = {}
 _failed: dict[str, str] = {}
 _found: dict[str, EntryPoint] | None = None
@@ -45,13 +48,19 @@ def register(operator: NamedOperator) -> NamedOperator:
         raise CoveyError(f"operator {name}: a free variable as the variadic parameter, expected another")
     if _registered.setdefault(name, operator) is not operator:
         raise CoveyError(f"operator {name}: the name is taken, expected another")
-    _failed.pop(name, None)
+    _changed(name)
     return operator
 
 
 def unregister(name: str) -> None:
     """Remove an operator that was registered, for tests and interactive use; no error where there is none."""
     _registered.pop(name, None)
+    _changed(name)
+
+
+def _changed(name: str) -> None:
+    global changes
+    changes += 1
     _failed.pop(name, None)
 
 

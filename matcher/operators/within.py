@@ -2,13 +2,13 @@
 
 The distance is that of the haversine formula on the mean sphere of WGS84, which is off the ellipsoid by up to
 0.5 %. The circle includes its border, reaches over poles and the date line, and longitudes are equal modulo
-360°. False for a latitude beyond ±90°, for NaN, and for a negative distance.
+360°. False for a latitude beyond ±90°, a longitude beyond ±540°, for NaN, and for a negative distance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import cos, degrees, inf, isfinite, pi, radians, sin
+from math import asin, cos, degrees, inf, isfinite, pi, radians, remainder, sin
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 
 EARTH_M = 6_371_008.8
 """The mean radius of the Earth in WGS84, in metres."""
+
+MOST_LON = 540.0
+"""The greatest longitude of a point: it bounds what is equal modulo 360°."""
 
 _HALF_DEGREE = pi / 360
 _FEW = 8
@@ -54,7 +57,8 @@ def _of_columns(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: An
         haversine = north * north + np.cos(np.radians(lat)) * np.cos(np.radians(center_lat)) * east * east
         bound = np.sin(np.minimum(metres / (2 * EARTH_M), pi / 2)) ** 2
         everywhere = np.isfinite(haversine) & (metres >= pi * EARTH_M)
-        is_valid = (np.abs(lat) <= 90) & (np.abs(center_lat) <= 90) & (metres >= 0)
+        is_place = (np.abs(lat) <= 90) & (np.abs(lon) <= MOST_LON)
+        is_valid = is_place & (np.abs(center_lat) <= 90) & (metres >= 0)
     truths: Bools = ((haversine <= bound) | everywhere) & is_valid
     return truths
 
@@ -64,7 +68,7 @@ def _of_few(lat: list[float], lon: list[float], center_lat: float, center_lon: f
     scale = cos(radians(center_lat))
     truths = []
     for north, east in zip(lat, lon, strict=True):
-        if not -90 <= north <= 90 or not isfinite(east):
+        if not -90 <= north <= 90 or not -MOST_LON <= east <= MOST_LON:
             truths.append(False)
             continue
         up, along = sin((north - center_lat) * _HALF_DEGREE), sin((east - center_lon) * _HALF_DEGREE)
@@ -83,6 +87,23 @@ def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
     if reach < 0 or abs(other[0]) > 90:
         return True
     return abs(center[0]) <= 90 and bool(distance_m(*center, *other) + reach + _MARGIN_M <= metres)
+
+
+def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
+    """The box around the circle, at the longitudes that are equal modulo 360°."""
+    lat, lon, metres = arguments[2:]
+    if lat is None or lon is None or metres is None:
+        return [None] * 5
+    if not (metres >= 0 and abs(lat) <= 90 and isfinite(lon)):
+        return [[], [], None, None, None]
+    reach = degrees(metres / EARTH_M) * (1 + 1e-9) + 1e-9
+    low, high = lat - reach, lat + reach
+    if low < -89 or high > 89 or abs(lon) > MOST_LON:  # it may reach over a pole
+        return [[(low, high)], None, None, None, None]
+    width = degrees(asin(sin(radians(reach)) / cos(radians(lat)))) + 1e-9
+    center = remainder(lon, 360)
+    lons = [(at - width, at + width) for at in (center - 360, center, center + 360)]
+    return [[(low, high)], lons, None, None, None]
 
 
 def distance_m(lat: float, lon: float, other_lat: float, other_lon: float) -> float:
@@ -105,5 +126,6 @@ WITHIN = NamedOperator(
     summary="a point lies within a distance of a centre, on the sphere",
     cost_us=0.1,
     covers=_covers,
+    bounds=_bounds,
     bounded=True,
 )

@@ -7,7 +7,7 @@ from covey.overlay.client.event import Event
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import inspect_broker
 from covey.overlay.core.endpoint.errors import RefusedError
-from covey.overlay.core.messages import Gap
+from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.core.moving.motion import Motion
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Gap",
     "Motion",
     "NotSettledError",
+    "Notice",
     "RefusedError",
     "Subscription",
     "inspect_broker",

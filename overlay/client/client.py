@@ -31,7 +31,7 @@ from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.outbox import OUTBOX_BYTES, OUTBOX_EVENTS
 from covey.overlay.core.link.link import Link
-from covey.overlay.core.messages import Gap
+from covey.overlay.core.messages import Gap, Notice
 from covey.overlay.kernel_loader import loader
 from covey.overlay.transport.calls import encode_describe
 from covey.overlay.transport.channel import DESCRIBE
@@ -47,7 +47,8 @@ class Client:
 
     `name` identifies the client in the overlay, unique among those connected (random if None). When it falls
     behind, its broker applies `slow_consumer`: "block" (publishers are blocked), "drop_oldest",
-    "drop_newest" or "disconnect"; `on_gap(gap)` is called for what it drops (`gaps`). `window_bytes` bounds
+    "drop_newest" or "disconnect"; `on_gap(gap)` is called for what it drops (`gaps`), and `on_notice(notice)`
+    where a named operator of a filter does not answer (`Subscription.notices`). `window_bytes` bounds
     the events that wait for readers in this process, `outbox_events` and `outbox_bytes` those that are
     published and not accepted; a type that the broker holds has as much for itself. `routing` "static" sends
     updates as re-subscriptions, in the order of `resubscribe` ("subscribe-first" or "unsubscribe-first"), as
@@ -72,6 +73,7 @@ class Client:
         connect_timeout: float = 10.0,
         on_state: Callable[[bool, str], None] | None = None,
         on_gap: Callable[[Gap], None] | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
         session: ClientSession | None = None,
     ) -> None:
         policies = [policy.value for policy in SlowConsumer]
@@ -96,7 +98,7 @@ class Client:
             self._core, link, outbox_events=outbox_events, outbox_bytes=outbox_bytes
         )
         self._driver = SessionDriver(
-            address, self.name, self._endpoint, SlowConsumer(slow_consumer), on_state, on_gap
+            address, self.name, self._endpoint, SlowConsumer(slow_consumer), on_state, on_gap, on_notice
         )
 
     # --- opening and closing ----------------------------------------------------------------------

@@ -27,13 +27,13 @@ from covey.overlay.core.endpoint.client_endpoint import ClientEndpoint
 from covey.overlay.core.endpoint.errors import RefusedError
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.link.size import size_of
-from covey.overlay.core.messages import Acknowledge, Deliver, Gap, ListenersReport, Message
+from covey.overlay.core.messages import Acknowledge, Deliver, Gap, ListenersReport, Message, Notice
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
 from covey.overlay.transport.errors import MessageError
 
 log = logging.getLogger("covey.client")
 
-_TELL_GAPS_S = 10.0
+_LOG_EVERY_S = 10.0
 _GOODBYE_S = 3.0
 
 
@@ -48,6 +48,7 @@ class SessionDriver:
         slow_consumer: SlowConsumer,
         on_state: Callable[[bool, str], None] | None,
         on_gap: Callable[[Gap], None] | None,
+        on_notice: Callable[[Notice], None] | None,
     ) -> None:
         self.address = address
         self.name = name
@@ -65,6 +66,9 @@ class SessionDriver:
         self._delivered = 0
         self._on_state = on_state
         self._on_gap = on_gap
+        self._on_notice = on_notice
+        self._notices_logged: dict[str, float] = {}
+        """By operator, when its last notice was logged."""
         self._untold = 0
         """Events of gaps that the log has no line for yet."""
         self._tell_at = 0.0
@@ -285,6 +289,8 @@ class SessionDriver:
                     self.listeners[action.type_name]._set(action.present)
             elif isinstance(action, Gap):
                 self._report_gap(action)
+            elif isinstance(action, Notice):
+                self._report_notice(action)
 
     def _report_gap(self, gap: Gap) -> None:
         if self._on_gap is None:
@@ -293,12 +299,25 @@ class SessionDriver:
                 log.warning(
                     "client %s did not get %d events, last of %s", self.name, self._untold, gap.type_name
                 )
-                self._untold, self._tell_at = 0, time.monotonic() + _TELL_GAPS_S
+                self._untold, self._tell_at = 0, time.monotonic() + _LOG_EVERY_S
             return
         try:
             self._on_gap(gap)
         except Exception:
             log.exception("client %s: on_gap failed", self.name)
+
+    def _report_notice(self, notice: Notice) -> None:
+        for subscription_id in notice.subscription_ids:
+            if subscription_id in self.subscriptions:
+                self.subscriptions[subscription_id].notices.append(notice)
+        if self._on_notice is not None:
+            try:
+                self._on_notice(notice)
+            except Exception:
+                log.exception("client %s: on_notice failed", self.name)
+        elif time.monotonic() >= self._notices_logged.get(notice.operator, 0.0):
+            log.warning("client %s: %s", self.name, notice)
+            self._notices_logged[notice.operator] = time.monotonic() + _LOG_EVERY_S
 
     def advanced(self) -> None:
         """Events may have been accepted or refused."""

@@ -7,6 +7,7 @@ has granted its broker: a user who does not read blocks the broker and does not 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,9 @@ from covey.overlay.client.event import Event
 from covey.overlay.client.inbox import Inbox
 from covey.overlay.client.part import Part
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.messages import Notice
+
+_NOTICES = 20
 
 
 class Owner(Protocol):
@@ -39,6 +43,7 @@ class Subscription:
     `Client.subscribe`.
 
     `delivered` counts events handed out, `spurious` those that arrived and did not match the newest values.
+    `notices` has the last notices of named operators of its filter that did not answer, at most 20.
     """
 
     def __init__(self, owner: Owner, subscription_id: int, filter: Filter) -> None:
@@ -46,6 +51,7 @@ class Subscription:
         self.filter = filter
         self.delivered = 0
         self.spurious = 0
+        self.notices: deque[Notice] = deque(maxlen=_NOTICES)
         self._owner = owner
         self._changed = 0
         """The epoch of the last change."""

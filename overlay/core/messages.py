@@ -198,6 +198,10 @@ class Notice:
     count: int = 0
     subscription_ids: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        events = f", {self.count:,} events undecided" if self.count else ""
+        return f"operator {self.operator} at broker {self.broker} {self.reason}{events}"
+
 
 # --- refusals; interfaces that come and go ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from covey.overlay.core.messages import ListenersReport, Message
+from covey.overlay.core.messages import ListenersReport, Message, Notice
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
@@ -93,4 +93,4 @@ class Transmit:
     message: Message
 
 
-ClientAction = DeliverTo | Settled | Refused | ListenersReport | Transmit
+ClientAction = DeliverTo | Settled | Refused | ListenersReport | Notice | Transmit

@@ -34,6 +34,7 @@ from covey.overlay.core.messages import (
     Deliver,
     ListenersReport,
     Message,
+    Notice,
     Publish,
     Refuse,
     Subscribe,
@@ -335,6 +336,10 @@ class ClientSession:
             return self._on_refuse(message)
         if isinstance(message, ListenersReport):
             return [message]
+        if isinstance(message, Notice):
+            uids = [self._reception.wire_ids.uid(i) for i in message.subscription_ids]
+            known = dict.fromkeys([uid for uid in uids if uid is not None])
+            return [replace(message, subscription_ids=tuple(known))] if known else []
         return []
 
     def _on_refuse(self, message: Refuse) -> list[ClientAction]:

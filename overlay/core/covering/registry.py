@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.operators.notices import Callers
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
@@ -26,6 +27,7 @@ class Registry:
         self.owner: npt.NDArray[np.int64] = np.full(64, -1, np.int64)
         self.subscription: npt.NDArray[np.int64] = np.zeros(64, np.int64)
         self.live: dict[int, Interest] = {}
+        self.callers = Callers()
         self._free: list[int] = []
         self._next = 0
 
@@ -48,6 +50,8 @@ class Registry:
         self.owner[uid] = number
         self.subscription[uid] = subscription_id
         self.live[uid] = interest
+        if filter.calls:
+            self.callers.add(interest)
         return interest
 
     def rename(self, interest: Interest, subscription_id: int) -> None:
@@ -58,6 +62,8 @@ class Registry:
     def release(self, interest: Interest) -> None:
         """The interest is in no poset any more: its uid may be reused."""
         del self.live[interest.uid]
+        if interest.filter.calls:
+            self.callers.discard(interest)
         self.owner[interest.uid] = -1
         self._free.append(interest.uid)
 

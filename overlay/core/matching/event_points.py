@@ -3,6 +3,9 @@
 The values of a batch become points between the cuts of regions (`covey.matcher.covering.intervals`), lazily
 per attribute. A pair of an event and a region takes 0.3 µs and more in Python; so this is for few events and
 few regions (`matching.py`), and for the papers' matching by the poset (`baselines/poset_matching.py`).
+
+Calls of named operators count as true: an event in a region satisfies its cuts and predicates, and what its
+filter calls is asked about the few events that do (`matcher/evaluation`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ Rows = list[int]
 
 class Walkable:
     """A region prepared for walking: `box` has the outermost cuts per attribute of a single conjunction;
-    `is_box` if these define the region.
+    `is_box` if these define the region, calls apart.
     """
 
     __slots__ = ("box", "is_box", "region")
@@ -38,7 +41,9 @@ class Walkable:
         if region.conjunctions is not None and len(region.conjunctions) == 1:
             (conjunction,) = region.conjunctions
             self.box = [(name, cuts[0], cuts[-1]) for name, cuts in conjunction.cuts.items()]
-            self.is_box = not conjunction.atoms and all(len(c) == 2 for c in conjunction.cuts.values())
+            self.is_box = not any(isinstance(atom, Predicate) for atom in conjunction.atoms) and all(
+                len(c) == 2 for c in conjunction.cuts.values()
+            )
 
 
 class _Alone(dict[str, Any]):
@@ -122,7 +127,8 @@ class EventPoints:
             if not rows:
                 return rows
         for atom in conjunction.atoms:
-            rows = self.passing(atom, rows)
+            if isinstance(atom, Predicate):
+                rows = self.passing(atom, rows)
         return rows
 
     def passing(self, atom: Predicate, rows: Rows) -> Rows:

@@ -38,6 +38,7 @@ from covey.overlay.core.messages import (
     Drop,
     Interface,
     Message,
+    Notice,
     Publish,
     Refuse,
     Subscribe,
@@ -54,6 +55,7 @@ from covey.overlay.core.routing.call import Call
 from covey.overlay.core.routing.dispatch import Dispatch
 from covey.overlay.core.routing.events import deliver, on_publish
 from covey.overlay.core.routing.interest_changes import on_tick
+from covey.overlay.core.routing.notices import on_notice, send_notices
 from covey.overlay.core.routing.peers import BROKER, Peer
 from covey.overlay.core.routing.subscriptions import on_subscribe, on_unsubscribe, on_update
 from covey.overlay.core.routing.syncing import (
@@ -83,6 +85,7 @@ _HANDLERS: dict[type[Any], Callable[[Tables, Call, Any, Peer], None]] = {
     Acknowledge: on_acknowledge,
     SyncBegin: on_sync_begin,
     Refuse: on_refuse,
+    Notice: on_notice,
     Disconnect: on_disconnect,
 }
 _WITH_EPOCH = frozenset((Subscribe, Unsubscribe, Update, Advertise, Unadvertise, SyncEnd))
@@ -137,6 +140,8 @@ class Broker:
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
         )
         self._deferred: list[Dispatch] = []
+        self._now_ns = 0
+        """Of the last call."""
         for event_type in event_types:
             self.tables.declare(event_type).pinned = event_type
 
@@ -188,6 +193,7 @@ class Broker:
         """
         tables = self.tables
         call = Call(source, now_ns, defer=defer)
+        self._now_ns = now_ns
         if self._deferred:
             call.actions += self.deliver()
         for message in messages:
@@ -221,12 +227,16 @@ class Broker:
             tables.remove_idle_types()
         if call.deferred:
             self._deferred = call.deferred
+        if tables.notices:
+            send_notices(tables, call)
         return call.actions
 
     def deliver(self) -> list[Action]:
         """The actions that the last `handle_all` deferred: events to sessions, in order."""
-        call = Call("", 0)
+        call = Call("", self._now_ns)
         self._deliver(call, self._deferred)
+        if self.tables.notices:
+            send_notices(self.tables, call)
         return call.actions
 
     def _deliver(self, call: Call, deferred: list[Dispatch]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.messages import Interface
+from covey.overlay.core.operators.notices import Notices
 from covey.overlay.core.routing.acks import Acks
 from covey.overlay.core.routing.listeners import ListenerReports
 from covey.overlay.core.routing.moving_interests import MovingInterests
@@ -47,6 +48,10 @@ class Tables:
     """Whether the SyncEnds wait for the clients of a broker that has lost its state."""
     maybe_idle: dict[str, None] = field(default_factory=dict)
     """Types that may have become idle; removed at the end of the call."""
+    notices: Notices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.notices = Notices(self.broker_id, self.registry.callers)
 
     @property
     def parametric(self) -> bool:

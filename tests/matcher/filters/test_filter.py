@@ -288,7 +288,7 @@ def test_expressions_are_brought_to_normal_form() -> None:
             Predicate("f", Operator.EQ, (Variable("a", nan),)),
             "variable $a: scale nan, expected a number that is not NaN",
         ),
-        ("i < 3", "expression 'i < 3': expected a Predicate, And or Or"),
+        ("i < 3", "expression 'i < 3': expected a Predicate, Call, Constraint, And or Or"),
     ],
 )  # fmt: skip
 def test_predicates_that_do_not_fit_the_type_are_refused(expression: Any, message: str) -> None:

@@ -17,6 +17,7 @@ from covey.overlay.core.messages import (
     Advertise,
     Connect,
     Deliver,
+    Notice,
     Publish,
     Refuse,
     Subscribe,
@@ -302,3 +303,17 @@ def test_refused_events_are_reported(session: ClientSession) -> None:
 
 def test_messages_of_brokers_alone_are_ignored(session: ClientSession) -> None:
     assert session.receive(Connect()) == []
+
+
+@pytest.mark.parametrize("routing", ["parametric", "static"])
+def test_a_notice_names_the_subscriptions_as_their_user_does(routing: str) -> None:
+    session = ClientSession("me.1", routing=routing, engine="naive")
+    one, _ = session.subscribe(IBM)
+    other, _ = session.subscribe(BELOW, {"limit": 1.0})
+    (subscribe, *_) = session.update(other, {"limit": 2.0})
+    wire_id = subscribe.subscription_id if isinstance(subscribe, Subscribe) else other
+    notice = Notice("within", "b1", "is unknown", 3, (wire_id, 77))
+    assert session.receive(notice) == [Notice("within", "b1", "is unknown", 3, (other,))]
+    session.unsubscribe(other)
+    session.unsubscribe(one)
+    assert session.receive(Notice("within", "b1", "is unknown", 3, (one,))) == []

@@ -1,0 +1,152 @@
+"""Notices to subscribers: named operators in their filters that did not answer at some broker.
+
+The broker whose operator did not answer counts the events, and sends a `Notice` now and then to whoever has
+subscriptions that call it: its clients, and neighbours, which pass it on in the same way. Invariant: of one
+operator and broker no more than one notice leaves within `FIRST_INTERVAL_NS`; while the cause stays,
+intervals double. What is not told yet is counted in the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from covey.overlay.core.messages import Interface, Notice
+
+if TYPE_CHECKING:
+    from covey.matcher import Filter
+
+FIRST_INTERVAL_NS = 10_000_000_000
+LONGEST_INTERVAL_NS = 600_000_000_000
+MOST_NAMED = 100
+"""Subscriptions that one notice to a client names."""
+_MOST_SOURCES = 1_000
+"""Pairs of operator and broker that are told apart."""
+
+
+class Caller(Protocol):
+    """A subscription of an interface: an `Interest`."""
+
+    @property
+    def uid(self) -> int: ...
+    @property
+    def interface(self) -> Interface: ...
+    @property
+    def subscription_id(self) -> int: ...
+    @property
+    def filter(self) -> Filter: ...
+
+
+class Callers:
+    """The interests whose filters call each operator."""
+
+    __slots__ = ("_by_operator",)
+
+    def __init__(self) -> None:
+        self._by_operator: dict[str, dict[int, Caller]] = {}
+
+    def add(self, interest: Caller) -> None:
+        for call in interest.filter.calls:
+            self._by_operator.setdefault(call.operator, {})[interest.uid] = interest
+
+    def discard(self, interest: Caller) -> None:
+        for call in interest.filter.calls:
+            callers = self._by_operator.get(call.operator, {})
+            callers.pop(interest.uid, None)
+            if not callers:
+                self._by_operator.pop(call.operator, None)
+
+    def operators(self) -> tuple[str, ...]:
+        """The operators that some filter calls, in order of appearance."""
+        return tuple(self._by_operator)
+
+    def count(self, operator: str) -> int:
+        """How many interests call an operator."""
+        return len(self._by_operator.get(operator, ()))
+
+    def interfaces(self, operator: str) -> dict[Interface, list[int]]:
+        """The interfaces whose interests call an operator, each with the ids of the first of them."""
+        interfaces: dict[Interface, list[int]] = {}
+        for interest in self._by_operator.get(operator, {}).values():
+            ids = interfaces.setdefault(interest.interface, [])
+            if len(ids) < MOST_NAMED:
+                ids.append(interest.subscription_id)
+        return interfaces
+
+
+class _Source:
+    """What one operator did at one broker, as far as it was not told."""
+
+    __slots__ = ("count", "interval_ns", "neighbour", "next_ns", "reason")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.reason = ""
+        self.neighbour: Interface = ""
+        """Where notices of it come from; "" for this broker itself."""
+        self.next_ns = 0
+        self.interval_ns = FIRST_INTERVAL_NS
+
+
+class Notices:
+    """The notices of one broker. `undecided` and `received` collect, `due` returns what is to be sent."""
+
+    __slots__ = ("_broker", "_callers", "_sources", "_touched")
+
+    def __init__(self, broker: str, callers: Callers) -> None:
+        self._broker = broker
+        self._callers = callers
+        self._sources: dict[tuple[str, str], _Source] = {}
+        self._touched: dict[tuple[str, str], None] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is something to look at."""
+        return bool(self._touched)
+
+    def undecided(self, operator: str, reason: str, events: int) -> None:
+        """An operator has no answer for some events here; `reason` is the end of a sentence about it."""
+        self._add(operator, self._broker, reason, events, "")
+
+    def received(self, notice: Notice, neighbour: Interface) -> None:
+        """A neighbour has sent a notice."""
+        self._add(notice.operator, notice.broker, notice.reason, notice.count, neighbour)
+
+    def _add(self, operator: str, broker: str, reason: str, events: int, neighbour: Interface) -> None:
+        key = (operator, broker)
+        source = self._sources.get(key)
+        if source is None:
+            if len(self._sources) >= _MOST_SOURCES:
+                return
+            source = self._sources[key] = _Source()
+        source.count += events
+        source.reason, source.neighbour = reason, neighbour
+        self._touched[key] = None
+
+    def due(self, now_ns: int) -> Iterator[tuple[Interface, Notice]]:
+        """The notices to send at this time, and to whom."""
+        touched, self._touched = self._touched, {}
+        for key in touched:
+            source = self._sources[key]
+            if now_ns < source.next_ns:
+                continue
+            if now_ns - source.next_ns > source.interval_ns:
+                source.interval_ns = FIRST_INTERVAL_NS  # after a while without it
+            operator, broker = key
+            yield from _addressed(
+                Notice(operator, broker, source.reason, source.count),
+                self._callers.interfaces(operator).items(),
+                source.neighbour,
+            )
+            source.count = 0
+            source.next_ns = now_ns + source.interval_ns
+            source.interval_ns = min(2 * source.interval_ns, LONGEST_INTERVAL_NS)
+
+
+def _addressed(
+    notice: Notice, callers: Iterable[tuple[Interface, list[int]]], exclude: Interface
+) -> Iterator[tuple[Interface, Notice]]:
+    for interface, ids in callers:
+        if interface == exclude:
+            continue
+        named = () if interface.startswith("broker/") else tuple(ids)
+        yield interface, Notice(notice.operator, notice.broker, notice.reason, notice.count, named)

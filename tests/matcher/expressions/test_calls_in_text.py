@@ -1,0 +1,348 @@
+"""Calls of named operators, free variables and constraints in the filter language."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from named_operators import NEAR, registered
+
+from covey.matcher import EventType, Filter, FilterError, FilterSyntaxError, Kind, VariableError, parse
+from covey.matcher.expressions.expression import (
+    And,
+    Call,
+    Column,
+    Constant,
+    Constraint,
+    Free,
+    Or,
+    Predicate,
+    Variable,
+)
+from covey.matcher.expressions.operators import Operator
+from covey.matcher.expressions.values import Family
+from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
+
+T = EventType(
+    "T",
+    {"i": "int64", "f": "float64", "s": "string", "t": "timestamp", "b": "bool", "near": "float64"},
+)
+TALLY = Call("tally", (Column("s"), Free("n")))
+
+
+@pytest.fixture(autouse=True)
+def operators() -> Iterator[None]:
+    with registered():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("text", "expression"),
+    [
+        (
+            "near(f, 1, $radius)",
+            Call("near", (Column("f"), Constant(1.0), Variable("radius"))),
+        ),
+        (
+            "not near (f, -$x + 2, 2 * $x)",
+            Call("near", (Column("f"), Variable("x", -1, 2), Variable("x", 2)), False),
+        ),
+        ("near < 3", Predicate("near", Operator.LT, (Constant(3.0),))),
+        ("near(near, inf, 0)", Call("near", (Column("near"), Constant(float("inf")), Constant(0.0)))),
+        (
+            "resembles(s, 'a', $b, \"c\")",
+            Call("resembles", (Column("s"), Constant("a"), Variable("b"), Constant("c"))),
+        ),
+        (
+            "tally(s, ?n) and ?n > 250",
+            And((TALLY, Constraint(((1, "n"),), Operator.GT, Constant(250.0)))),
+        ),
+        (
+            "250 < ?n and tally(s, ?n)",
+            And((Constraint(((1, "n"),), Operator.GT, Constant(250.0)), TALLY)),
+        ),
+        (
+            "tally(s, ?n) and not ?n > $m + 1",
+            And((TALLY, Constraint(((1, "n"),), Operator.LE, Variable("m", 1, 1)))),
+        ),
+        (
+            "tally(s, ?n) and 5 - ?n > 2 * $m",
+            And((TALLY, Constraint(((1, "n"),), Operator.LT, Variable("m", -2, 5)))),
+        ),
+        (
+            "span(i, ?y, ?z, 0) and ?y > 2 * ?z",
+            And(
+                (
+                    Call("span", (Column("i"), Free("y"), Free("z"), Constant(0.0))),
+                    Constraint(((1, "y"), (-2, "z")), Operator.GT, Constant(0.0)),
+                )
+            ),
+        ),
+        (
+            "span(i, ?y, ?z, $f) and 3 * ?z + 1 <= ?y - 1.5 - ?z",
+            And(
+                (
+                    Call("span", (Column("i"), Free("y"), Free("z"), Variable("f"))),
+                    Constraint(((4, "z"), (-1, "y")), Operator.LE, Constant(-2.5)),
+                )
+            ),
+        ),
+        (
+            'letter(s, ?c) and ("x" == ?c or ?c != $c)',
+            And(
+                (
+                    Call("letter", (Column("s"), Free("c"))),
+                    Or(
+                        (
+                            Constraint(((1, "c"),), Operator.EQ, Constant("x")),
+                            Constraint(((1, "c"),), Operator.NE, Variable("c")),
+                        )
+                    ),
+                )
+            ),
+        ),
+        (
+            "not (near(f, 1, 2) and b == true)",
+            Or(
+                (
+                    Call("near", (Column("f"), Constant(1.0), Constant(2.0)), False),
+                    Predicate("b", Operator.NE, (Constant(True),)),
+                )
+            ),
+        ),
+    ],
+)
+def test_calls_and_constraints_are_read_and_written(text: str, expression: object) -> None:
+    filter = parse(text, T)
+    assert filter.expression == expression
+    assert parse(str(filter), T).expression == expression
+    assert Filter(T, filter.expression) == filter
+    assert pickle.loads(pickle.dumps(filter)) == filter
+    structure, operands = filter.lift()
+    assert structure.variables == tuple(str(i) for i in range(1, len(operands) + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("b == true and neer(f, 1, 2)", 14, "unknown operator 'neer': did you mean near?"),
+        ("near(f, 1)", 0, "near has 2 arguments: expected 3, as in near(value, center, radius)"),
+        ("near()", 0, "near has 0 arguments: expected 3, as in near(value, center, radius)"),
+        ("near(f, 1, 2, 3)", 14, "expected ) after 3 arguments, as in near(value, center, radius)"),
+        (
+            "resembles(s)",
+            0,
+            "resembles has 1 arguments: expected 2 or more, as in resembles(text, sample, ...)",
+        ),
+        (
+            "near(s, 1, 2)",
+            5,
+            "value of near(value, center, radius): expected float64 or int64, not s, which is string",
+        ),
+        (
+            "near(1, 1, 2)",
+            5,
+            "value of near(value, center, radius): expected an attribute, not a constant or a variable",
+        ),
+        (
+            "near(f, i, 2)",
+            8,
+            "center of near(value, center, radius): expected a constant or a variable, not an attribute",
+        ),
+        (
+            "near(f, ?n, 2)",
+            8,
+            "center of near(value, center, radius): expected a constant or a variable, not a free variable",
+        ),
+        (
+            "near(f, 'x', 2)",
+            8,
+            "center of near(value, center, radius) is float64: expected a number or a variable, not 'x'",
+        ),
+        ("near(g, 1, 2)", 5, "T has no attribute 'g'; it has i, f, s, t, b, near"),
+        ("near(f, 1, and)", 11, "expected an attribute, a constant or a variable after ,"),
+        ("near(f, 1, 2", 12, "expected ) or ,"),
+        ("tally(s, 2 * ?n)", 9, "expected ?n as it is, as an argument of tally"),
+        ("tally(s, ? n)", 10, "expected the name of a free variable after ?"),
+        (
+            "b == true or not tally(s, ?n)",
+            17,
+            "not before tally, which binds ?n: expected a negated constraint instead",
+        ),
+        (
+            "not (tally(s, ?n) and ?n > 2)",
+            5,
+            "not before tally, which binds ?n: expected a negated constraint instead",
+        ),
+        ("?n > 2", 0, "no call binds ?n: expected one, joined by and"),
+        (
+            "f > 1 and (tally(s, ?n) or f < 1) and ?n > 2",
+            38,
+            "no call binds ?n in every alternative: expected one, joined by and",
+        ),
+        (
+            "tally(s, ?n) and letter(s, ?n)",
+            17,
+            "?n is a number in an earlier call and a string in letter: expected one family",
+        ),
+        ("tally(s, ?n) and ?n > 'x'", 17, "?n is float64: expected a number or a variable, not 'x'"),
+        ("letter(s, ?c) and 2 * ?c > 5", 18, "?c is string: expected ?c as it is, without a sum or a scale"),
+        (
+            "tally(s, ?n) and ?n - ?n > 5",
+            17,
+            "no free variable is left in a constraint: expected at least one",
+        ),
+        ("tally(s, ?n) and ?n > $x - $y", 27, "expected at most one variable in an operand"),
+        ("tally(s, ?n) and ?n + $x > $y", 17, "$y and $x in a constraint: expected at most one variable"),
+        ("tally(s, ?n) and ?n + 1 > 'x'", 17, "'x' is compared with a sum: expected a number"),
+        ("tally(s, ?n) and ?n > f", 22, "expected a constant or a variable after >"),
+        ("tally(s, ?n) and f > ?n", 21, "free variables are not compared with attributes"),
+        ("tally(s, ?n) and ?n in (1, 2)", 20, "expected a comparison: == != < <= > >="),
+        ("5 < 3", 4, "expected an attribute of T, after <"),
+        (
+            "s == 'a' and resembles(s, $x) and f < $x",
+            38,
+            "variable $x is compared with sample of resembles(text, sample, ...) (string) and with f "
+            "(float64): expected attributes of one kind",
+        ),
+    ],
+)
+def test_errors_point_at_the_column(text: str, column: int, message: str) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        parse(text, T)
+    assert caught.value.message.split(" (attributes")[0] == message
+    assert caught.value.column == column
+
+
+def test_a_filter_has_so_many_free_variables() -> None:
+    def text(count: int) -> str:
+        return " and ".join([f"tally(s, ?n{i})" for i in range(count)])
+
+    assert len(parse(text(64), T).calls) == 64
+    with pytest.raises(FilterSyntaxError, match="filter has more than 64 free variables"):
+        parse(text(65), T)
+
+
+def test_constraints_under_and_see_what_an_or_binds_in_all_its_alternatives() -> None:
+    parse("(tally(s, ?n) or span(i, ?n, ?m, 0)) and (?n > 2 or b == true)", T)
+    parse("b == true or tally(s, ?n) and (f > 2 or ?n < 1 and f < 5)", T)
+
+
+def test_an_unknown_operator_is_accepted_where_it_may_be() -> None:
+    text = (
+        "looks_like(s, 'a', 10, 2.5, $x, 2 * $y, $z + 1, ?n) and ?n > $least and ?n - ?m > 0 and tally(s, ?m)"
+    )
+    with pytest.raises(FilterSyntaxError, match="unknown operator 'looks_like'"):
+        parse(text, T)
+    filter = parse(text, T, unknown_operators=True)
+    with pytest.raises(FilterSyntaxError, match="unknown operator 'looks_like'"):
+        parse(text, T)
+    assert Filter(T, filter.expression, unknown_operators=True) == filter
+    assert pickle.loads(pickle.dumps(filter)) == filter
+    families = [filter.family(name) for name in filter.variables]
+    assert families == [Family.ANY, Family.NUMBER, Family.SHIFTABLE, Family.ANY]
+    values = {"x": "text", "y": 2, "z": datetime(2026, 1, 1, tzinfo=UTC), "least": 5}
+    checked = filter.check_values(values)
+    assert checked == values
+    structure, _ = filter.lift()
+    lifted = filter.lift_values(checked)
+    assert structure.substitute(lifted) == filter.substitute(values)
+    assert structure.check_values(lifted) == lifted
+    for name, value, expected in [
+        ("x", None, "a value"),
+        ("y", "text", "a number"),
+        ("z", "text", "a number or a time"),
+        ("z", True, "a number or a time"),
+    ]:
+        with pytest.raises(VariableError, match=f"variable \\${name}: value {value!r}, expected {expected}$"):
+            filter.check_values({name: value}, partial=True)
+
+
+def test_a_variable_of_an_unknown_operator_takes_the_family_of_its_other_uses() -> None:
+    filter = parse("looks_like(s, $x) and f < $x", T, unknown_operators=True)
+    assert filter.family("x") is Family.NUMBER
+
+
+def test_what_an_operator_refuses_is_refused_with_the_filter_and_with_values() -> None:
+    def check(arguments: object) -> None:
+        if arguments == [None, "("]:
+            raise ValueError('pattern "(": missing )')
+
+    text, pattern = (Parameter(name, frozenset({Kind.STRING})) for name in ("text", "pattern"))
+    with registered(NamedOperator("fits", (text, pattern), lambda texts, pattern: None, check=check)):
+        with pytest.raises(FilterSyntaxError, match=r'fits: pattern "\(": missing \)'):
+            parse("fits(s, '(')", T)
+        filter = parse("fits(s, $p)", T)
+        assert filter.check_values({"p": "a"}) == {"p": "a"}
+        with pytest.raises(VariableError, match=r'fits: pattern "\(": missing \)'):
+            filter.check_values({"p": "("})
+
+
+def test_the_filter_of_a_text_follows_the_table_of_operators() -> None:
+    whole = Parameter("size", frozenset({Kind.INT64}), Takes.CONSTANT)
+    text = Parameter("text", frozenset({Kind.STRING}))
+    sized = NamedOperator("sized", (text, whole), lambda texts, size: None)
+    unknown = parse("sized(s, 2.0)", T, unknown_operators=True)
+    with registered(sized):
+        assert str(parse("sized(s, 2.0)", T, unknown_operators=True)) == "sized(s, 2)"
+        with pytest.raises(FilterSyntaxError, match=r"expected an integer of 64 bits, not 2\.5"):
+            parse("sized(s, 2.5)", T)
+    assert str(unknown) == "sized(s, 2.0)"
+    with pytest.raises(FilterSyntaxError, match="unknown operator 'sized'"):
+        parse("sized(s, 2.0)", T)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (
+            Call("near", (Column("f"), 1, Constant(2))),
+            "argument 1: expected a Column, Constant, Variable or Free",
+        ),
+        (TALLY.negated(), "not before tally"),
+        (
+            And((TALLY, Constraint((), Operator.LT, Constant(1)))),
+            r"constraint of \[\]: expected free variables, each once",
+        ),
+        (And((TALLY, Constraint(((1, "n"), (2, "n")), Operator.LT, Constant(1)))), "each once"),
+        (
+            And((TALLY, Constraint(((0, "n"),), Operator.LT, Constant(1)))),
+            "scale 0, expected a number other than 0",
+        ),
+        (
+            And((TALLY, Constraint(((1, "n"),), Operator.IN, Constant(1)))),
+            "operator in in a constraint: expected a comparison",
+        ),
+        (
+            And((TALLY, Constraint(((1, "n"),), Operator.LT, Constant("x")))),
+            r"\?n is float64: expected a number or a variable, not 'x'",
+        ),
+        (
+            Constraint(((1, "n"),), Operator.LT, Constant(1)),
+            r"no call binds \?n: expected one, joined by and",
+        ),
+        (
+            Call("tally", (Column("s"), Free("a b"))),
+            "free variable 'a b': expected a name of letters, digits and _",
+        ),
+    ],
+)
+def test_expressions_that_do_not_fit_are_refused(expression: object, message: str) -> None:
+    with pytest.raises(FilterError, match=message):
+        Filter(T, expression)  # type: ignore[arg-type]
+
+
+def test_a_negative_first_scale_is_turned() -> None:
+    constraint = Constraint(((-1, "n"),), Operator.LT, Variable("x", 2, 1))
+    assert str(Filter(T, And((TALLY, constraint)))) == "tally(s, ?n) and ?n > -2 * $x - 1"
+
+
+def test_over_another_schema_the_attributes_of_calls_count() -> None:
+    filter = parse("near(f, 1, 2)", T)
+    wider = EventType("T", {"s": "string", "f": "float64"})
+    assert filter.over(wider) == filter
+    with pytest.raises(FilterError, match="unknown attribute 'f'"):
+        filter.over(EventType("T", {"s": "string"}))
+    assert NEAR.signature == "near(value, center, radius)"
