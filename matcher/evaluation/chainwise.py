@@ -56,7 +56,7 @@ class ChainTable:
     def ask(self, predicate: int, rows: Int64s) -> Truths:
         """The truths of a predicate for events; those that are unknown are asked, in one call."""
         known = self._truths[self._place[predicate]]
-        truths = known[rows]
+        truths: Truths = known[rows]
         unknown = rows[truths == UNKNOWN]
         if len(unknown):
             known[unknown] = self._ask(predicate, unknown)

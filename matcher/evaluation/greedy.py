@@ -1,13 +1,20 @@
 """Covey's own strategy: always the question that is expected to decide the most for its cost.
 
-A question is a predicate and an event. Its score is (open chains that ask it) * (1 - selectivity) / cost, and
-is computed anew after every answer. Sharing and selectivity so count at once, for each event from what is
-known about it, while Liu et al. decide the order of chains in advance.
+A question is a predicate and an event. Its score, computed anew after every answer, is
 
-Invariant: each round asks every question that no open chain of its event prefers another to. Two of them
-share no chain, so neither's answer changes the score of the other; and as scores only fall, each would have
-been the best of its neighbourhood whenever its turn came: a round is as good as many single steps. Questions
-about one predicate are one call.
+    (open chains that ask it) * (1 - selectivity) / (cost * (1 - need)),
+
+where `need` is the probability that some open chain has all its other predicates true, so that the question
+has to be asked in any case: what must be asked costs nothing to ask first. Sharing, selectivity and cost so
+count at once, for each event from what is known about it, while Liu et al. fix an order of chains in advance.
+
+Invariant: each round asks every question that no open chain of its event prefers another to. No two of them
+share a chain, so neither's answer changes the score of the other, and a round is as good as many single
+steps. Questions about one predicate are one call.
+
+Variants without a gain that pays, by predicates evaluated on the workloads of `covey reproduce liu`: without
+`need` 0.3 % to 3 % more; chains weighed by the score of their second question 0.5 % to 2 % fewer in twice the
+time; chains weighed by the inverse of their length, or as in the dual of the covering problem, no difference.
 """
 
 from __future__ import annotations
@@ -22,6 +29,8 @@ from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Ask, Int64s
 
 _CELLS = 1 << 22
 """Questions of open chains that are examined together; a batch with more is decided in ranges of events."""
+_LEAST = 1e-9
+"""No probability is closer to 0 or 1."""
 
 
 class Greedy:
@@ -54,13 +63,17 @@ class _Rounds:
         lengths = chains.offsets[self._chain_of + 1] - chains.offsets[self._chain_of]
         predicates = chains.predicates[places_of(chains, self._chain_of)]
         pair = np.repeat(np.arange(len(lengths)), lengths)
-        keys = self._rows[pair] * len(chains.costs) + predicates
-        unique, question = np.unique(keys, return_inverse=True)
+        self._first = int(self._rows[0])
+        keys = (self._rows[pair] - self._first) * len(chains.costs) + predicates
+        unique, question = _numbered(keys, (int(self._rows[-1]) - self._first + 1) * len(chains.costs))
         self._predicates = unique % len(chains.costs)
-        self._events = unique // len(chains.costs)
+        self._events = unique // len(chains.costs) + self._first
         self._pair, self._question = pair, question
-        weights = np.maximum(1 - chains.selectivities, 1e-9) / chains.costs
-        self._weights = weights[self._predicates] * (1 + 1e-7 * (self._predicates / len(weights)))
+        selectivities = np.clip(chains.selectivities, _LEAST, 1 - _LEAST)
+        weights = (1 - selectivities) / chains.costs
+        weights *= 1 + _LEAST * np.arange(len(weights)) / len(weights)  # no ties
+        self._weights = weights[self._predicates]
+        self._logarithms = np.log(selectivities)[self._predicates]
         self._truths = np.full(len(unique), UNDECIDED)
 
     def decide(self, ask: Ask, truths: Truths) -> None:
@@ -75,12 +88,18 @@ class _Rounds:
 
     def _choose(self) -> npt.NDArray[np.bool_]:
         """Of each question, whether every open chain that asks it prefers it to its others."""
-        counts = np.bincount(self._question, minlength=len(self._weights))
-        scores = (counts * self._weights)[self._question]
+        question = self._question
         starts = np.flatnonzero(np.diff(self._pair, prepend=-1))
+        lengths = np.diff(starts, append=len(question))
+        counts = np.bincount(question, minlength=len(self._weights))
+        logarithms = self._logarithms[question]
+        others = np.repeat(np.add.reduceat(logarithms, starts), lengths) - logarithms
+        needless = np.log1p(-np.minimum(np.exp(others), 1 - _LEAST))
+        free = np.exp(np.bincount(question, needless, len(counts)))
+        scores = (counts * self._weights / np.maximum(free, _LEAST))[question]
         best = np.maximum.reduceat(scores, starts)
-        preferred = scores == np.repeat(best, np.diff(starts, append=len(scores)))
-        preferences = np.bincount(self._question[preferred], minlength=len(counts))
+        preferred = scores == np.repeat(best, lengths)
+        preferences = np.bincount(question[preferred], minlength=len(counts))
         chosen: npt.NDArray[np.bool_] = (preferences == counts) & (counts > 0)
         return chosen
 
@@ -113,3 +132,14 @@ class _Rounds:
         closed = np.isin(key[self._pair], key[true])
         truths[self._pair[closed]] = UNDECIDED
         self._pair, self._question = self._pair[~closed], self._question[~closed]
+
+
+def _numbered(keys: Int64s, limit: int) -> tuple[Int64s, Int64s]:
+    """The distinct keys, ascending, all below the limit, and the position of each key among them."""
+    if limit > 16 * len(keys):
+        unique, positions = np.unique(keys, return_inverse=True)
+        return unique, positions
+    exists = np.zeros(limit, np.bool_)
+    exists[keys] = True
+    numbers = np.cumsum(exists) - 1
+    return np.flatnonzero(exists), numbers[keys]

@@ -88,5 +88,5 @@ class _LaterChains:
         groups = self._table.group_of[self._order[chains]]
         for at in np.flatnonzero(groups >= 0).tolist():
             undecided[at] &= ~self._table.in_true_group(int(self._order[chains[at]]), rows)
-        some: npt.NDArray[np.bool_] = undecided.any(axis=0)
-        return some
+        wanted: npt.NDArray[np.bool_] = np.logical_or.reduce(undecided, axis=0)
+        return wanted
