@@ -41,8 +41,8 @@ def publish(
     schema: Annotated[
         str | None,
         typer.Option(
-            help="Attributes as name:kind,...; kinds are int64, float64, string, bool, timestamp. "
-            "Those that the broker's type lacks widen it. Default: the broker's.",
+            help="Attributes as name:kind,...; kinds are int64, float64, string, bool, timestamp, "
+            "list<string>. Those that the broker's type lacks widen it. Default: the broker's.",
             show_default=False,
         ),
     ] = None,
@@ -154,9 +154,9 @@ async def _publish_csv(
     from covey.matcher.errors import EventError
     from covey.matcher.events.event_type import Kind
 
-    # Times are read as text: Arrow's reader must know in advance whether they name a zone.
+    # Times are read as text: Arrow's reader must know in advance whether they name a zone. So are lists.
     types = {
-        attribute: pa.string() if kind is Kind.TIMESTAMP else kind.arrow
+        attribute: pa.string() if kind in (Kind.TIMESTAMP, Kind.STRINGS) else kind.arrow
         for attribute, kind in event_type.attributes.items()
     }
     rows = 0
@@ -165,7 +165,7 @@ async def _publish_csv(
     try:
         reader = csv.open_csv(file, convert_options=csv.ConvertOptions(column_types=types))
         for records in reader:
-            records = _with_times(records, event_type)
+            records = _with_texts_parsed(records, event_type)
             for start in range(0, records.num_rows, pace.batch):
                 part = records.slice(start, pace.batch)
                 await pace.wait(part.num_rows)
@@ -211,10 +211,13 @@ async def _publish_rows(
             print(f"covey: {file}: {with_row(error)}", file=sys.stderr)
 
 
-def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:
-    """ISO 8601 text of timestamp columns as timestamps; UTC where there is no zone."""
+def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatch:
+    """ISO 8601 text of timestamp columns as timestamps, UTC where there is no zone; JSON text of lists as
+    lists, absent where there is none.
+    """
     import pyarrow as pa
 
+    from covey.matcher.errors import EventError
     from covey.matcher.events.event_type import Kind
 
     for position, name in enumerate(records.schema.names):
@@ -225,6 +228,13 @@ def _with_times(records: pa.RecordBatch, event_type: EventType) -> pa.RecordBatc
             except pa.ArrowInvalid:
                 times = column.cast(Kind.TIMESTAMP.arrow)
             records = records.set_column(position, name, times)
+        elif event_type.attributes.get(name) is Kind.STRINGS:
+            texts = records.column(position).to_pylist()
+            try:
+                lists = pa.array([json.loads(text) if text else None for text in texts], Kind.STRINGS.arrow)
+            except ValueError as error:  # Arrow's errors are such, too
+                raise EventError(f'column {name!r}: {error}; expected lists such as ["a", "b"]') from None
+            records = records.set_column(position, name, lists)
     return records
 
 

@@ -21,6 +21,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_STRING: _ClassVar[Kind]
     KIND_BOOL: _ClassVar[Kind]
     KIND_TIMESTAMP: _ClassVar[Kind]
+    KIND_STRINGS: _ClassVar[Kind]
 SLOW_CONSUMER_BLOCK: SlowConsumer
 SLOW_CONSUMER_DROP_OLDEST: SlowConsumer
 SLOW_CONSUMER_DROP_NEWEST: SlowConsumer
@@ -31,6 +32,7 @@ KIND_FLOAT64: Kind
 KIND_STRING: Kind
 KIND_BOOL: Kind
 KIND_TIMESTAMP: Kind
+KIND_STRINGS: Kind
 
 class Packet(_message.Message):
     __slots__ = ("hello", "frame", "goodbye")

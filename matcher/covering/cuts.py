@@ -3,6 +3,7 @@
     int64, timestamp   the cut before n is n            (timestamps: microseconds since the epoch; bool: 0, 1)
     float64            the cut before x is an integer that grows with x; NaN lies above infinity
     string             the cut before s is "\\1" + s, the cut after it "\\1" + s + "\\0", its next neighbour
+    list of strings    the cut before every list is 0, since only its presence counts
     missing            a point of its own below all values
 
 The int64 keys of engines are these cuts, within 64 bits (`encoding/keys.py`).
@@ -122,6 +123,14 @@ def _after_bool(value: bool) -> int:
     return value + 1
 
 
+def _before_list(value: object) -> int:
+    return 0
+
+
+def _after_list(value: object) -> int:
+    return 1
+
+
 _LOWEST_FLOAT = float_cut(-inf)
 _BEYOND_FLOAT = float_cut(inf) + 1
 
@@ -133,6 +142,7 @@ LINES: dict[Kind, Line] = {
     ),
     Kind.STRING: Line(_before_string, _after_string, "", "\1", "\2", "\2"),
     Kind.BOOL: Line(_before_bool, _after_bool, -1, 0, 2, 2),
+    Kind.STRINGS: Line(_before_list, _after_list, -1, 0, 1, 1),
 }
 
 

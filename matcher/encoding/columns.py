@@ -395,6 +395,9 @@ class Columns:
         if kind is Kind.STRING:
             self.strings.encode(column, number, keys)
             return
+        if kind is Kind.STRINGS:
+            keys[:, number] = np.where(column.is_null().to_numpy(zero_copy_only=False), MISSING, 0)
+            return
         validity, data = column.buffers()
         valid = as_bytes(validity if column.null_count else None)
         if kind is Kind.BOOL:

@@ -5,8 +5,8 @@
 
 A value's key is the cut before it (`covering/cuts.py`); a missing value has the key MISSING, NaN the key
 above infinity's. A string has two keys: its *string id* if some filter names it, else 0; and, in a column of
-its own, its *rank*, which keeps the order (`ranks.py`). `EventBatch` refuses the two
-outermost values of int64, whose keys are MISSING and NOTHING; bounds may have them.
+its own, its *rank*, which keeps the order (`ranks.py`). Every list has the key 0. `EventBatch` refuses the
+two outermost values of int64, whose keys are MISSING and NOTHING; bounds may have them.
 
 Invariant: `lower_key(v) <= key(x)` exactly when `x >= v`, for every kind of v that x compares with (int64
 with 10.5, float64 with 2**53 + 1). A lower bound above all values is NOTHING, an upper one below all values

@@ -27,6 +27,9 @@ def _lossless(arrow_type: pa.DataType, kind: Kind) -> bool:
         return bool(
             is_.is_string(arrow_type) or is_.is_large_string(arrow_type) or is_.is_string_view(arrow_type)
         )
+    if kind is Kind.STRINGS:
+        is_list = is_.is_list(arrow_type) or is_.is_large_list(arrow_type)
+        return bool(is_list and _lossless(arrow_type.value_type, Kind.STRING))
     if kind is Kind.BOOL:
         return bool(is_.is_boolean(arrow_type))
     return bool(is_.is_timestamp(arrow_type) or is_.is_date(arrow_type))
@@ -88,8 +91,12 @@ _RANGES = {
 
 
 def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
-    """Integers and timestamps must have values that attributes may have; int64 reaches further."""
+    """Integers and timestamps must have values that attributes may have, as int64 reaches further; and lists
+    no nulls.
+    """
     for name, kind in event_type.attributes.items():
+        if kind is Kind.STRINGS and records.column(name).flatten().null_count:
+            raise EventError(f"{event_type.name}: column {name!r} holds a list with a null, expected strings")
         if kind not in _RANGES or records.num_rows == 0:
             continue
         first, last, _, _ = _RANGES[kind]

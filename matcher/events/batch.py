@@ -28,7 +28,9 @@ from covey.matcher.events.record_batches import MALFORMED, read_record_batch
 from covey.matcher.events.results import Results, joined_results
 
 _MAX_OFFSET = 2**32 - 1
-_FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.STRING: 4, Kind.BOOL: 1}
+_LENGTH_BYTES = 4
+"""Of the length of a string or list."""
+_FIXED_BYTES = {Kind.INT64: 8, Kind.FLOAT64: 8, Kind.TIMESTAMP: 8, Kind.BOOL: 1}
 
 
 class EventBatch:
@@ -296,7 +298,7 @@ class EventBatch:
         if not other_kinds and not event_type.agrees(self.event_type):
             raise EventError(f"batch of {self.event_type!r}: expected one of {event_type!r}")
         events: pa.RecordBatch | PackedColumns
-        if self.columns is not None:
+        if self.columns is not None and not event_type.has_lists:
             events = self.columns.with_schema(event_type)
         else:
             own, columns, count = self.event_type.attributes, self.record_batch, len(self)
@@ -451,10 +453,15 @@ class EventBatch:
         """The size of every event in bytes, int64[n_events]: values at fixed width, strings as UTF-8."""
         if self.columns is not None:
             return np.array(self.columns.event_bytes(), dtype=np.int64)
-        total = np.full(len(self), sum(_FIXED_BYTES[k] for k in self.event_type.kinds), dtype=np.int64)
+        fixed = sum(_FIXED_BYTES.get(kind, _LENGTH_BYTES) for kind in self.event_type.kinds)
+        total = np.full(len(self), fixed, dtype=np.int64)
         for column, kind in zip(self.record_batch.columns, self.event_type.kinds, strict=True):
             if kind is Kind.STRING:
-                total += pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+                total += _lengths(pc.binary_length(column))
+            elif kind is Kind.STRINGS:
+                sizes = _lengths(pc.binary_length(column.flatten())) + _LENGTH_BYTES
+                ends = np.cumsum(_lengths(pc.list_value_length(column)))
+                total += np.diff(np.append(0, np.cumsum(sizes))[np.append(0, ends)])
         return total
 
     def __eq__(self, other: object) -> bool:
@@ -475,6 +482,12 @@ class EventBatch:
             f"EventBatch({self.event_type.name}, {len(self)} events from {self.publisher!r}, "
             f"first sequence {self.first_sequence})"
         )
+
+
+def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
+    """Lengths as int64, 0 for nulls."""
+    column: npt.NDArray[np.int64] = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return column
 
 
 def _concatenated(batches: Sequence[EventBatch]) -> pa.RecordBatch | PackedColumns:

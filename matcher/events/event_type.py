@@ -26,13 +26,16 @@ RESERVED = frozenset(
 
 
 class Kind(StrEnum):
-    """The kind of an attribute's values. A timestamp counts microseconds since the epoch, in UTC."""
+    """The kind of an attribute's values. A timestamp counts microseconds since the epoch, in UTC. Of a list,
+    filters test the presence, and named operators the contents.
+    """
 
     INT64 = "int64"
     FLOAT64 = "float64"
     STRING = "string"
     BOOL = "bool"
     TIMESTAMP = "timestamp"
+    STRINGS = "list<string>"
 
     @property
     def arrow(self) -> pa.DataType:
@@ -45,6 +48,7 @@ _ARROW = {
     Kind.STRING: pa.string(),
     Kind.BOOL: pa.bool_(),
     Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.STRINGS: pa.list_(pa.string()),
 }
 
 
@@ -55,7 +59,17 @@ class EventType:
     attributes.
     """
 
-    __slots__ = ("_hash", "_index", "arrow_schema", "attributes", "cache", "kinds", "name", "names")
+    __slots__ = (
+        "_hash",
+        "_index",
+        "arrow_schema",
+        "attributes",
+        "cache",
+        "has_lists",
+        "kinds",
+        "name",
+        "names",
+    )
 
     def __init__(self, name: str, attributes: Mapping[str, str | Kind]) -> None:
         if not isinstance(name, str) or not _NAME.match(name):
@@ -82,6 +96,8 @@ class EventType:
         self.attributes: Mapping[str, Kind] = MappingProxyType(kinds)
         self.names: tuple[str, ...] = tuple(kinds)
         self.kinds: tuple[Kind, ...] = tuple(kinds.values())
+        self.has_lists = Kind.STRINGS in self.kinds
+        """Whether its events are in Arrow columns, however few."""
         self.arrow_schema: pa.Schema = pa.schema([pa.field(a, k.arrow) for a, k in kinds.items()])
         self._index = {attribute: i for i, attribute in enumerate(kinds)}
         self._hash = hash((name, tuple(kinds.items())))

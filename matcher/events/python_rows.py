@@ -22,6 +22,7 @@ _ACCEPTED: dict[Kind, tuple[type, ...]] = {
     Kind.STRING: (str,),
     Kind.BOOL: (bool, np.bool_),
     Kind.TIMESTAMP: (datetime, str, np.datetime64),
+    Kind.STRINGS: (list, tuple, np.ndarray),
 }
 _EXPECTED = {
     Kind.INT64: "an integer from -2**63 + 1 to 2**63 - 2",
@@ -29,6 +30,7 @@ _EXPECTED = {
     Kind.STRING: "a string of valid Unicode",
     Kind.BOOL: "true or false",
     Kind.TIMESTAMP: "a datetime in whole microseconds or an ISO 8601 string, in the years 1 to 9999",
+    Kind.STRINGS: "a list of strings of valid Unicode",
 }
 
 
@@ -38,7 +40,7 @@ def events_of_rows(
     """Events given as mappings: few in packed columns, more in a record batch. A missing key means None."""
     rows = rows if isinstance(rows, list) else list(rows)
     _check_keys(event_type, rows)
-    is_few = 0 < len(rows) <= MOST_PACKED
+    is_few = 0 < len(rows) <= MOST_PACKED and not event_type.has_lists
     packed = PackedColumns.of_rows(event_type, rows) if is_few else None
     if packed is not None:
         return packed
@@ -92,6 +94,8 @@ def column_of(values: list[object], event_type: EventType, name: str, kind: Kind
         plain = plain and bool not in types
     if kind is Kind.TIMESTAMP and plain and types - {datetime}:
         values = [_timestamp_us(value, event_type, name, i) for i, value in enumerate(values)]
+    if kind is Kind.STRINGS and plain:
+        plain = all(value is None or _has_strings(value) for value in values)
     if plain and kind is Kind.INT64:
         numbers: list[Any] = [value for value in values if value is not None]
         plain = not numbers or (min(numbers) >= FIRST and max(numbers) <= LAST)
@@ -119,7 +123,8 @@ def _arrow_value(value: object, kind: Kind) -> object:
 def _check_value(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> None:
     if value is None:
         return
-    if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)):
+    fits = kind is not Kind.STRINGS or _has_strings(value)
+    if isinstance(value, _ACCEPTED[kind]) and (kind is Kind.BOOL or not isinstance(value, bool)) and fits:
         try:
             pa.array([_arrow_value(value, kind)], type=kind.arrow, from_pandas=False)
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -128,6 +133,10 @@ def _check_value(value: object, event_type: EventType, name: str, kind: Kind, po
             if kind is not Kind.INT64 or FIRST <= value <= LAST:  # type: ignore[operator]
                 return
     raise _value_error(value, event_type, name, kind, position)
+
+
+def _has_strings(value: object) -> bool:
+    return isinstance(value, list | tuple | np.ndarray) and all(isinstance(text, str) for text in value)
 
 
 def _value_error(value: object, event_type: EventType, name: str, kind: Kind, position: int) -> EventError:

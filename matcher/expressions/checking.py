@@ -81,6 +81,11 @@ def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
     kinds = SPECS[operator].kinds
     if kind in kinds:
         return
+    if kind is Kind.STRINGS:
+        raise FilterError(
+            f'{attribute} is {kind}: expected exists({attribute}) or a call such as '
+            f'has_any({attribute}, "a"), not {operator}'
+        )
     if len(kinds) == 1:
         raise FilterError(f"{attribute} is {kind}: {operator} needs a {min(kinds)} attribute")
     raise FilterError(f"{attribute} is {kind}: expected {' or '.join(spellings(kind))}, not {operator}")

@@ -82,7 +82,7 @@ class OperatorSpec:
     complement: Operator
     syntax: Syntax
     passes: Passes
-    kinds: frozenset[Kind] = frozenset(Kind)
+    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.STRINGS}
     """The kinds of attributes that take it."""
     operand_count: int | None = 1
     """None for any number, of which the operator is true for any one, or if it is `outside` for all."""
@@ -120,7 +120,7 @@ class OperatorSpec:
 
 
 _ALL = frozenset(Kind)
-_ORDERED = _ALL - {Kind.BOOL}
+_ORDERED = _ALL - {Kind.BOOL, Kind.STRINGS}
 _TEXT = frozenset({Kind.STRING})
 
 _POINT = (Interval(End(0, False), End(0, True)),)
@@ -218,10 +218,10 @@ SPECS: dict[Operator, OperatorSpec] = {
         Operator.CONTAINS, _CONTAINS, lambda value, operands: operands[0] not in value
     ),
     Operator.EXISTS: OperatorSpec(
-        Operator.NOT_EXISTS, Syntax.PRESENCE, lambda value, operands: True, operand_count=0, presence=True
+        Operator.NOT_EXISTS, Syntax.PRESENCE, lambda value, operands: True, _ALL, 0, presence=True
     ),
     Operator.NOT_EXISTS: OperatorSpec(
-        Operator.EXISTS, Syntax.PRESENCE, lambda value, operands: False, operand_count=0, presence=False
+        Operator.EXISTS, Syntax.PRESENCE, lambda value, operands: False, _ALL, 0, presence=False
     ),
 }  # fmt: skip
 

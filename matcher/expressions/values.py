@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from math import inf, isfinite
+from typing import cast
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Family(StrEnum):
     STRING = "a string"
     BOOL = "true or false"
     TIMESTAMP = "a time such as 2026-01-31T12:00:00"
+    STRINGS = "a list of strings"
+    """Of attributes alone: no constant and no variable is a list."""
     SHIFTABLE = "a number or a time"
     """Of a variable with an offset, as an argument of an operator that is unknown here."""
     ANY = "a value"
@@ -46,6 +49,7 @@ FAMILY: dict[Kind, Family] = {
     Kind.STRING: Family.STRING,
     Kind.BOOL: Family.BOOL,
     Kind.TIMESTAMP: Family.TIMESTAMP,
+    Kind.STRINGS: Family.STRINGS,
 }
 
 
@@ -63,6 +67,10 @@ def coerce(family: Family, value: object) -> Scalar:
     if family is Family.BOOL:
         if isinstance(value, bool):
             return value
+        raise ValueError(f"expected {family}")
+    if family is Family.STRINGS:
+        if isinstance(value, list | tuple | np.ndarray):
+            return cast("Scalar", [_string(text) for text in value])  # no constant, but the value of an event
         raise ValueError(f"expected {family}")
     if family is Family.TIMESTAMP or isinstance(value, date):
         return _time(value)

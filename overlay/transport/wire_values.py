@@ -33,6 +33,7 @@ _KINDS = {
     Kind.STRING: pb.KIND_STRING,
     Kind.BOOL: pb.KIND_BOOL,
     Kind.TIMESTAMP: pb.KIND_TIMESTAMP,
+    Kind.STRINGS: pb.KIND_STRINGS,
 }
 _KIND_OF = {wire: kind for kind, wire in _KINDS.items()}
 _WIRE = "wire"

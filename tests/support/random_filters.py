@@ -36,6 +36,7 @@ EVENT_POOLS: dict[Kind, list[Any]] = {
     Kind.STRING: [None, *STRINGS],
     Kind.BOOL: [None, False, True],
     Kind.TIMESTAMP: [None, *TIMES],
+    Kind.STRINGS: [None, [], ["a"], ["é", "", "a"]],
 }
 PREFIXES = {Family.NUMBER: "n", Family.STRING: "s", Family.BOOL: "b", Family.TIMESTAMP: "t"}
 _ORDER = [Operator.LT, Operator.LE, Operator.GT, Operator.GE]
@@ -47,8 +48,9 @@ def operators(kind: Kind) -> list[Operator]:
     return [op for op in [*Operator, *_EQUAL, *_ORDER] if kind in SPECS[op].kinds]
 
 
-def event_types() -> st.SearchStrategy[EventType]:
-    kinds = st.lists(st.sampled_from(list(Kind)), min_size=1, max_size=5)
+def event_types(*, lists: bool = True) -> st.SearchStrategy[EventType]:
+    some = [kind for kind in Kind if lists or kind is not Kind.STRINGS]
+    kinds = st.lists(st.sampled_from(some), min_size=1, max_size=5)
     return kinds.map(lambda found: EventType("T", {f"a{i}": kind for i, kind in enumerate(found)}))
 
 
@@ -76,6 +78,9 @@ def moving(draw: st.DrawFn, event_type: EventType) -> And:
     for _ in range(draw(st.integers(1, 4))):
         attribute = draw(st.sampled_from(event_type.names))
         kind = event_type.attributes[attribute]
+        if kind is Kind.STRINGS:
+            parts.append(Predicate(attribute, draw(st.sampled_from(operators(kind)))))
+            continue
         usual = [Operator.EQ, Operator.EQ, *_ORDER, *([Operator.PREFIX] if kind is Kind.STRING else [])]
         operator = draw(st.sampled_from(_EQUAL if kind is Kind.BOOL else usual))
         name = PREFIXES[FAMILY[kind]] + draw(st.sampled_from("12"))

@@ -88,6 +88,8 @@ def show_key(columns: Columns, column: int, key: int) -> str:
         return "NaN" if key == NAN_KEY else repr(float_of_key(key))
     if kind is Kind.BOOL:
         return "true" if key else "false"
+    if kind is Kind.STRINGS:
+        return "a list"
     if kind is Kind.TIMESTAMP:
         return moment_of(key).isoformat()
     if column in columns.ranks:

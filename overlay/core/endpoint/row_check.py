@@ -20,6 +20,7 @@ _TYPES: dict[Kind, frozenset[type]] = {
     Kind.STRING: frozenset({str, type(None)}),
     Kind.BOOL: frozenset({bool, type(None)}),
     Kind.TIMESTAMP: frozenset({datetime, type(None)}),
+    Kind.STRINGS: frozenset({type(None)}),
 }
 
 

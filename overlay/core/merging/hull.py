@@ -91,8 +91,8 @@ def ends(kind: Kind, low: Cut, high: Cut) -> tuple[Scalar, Scalar] | None:
     if kind is Kind.STRING:
         only = only_string((low, high), 0)
         return None if only is None else (only, only)
-    if low < line.low or high > line.top:
-        return None  # a missing value, or NaN
+    if low < line.low or high > line.top or kind is Kind.STRINGS:
+        return None  # a missing value, or NaN, or any list
     if kind is Kind.BOOL:
         return (bool(low), bool(low)) if high == low + 1 else None
     if kind is Kind.INT64:

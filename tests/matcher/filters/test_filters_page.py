@@ -72,7 +72,7 @@ def test_the_page_has_an_example_of_every_operator_and_its_kinds() -> None:
     assert list(rows) == [str(operator) for operator in Operator]
     for operator, row in rows.items():
         kinds = SPECS[Operator(operator)].kinds
-        expected = {5: "all", 4: "all but bool", 1: "string"}[len(kinds)]
+        expected = {6: "all, and lists", 5: "all", 4: "all but bool", 1: "string"}[len(kinds)]
         assert row["Attributes"] == [expected]
         assert operator.removeprefix("not ") in row["Matches the event"][0]
 
