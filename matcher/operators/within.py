@@ -101,8 +101,8 @@ def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
     if low < -89 or high > 89 or abs(lon) > MOST_LON:  # it may reach over a pole
         return [[(low, high)], None, None, None, None]
     width = degrees(asin(sin(radians(reach)) / cos(radians(lat)))) + 1e-9
-    center = remainder(lon, 360)
-    lons = [(at - width, at + width) for at in (center - 360, center, center + 360)]
+    turns = [remainder(lon, 360) + turn for turn in (-720, -360, 0, 360, 720)]
+    lons = [(at - width, at + width) for at in turns if abs(at) <= MOST_LON + width]
     return [[(low, high)], lons, None, None, None]
 
 

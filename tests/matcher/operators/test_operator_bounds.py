@@ -62,6 +62,8 @@ def test_the_box_of_a_circle_at_every_turn_of_a_point(metres: float) -> None:
     _, east, *_ = bounds("within", (None, None, 52, 13, metres))
     assert [inside(east, 13 + turn) for turn in (-720, -360, 0, 360, 720)] == [False, True, True, True, False]
     assert not inside(east, 13.1)
+    _, east, *_ = bounds("within", (None, None, 52, 540.0, metres))
+    assert [inside(east, turn) for turn in (-540, -180, 180, 540)] == [True] * 4
 
 
 def test_a_circle_without_points_or_centre() -> None:
