@@ -33,6 +33,7 @@ from covey.matcher.expressions.rewriting import (
     residue_of,
     substituted,
 )
+from covey.matcher.expressions.solutions import has_solution
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
@@ -297,9 +298,13 @@ class Filter:
         """Does this one event match? A key that is no attribute is ignored; None is as good as no key.
 
         `VariableError` for values that do not fit, `EventError` for an attribute's value of the wrong kind.
+        Operators with state know no earlier events; what an operator raises is raised here.
         """
         checked = self.check_values(values or _NO_VALUES)
-        return holds(self.expression, self.event_type.attributes, event, checked)
+        attributes = self.event_type.attributes
+        if not self.calls:
+            return holds(self.expression, attributes, event, checked)
+        return has_solution(self.expression, self._kinds(), attributes, event, checked)
 
     # --- identity -------------------------------------------------------------------------------------------
 
