@@ -200,7 +200,7 @@ class Notice:
 
     def __str__(self) -> str:
         events = f", {self.count:,} events undecided" if self.count else ""
-        return f"operator {self.operator} at broker {self.broker} {self.reason}{events}"
+        return f"operator {self.operator} at broker {self.broker}: {self.reason}{events}"
 
 
 # --- refusals; interfaces that come and go ------------------------------------------------------------------

@@ -45,7 +45,7 @@ class OperatorLimits:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a call may do now: the number of its events, and the time that it has for them. Without events,
-    `reason` is why.
+    `reason` is why, as what follows the operator's name and a colon.
     """
 
     events: int

@@ -21,7 +21,7 @@ LONGEST_INTERVAL_NS = 600_000_000_000
 MOST_NAMED = 100
 """Subscriptions that one notice to a client names."""
 _MOST_SOURCES = 1_000
-"""Pairs of operator and broker that are told apart."""
+"""Pairs of operator and broker that are stored; of more, those that are silent for longest are forgotten."""
 
 
 class Caller(Protocol):
@@ -113,11 +113,12 @@ class Notices:
 
     def _add(self, operator: str, broker: str, reason: str, events: int, neighbour: Interface) -> None:
         key = (operator, broker)
-        source = self._sources.get(key)
-        if source is None:
-            if len(self._sources) >= _MOST_SOURCES:
-                return
-            source = self._sources[key] = _Source()
+        source = self._sources.pop(key, None) or _Source()
+        self._sources[key] = source  # behind all others
+        if len(self._sources) > _MOST_SOURCES:
+            first = next(iter(self._sources))
+            del self._sources[first]
+            self._touched.pop(first, None)
         source.count += events
         source.reason, source.neighbour = reason, neighbour
         self._touched[key] = None

@@ -21,7 +21,10 @@ NOT_LOADED = (
     "numba",
     "pandas",
     "pydantic",
+    "re2",
     "rich",
+    "shapely",
+    "sklearn",
     "typer",
     "yaml",
 )
@@ -44,3 +47,17 @@ def test_importing_the_client_loads_no_broker_and_no_compiler() -> None:
     assert "covey.overlay.client.client" in loaded
     assert not [name for name in loaded if name.startswith(tuple(each + "." for each in NOT_LOADED))]
     assert not set(NOT_LOADED) & set(loaded)
+
+
+def test_operators_load_their_packages_when_a_filter_calls_them() -> None:
+    program = """
+import sys
+from covey.matcher import EventType, parse
+from covey.matcher.operators.table import find, names
+parse("x > 1", EventType("T", {"x": "float64"}))
+assert {"matches", "inside"} <= set(names())
+assert not {"shapely", "re2"} & set(sys.modules)
+assert find("matches") is not None
+assert "re2" in sys.modules and "shapely" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
