@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from covey.matcher.errors import EventError, EventTypeError, SubscriptionError, VariableError
+from covey.matcher.errors import EventError, EventTypeError, FilterError, SubscriptionError, VariableError
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.client.actions import (
     ClientAction,
@@ -99,10 +99,14 @@ class ClientSession:
 
         Another filter replaces the earlier one. More attributes widen the type; those advertised before stay.
         With `report_listeners` the broker sends `ListenersReport`. `EventTypeError` where an attribute was
-        advertised with another kind, `VariableError` for a filter with variables.
+        advertised with another kind, `VariableError` for a filter with variables, `FilterError` for one that
+        calls named operators.
         """
         if filter is not None and filter.variables:
             raise VariableError(f"advertisement of {event_type.name} with {filter}: expected no variables")
+        if filter is not None and filter.calls:
+            reason = f"advertisement of {event_type.name} with {filter}: expected no calls of operators"
+            raise FilterError(reason)
         known = self._advertised.get(event_type.name)
         if known is not None:
             event_type = known.event_type.union(event_type)

@@ -3,8 +3,8 @@
 `$limit = Motion(100.0, 0.5)` is 100 now and 0.5 more every second, so that a vehicle at constant speed sends
 no updates. A filter is evaluated at the ingress time of the event, by the clock that stamps events, so that
 the result is the same everywhere; joined events share one ingress time (`joining.py`). A moving variable may
-only be a bound, in `<`, `<=`, `>`, `>=` or `between`: brokers announce a wider, temporary bound for it
-(`announcing.py`).
+only be a bound of an attribute, in `<`, `<=`, `>`, `>=` or `between`: brokers announce a wider, temporary
+bound for it (`announcing.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import VariableError
-from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Call, Expression, Leaf, Or, Predicate, Variable
 from covey.matcher.expressions.operators import SPECS
 
 if TYPE_CHECKING:
@@ -38,27 +38,38 @@ class Motion:
         return f"{self.value:g}{'-' if self.rate < 0 else '+'}{abs(self.rate):g}*t"
 
 
+def leaves(expression: Expression) -> list[Leaf]:
+    """The leaves of an expression, in order."""
+    if isinstance(expression, And | Or):
+        return [leaf for part in expression.parts for leaf in leaves(part)]
+    return [expression]
+
+
 def predicates(expression: Expression) -> list[Predicate]:
-    """The predicates of an expression, in order."""
-    if isinstance(expression, Predicate):
-        return [expression]
-    parts = expression.parts if isinstance(expression, And | Or) else ()
-    return [predicate for part in parts for predicate in predicates(part)]
+    """The leaves that are predicates, in order."""
+    return [leaf for leaf in leaves(expression) if isinstance(leaf, Predicate)]
 
 
 def directions(filter: Filter) -> dict[str, int]:
     """For each variable the direction that widens the filter: 1 up, -1 down, 0 neither.
 
-    A variable that occurs in both directions has 0. Exact for a structure, where each variable occurs once.
+    A variable that occurs in both directions has 0, and so has one of a call. Exact for a structure, where
+    each variable occurs once.
     """
     signs: dict[str, int] = {}
-    for predicate in predicates(filter.expression):
-        widening = SPECS[predicate.operator].widening
-        for number, operand in enumerate(predicate.operands):
+    for leaf in leaves(filter.expression):
+        widening = SPECS[leaf.operator].widening if isinstance(leaf, Predicate) else {}
+        for number, operand in enumerate(_operands(leaf)):
             if isinstance(operand, Variable):
                 sign = widening.get(number, 0) * (1 if operand.scale > 0 else -1)
                 signs[operand.name] = sign if signs.get(operand.name, sign) == sign else 0
     return signs
+
+
+def _operands(leaf: Leaf) -> tuple[object, ...]:
+    if isinstance(leaf, Predicate):
+        return leaf.operands
+    return leaf.arguments if isinstance(leaf, Call) else (leaf.operand,)
 
 
 def moves(values: Mapping[str, object]) -> bool:
@@ -93,13 +104,19 @@ def check_values(
                 raise VariableError(
                     f"variable ${name} moves with {what} {number!r}: expected a finite number"
                 )
-        for predicate in predicates(filter.expression):
-            if not SPECS[predicate.operator].widening and any(
-                isinstance(operand, Variable) and operand.name == name for operand in predicate.operands
-            ):
+        for leaf in leaves(filter.expression):
+            if isinstance(leaf, Predicate) and SPECS[leaf.operator].widening:
+                continue
+            if any(isinstance(operand, Variable) and operand.name == name for operand in _operands(leaf)):
                 raise VariableError(
-                    f"variable ${name} moves, and stands in {predicate.attribute} "
-                    f"{predicate.operator.value}: expected a bound, in <, <=, >, >= or between"
+                    f"variable ${name} moves, and stands in {_shown(leaf)}: "
+                    "expected a bound of an attribute, in <, <=, >, >= or between"
                 )
         checked[name] = cast("Scalar", value if value.since_ns else replace(value, since_ns=now_ns))
     return checked
+
+
+def _shown(leaf: Leaf) -> str:
+    if isinstance(leaf, Predicate):
+        return f"{leaf.attribute} {leaf.operator.value}"
+    return f"a call of {leaf.operator}" if isinstance(leaf, Call) else "a value constraint"

@@ -21,8 +21,9 @@ from covey.overlay.core.routing.type_state import Advertised, TypeState
 def on_advertise(tables: Tables, call: Call, message: Advertise, peer: Peer) -> None:
     """AD (Fig. 3 lines 5-7): floods away from its source, and existing interest flows to the source."""
     event_type = message.event_type
-    if message.filter is not None and message.filter.variables:
-        reason = f"advertisement of {event_type.name} with {message.filter}: expected no variables"
+    if message.filter is not None and (message.filter.variables or message.filter.calls):
+        without = "variables" if message.filter.variables else "calls of operators"
+        reason = f"advertisement of {event_type.name} with {message.filter}: expected no {without}"
         call.refuse(peer, message.epoch, "INVALID_ARGUMENT", reason, type_name=event_type.name)
         return
     try:

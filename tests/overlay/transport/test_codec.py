@@ -77,6 +77,12 @@ MESSAGES: list[Message] = [
     Unadvertise(2, "Quote"),
     Subscribe(3, 4, FILTER, VALUES),
     Subscribe(3, 4, parse("", QUOTE), {}),
+    Subscribe(
+        3,
+        4,
+        parse("nowhere(price, $a, $b, 5, ?n) and ?n > $c and price > 1", QUOTE, unknown_operators=True),
+        {"a": 1, "b": "x", "c": 2.5},
+    ),
     Unsubscribe(2**63, 2**32 - 1),
     Update(5, 6, {"limit": 2, "ref": -0.5, "up": float("inf")}),
     Update(5, 6, {}),

@@ -44,6 +44,16 @@ def test_the_direction_that_widens_a_variable() -> None:
     assert directions(parse("x < -2 * $a", CAR)) == {"a": -1}
     assert directions(AROUND) == {"x": 0, "lane": 0}
     assert directions(AROUND.lift()[0]) == {"1": -1, "2": 1, "3": 0}
+    assert directions(parse("within(x, lane, $a, 0, $b) and x < $c", CAR)) == {"a": 0, "b": 0, "c": 1}
+
+
+def test_a_call_moves_under_damping() -> None:
+    broker = Driven("client/a", "broker/y", damping=8.0)
+    broker("broker/y", Advertise(1, CAR))
+    filter = parse("within(x, lane, $a, 0, 5) and x < $c", CAR)
+    broker("client/a", Subscribe(1, 1, filter, {"a": 1.0, "c": 2.0}))
+    (update,) = sent(broker("client/a", Update(2, 1, {"a": 3.0})), Update)
+    assert update == ("broker/y", Update(3, 1, {"1": 3.0}))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -97,6 +107,8 @@ def test_motions_are_checked() -> None:
     assert still({"limit": Motion(1.0, 2.0, 7)}, 7 + SECOND_NS) == {"limit": 3.0}
     with pytest.raises(VariableError, match="moves, and stands in lane ==: expected a bound"):
         check_values(AROUND, {"x": 1.0, "lane": Motion(1.0, 1.0)})
+    with pytest.raises(VariableError, match="moves, and stands in a call of within: expected a bound"):
+        check_values(parse("within(x, lane, $a, 0, 5)", CAR), {"a": Motion(1.0, 1.0)})
     with pytest.raises(VariableError, match="moves with rate nan: expected a finite number"):
         check_values(BELOW, {"limit": Motion(1.0, float("nan"))})
     with pytest.raises(VariableError, match=r"\$limi is unknown"):

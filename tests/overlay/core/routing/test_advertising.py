@@ -6,6 +6,8 @@ import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, Filter, parse
+from covey.matcher.errors import FilterError
+from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import (
     Advertise,
     Connect,
@@ -114,6 +116,15 @@ def test_an_advertisement_with_variables_is_refused(x: Driven) -> None:
     (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, BELOW)))
     assert isinstance(refusal, Refuse)
     assert "expected no variables" in refusal.reason
+
+
+def test_an_advertisement_with_calls_is_refused(x: Driven) -> None:
+    calling = parse("within(x, x, 1, 2, 3)", TICK)
+    (_, refusal), *_ = sent(x("client/p", Advertise(1, TICK, calling)))
+    assert isinstance(refusal, Refuse)
+    assert "expected no calls of operators" in refusal.reason
+    with pytest.raises(FilterError, match="expected no calls of operators"):
+        ClientSession("me.1").advertise(TICK, calling)
 
 
 def test_a_publisher_gets_listener_reports_on_request_and_on_changes(x: Driven) -> None:
