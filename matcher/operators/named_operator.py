@@ -120,7 +120,7 @@ class NamedOperator:
     @property
     def signature(self) -> str:
         """How it is called, for people: `within(lat, lon, center_lat, center_lon, metres)`."""
-        names = [("?" if p.takes is Takes.FREE else "") + p.name for p in self.parameters]
+        names = [("?" if Takes.FREE in p.takes else "") + p.name for p in self.parameters]
         needed = len(names) - self.optional
         listed = ", ".join(names[:needed]) + "".join(f"[, {name}" for name in names[needed:])
         return f"{self.name}({listed}{', ...' if self.variadic else ''}{']' * self.optional})"
