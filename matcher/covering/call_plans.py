@@ -178,5 +178,3 @@ def joint_plans(
             joined[1].append(member)
         groups = [*rest, joined]
     return [JointPlan(event_type, *group[1:]) for group in groups]
-
-

@@ -5,9 +5,10 @@ attribute of all its events; a region covers another only if each of its hulls h
 region becomes a vector of int64: per attribute the low cut and the complement of the high one (`~high`,
 which falls as the cut grows), or the least number twice where it does not restrict the attribute. A region
 covers another only if its vector is nowhere greater, which a tree answers (`vector_tree.py`). A string has
-two further columns: a checksum and its complement where the region names a single string. Cuts that are no
-int64 are rounded, always in the same direction for all; so the answers are candidates, which the caller
-tests with `covers_region`.
+two further columns: a checksum and its complement where the region names a single string. Calls have two
+columns, the greatest of their keys and the complement of the least (`call_atoms.keys_of`): a region covers
+another only if it makes no call whose key the other does not have. Cuts that are no int64 are rounded, always
+in the same direction for all; so the answers are candidates, which the caller tests with `covers_region`.
 
 Invariant: every id that was put and not taken is in the tree, under the vector of its region, or is *plain*,
 a candidate always: one that accepts nothing, is a tree over the cap of the normal form, or came when no
@@ -17,7 +18,7 @@ region restricted anything.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -25,12 +26,15 @@ from zlib import crc32
 
 import numpy as np
 
+from covey.matcher.covering.call_atoms import keys_of
+from covey.matcher.covering.conjunction import Conjunction
 from covey.matcher.covering.cuts import LINES
 from covey.matcher.covering.intervals import Cuts, only_string
 from covey.matcher.covering.region import Region
 from covey.matcher.covering.vector_table import VectorTable
 from covey.matcher.events.event_type import Kind
 from covey.matcher.events.int64 import INT64_MAX, INT64_MIN
+from covey.matcher.expressions.expression import Predicate
 from covey.matcher.jit.compiling import compile_kernels
 
 if TYPE_CHECKING:
@@ -59,7 +63,7 @@ class RegionIndex:
         """No regions, and no columns."""
         self._plain: dict[int, None] = {}
         self._layout: dict[str, bool] = {}
-        """The attributes that have columns, in their order, and whether they are strings."""
+        """The attributes with columns, in their order, and whether they are strings; calls as `_CALLS`."""
         self._tree: VectorTree | VectorTable = self._new_tree(0)
         self._buffer = self._tree.vector.view(np.uint8).data
         self._pack = struct.Struct("").pack_into
@@ -103,7 +107,7 @@ class RegionIndex:
         kinds, width = region.event_type.attributes, self._tree.width
         for attribute in _hulls(region):
             if attribute not in self._layout:
-                self._layout[attribute] = kinds[attribute] is Kind.STRING
+                self._layout[attribute] = kinds.get(attribute) is Kind.STRING
                 width += 4 if self._layout[attribute] else 2
         if len(self._tree):
             self._tree.widen(width - self._tree.width)
@@ -187,13 +191,14 @@ class RegionIndex:
 
 def _hulls(region: Region) -> Mapping[str, Cuts]:
     """For each attribute that every conjunction restricts, cuts of which the first is lowest, the last
-    highest.
+    highest. For calls the greatest key comes first.
     """
     conjunctions = region.conjunctions
     assert conjunctions
     if len(conjunctions) == 1:
-        return conjunctions[0].cuts
-    hulls: dict[str, Cuts] = {}
+        only = conjunctions[0]
+        return {**only.cuts, **_keys(conjunctions)} if only.atoms else only.cuts
+    hulls: dict[str, Cuts] = _keys(conjunctions)
     for attribute in conjunctions[0].cuts:
         box = region.box_of(attribute)
         if box is not None:
@@ -201,6 +206,19 @@ def _hulls(region: Region) -> Mapping[str, Cuts]:
     return hulls
 
 
+def _keys(conjunctions: Sequence[Conjunction]) -> dict[str, Cuts]:
+    """The greatest and the least key that every conjunction has; nothing where there is none."""
+    common: set[int] | None = None
+    for conjunction in conjunctions:
+        keys = {key for atom in conjunction.atoms if not isinstance(atom, Predicate) for key in keys_of(atom)}
+        common = keys if common is None else common & keys
+        if not common:
+            return {}
+    return {_CALLS: (max(common), min(common))} if common else {}
+
+
+_CALLS = ""
+"""Stands for calls among the attributes."""
 _UNRESTRICTED = (INT64_MIN, INT64_MIN)
 _UNRESTRICTED_TEXT = (INT64_MIN,) * 4
 _NO_STRING = LINES[Kind.STRING].missing
