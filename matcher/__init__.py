@@ -19,6 +19,7 @@ from covey.matcher.errors import (
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.filters.builder import F, Var, filter_of
+from covey.matcher.filters.call_builder import Free, call
 from covey.matcher.filters.filter import Filter, parse
 from covey.matcher.jit.compiling import compile_kernels, kernels_cached
 from covey.matcher.matches import Matches
@@ -34,6 +35,7 @@ __all__ = [
     "Filter",
     "FilterError",
     "FilterSyntaxError",
+    "Free",
     "Kind",
     "Matcher",
     "Matches",
@@ -43,6 +45,7 @@ __all__ = [
     "SubscriptionError",
     "Var",
     "VariableError",
+    "call",
     "compile_kernels",
     "create_engine",
     "filter_of",

@@ -83,7 +83,7 @@ def check_operator(attribute: str, kind: Kind, operator: Operator) -> None:
         return
     if kind is Kind.STRINGS:
         raise FilterError(
-            f'{attribute} is {kind}: expected exists({attribute}) or a call such as '
+            f"{attribute} is {kind}: expected exists({attribute}) or a call such as "
             f'has_any({attribute}, "a"), not {operator}'
         )
     if len(kinds) == 1:

@@ -8,11 +8,14 @@ constant, or one variable with scale and offset. `250 < ?n` is `?n > 250`, and `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from covey.matcher.errors import FilterError
 from covey.matcher.expressions.expression import Constant, Constraint, Operand, Variable
 from covey.matcher.expressions.operators import SPECS, Operator
-from covey.matcher.expressions.values import shortest
+from covey.matcher.expressions.values import NUMBERS, shortest
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,21 @@ class Sum:
 
     terms: tuple[tuple[int | float, str], ...]
     operand: Operand
+
+
+def added(one: Sum | Operand, other: Sum | Operand) -> Sum:
+    """The sum of two sides. `FilterError` for two variables, and for what is no number."""
+    first, second = _sum(one), _sum(other)
+    return Sum((*first.terms, *second.terms), _difference(first.operand, _negative(second.operand)))
+
+
+def scaled(side: Sum, factor: int | float) -> Sum:
+    """A side times a number."""
+    terms = tuple([(scale * factor, name) for scale, name in side.terms])
+    operand = side.operand
+    if isinstance(operand, Variable):
+        return Sum(terms, Variable(operand.name, operand.scale * factor, operand.offset * factor))
+    return Sum(terms, Constant(_offset(operand) * factor))
 
 
 def constraint_of(left: Sum | Operand, operator: Operator, right: Sum | Operand) -> Constraint:
@@ -60,7 +78,7 @@ def _mirrored(operator: Operator) -> Operator:
 
 
 def _is_no_number(constant: Constant) -> bool:
-    return isinstance(constant.value, bool) or not isinstance(constant.value, int | float)
+    return isinstance(constant.value, bool) or not isinstance(constant.value, NUMBERS)
 
 
 def _sum(side: Sum | Operand) -> Sum:
@@ -86,6 +104,8 @@ def _difference(one: Operand, other: Operand) -> Operand:
 def _offset(operand: Operand) -> int | float:
     if isinstance(operand, Variable):
         return operand.offset
-    if isinstance(operand.value, bool) or not isinstance(operand.value, int | float):
+    if _is_no_number(operand):
         raise FilterError(f"{operand.value!r} in a constraint: expected a number")
-    return operand.value
+    value: Any = operand.value
+    number: int | float = value.item() if isinstance(value, np.generic) else value
+    return number

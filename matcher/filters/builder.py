@@ -19,6 +19,7 @@ from covey.matcher.errors import FilterError
 from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
     And,
+    Column,
     Constant,
     Expression,
     Operand,
@@ -50,18 +51,18 @@ class Var:
     def __mul__(self, factor: int | float) -> Var:
         return (
             Var(self._name, self._scale * factor, self._offset * factor)
-            if _is_number(factor)
+            if is_number(factor)
             else NotImplemented
         )
 
     def __add__(self, offset: int | float) -> Var:
-        return Var(self._name, self._scale, self._offset + offset) if _is_number(offset) else NotImplemented
+        return Var(self._name, self._scale, self._offset + offset) if is_number(offset) else NotImplemented
 
     def __sub__(self, offset: int | float) -> Var:
-        return Var(self._name, self._scale, self._offset - offset) if _is_number(offset) else NotImplemented
+        return Var(self._name, self._scale, self._offset - offset) if is_number(offset) else NotImplemented
 
     def __rsub__(self, offset: int | float) -> Var:
-        return Var(self._name, -self._scale, offset - self._offset) if _is_number(offset) else NotImplemented
+        return Var(self._name, -self._scale, offset - self._offset) if is_number(offset) else NotImplemented
 
     def __neg__(self) -> Var:
         return Var(self._name, -self._scale, -self._offset)
@@ -96,6 +97,15 @@ class Built:
         raise FilterError("a predicate has no truth value: join with & | ~ and parentheses, not and, or, not")
 
 
+def operand_of(operand: object, where: str) -> Operand:
+    """A constant or a `Var` as an operand; `FilterError` for what is neither."""
+    if isinstance(operand, Var):
+        return operand.operand()
+    if isinstance(operand, (bool, int, float, str, datetime, date, np.generic)):
+        return Constant(operand)  # type: ignore[arg-type]  # filter_of brings dates and numpy scalars to form
+    raise FilterError(f"{where}: operand {operand!r}, expected a constant or a variable")
+
+
 class Attribute:
     """An attribute by name: compare it to make a predicate."""
 
@@ -105,17 +115,16 @@ class Attribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def column(self) -> Column:
+        return Column(self._name)
+
     def _built(self, operator: Operator, *operands: object) -> Built:
         return Built(Predicate(self._name, operator, tuple([self._operand(operand) for operand in operands])))
 
     def _operand(self, operand: object) -> Operand:
-        if isinstance(operand, Var):
-            return operand.operand()
         if isinstance(operand, (Attribute, Built)):
             raise FilterError(f"{self._name}: expected a constant or a variable; attributes are not compared")
-        if isinstance(operand, (bool, int, float, str, datetime, date, np.generic)):
-            return Constant(operand)  # type: ignore[arg-type]  # filter_of brings dates and numpy scalars to form
-        raise FilterError(f"{self._name}: operand {operand!r}, expected a constant or a variable")
+        return operand_of(operand, self._name)
 
     def __eq__(self, operand: object) -> Built:  # type: ignore[override]
         return self._built(Operator.EQ, operand)
@@ -197,5 +206,5 @@ def _negated(expression: Expression) -> Expression:
     return any_of(parts) if isinstance(expression, And) else all_of(parts)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool)
