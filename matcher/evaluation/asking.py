@@ -37,6 +37,8 @@ class Fault:
     reason: str
     call: str = ""
     """The text of the call."""
+    events: int = 0
+    """How many events it has no answer for."""
 
     def __str__(self) -> str:
         return f"operator {self.operator}: {self.reason}"
@@ -131,7 +133,7 @@ class Asking:
         """Ask an operator about events; the number of those that it has answered, the first ones."""
         entry = call.entry
         if entry is None:
-            self._on_fault(Fault(call.operator, why_missing(call.operator), call.text))
+            self._on_fault(Fault(call.operator, why_missing(call.operator), call.text, len(rows)))
             return 0
         if entry.stateful and not self._readers:
             return 0
@@ -143,9 +145,9 @@ class Asking:
         outcome = self._run(entry, call.key, len(rows), compute)
         if outcome.failed:
             self._accounts.of(call.operator).failures += 1
-            self._on_fault(Fault(call.operator, outcome.reason, call.text))
-        elif outcome.reason:
-            self._on_fault(Fault(call.operator, outcome.reason, call.text))
+        if outcome.failed or outcome.reason:
+            left = len(rows) - outcome.answered
+            self._on_fault(Fault(call.operator, outcome.reason, call.text, left))
         if outcome.answered:
             true = sum(int(np.count_nonzero(part.truths)) for part in outcome.parts)
             self._accounts.add(call, outcome.answered, true, outcome.took_ns)

@@ -7,7 +7,7 @@ to one filter with values, whose text is part of the key. (Liu et al., section 3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from covey.matcher.expressions.expression import Call, Column, Constant, Free, Scalar
@@ -71,6 +71,20 @@ class BoundCall:
     def entry(self) -> NamedOperator | None:
         """The operator; None where it is unknown."""
         return find(self.operator)
+
+
+def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
+    """The keys of calls without variables and state; None where an operator is unknown here, so that nobody
+    knows its version.
+    """
+    keys: list[int] = []
+    for call in calls:
+        if find(call.operator) is None:
+            return None
+        if not is_stateful(call):
+            values = [argument.value for argument in call.arguments if isinstance(argument, Constant)]
+            keys.append(BoundCall(call, values).key)
+    return tuple(keys)
 
 
 def is_stateful(call: Call) -> bool:

@@ -37,7 +37,8 @@ class Evaluator:
         """`CoveyError` for an unknown strategy."""
         self._strategy: Strategy = create_strategy(strategy)
         self._run = run
-        self._on_fault = on_fault or _ignore
+        self.on_fault: OnFault = on_fault or _ignore
+        """What faults are reported to."""
         self._accounts = Accounts()
 
     @property
@@ -64,12 +65,12 @@ class Evaluator:
         truths = np.full(len(rows), FALSE)
         if not len(rows):
             return truths
-        asking = Asking(batch, self._accounts, self._run, self._on_fault, readers=readers)
+        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
         return _Decision(self, asking, PredicateMasks(batch), residues, rows, numbers, groups).decide(truths)
 
     def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[tuple[str, str]]:
         """The calls of a residue for a batch of one event: the text and the truth of each."""
-        asking = Asking(batch, self._accounts, self._run, self._on_fault, readers=True)
+        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=True)
         shown = []
         for call, expected in residues.calls_of(number):
             if not asking.present(call.columns).all():
@@ -90,7 +91,7 @@ class Evaluator:
 
     def report(self, fault: Fault) -> None:
         """Report a fault."""
-        self._on_fault(fault)
+        self.on_fault(fault)
 
 
 _WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}

@@ -377,6 +377,12 @@ class EventBatch:
             return self
         return self._with(self.events, self.first_sequence, None, self.results)
 
+    def with_results(self, results: Results | None) -> EventBatch:
+        """The same events with other results, bytes kept."""
+        view = self.stamped()
+        view.results = results
+        return view
+
     def shared_results(self) -> Results:
         """The results, new ones where there are none: views that are made from now on share them."""
         if self.results is None:

@@ -95,6 +95,10 @@ class Results:
         """How many bytes they are on the wire."""
         return sum(answers.nbytes for answers in self._answers.values())
 
+    def copy(self) -> Results:
+        """The same answers; what is added to one is not in the other."""
+        return Results(dict(self._answers))
+
     def get(self, key: int) -> Answers | None:
         return self._answers.get(key)
 

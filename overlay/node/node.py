@@ -136,9 +136,7 @@ class Node:
             raise CallError("UNAVAILABLE", f"broker {self.name} is shutting down")
         return self._run(lambda now_ns: self.endpoint.answer(interface, hello, connection, now_ns))
 
-    def receive(
-        self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]
-    ) -> None:
+    def receive(self, interface: Interface, connection: Connection, frames: list[Frame[WireMessage]]) -> None:
         """As `BrokerEndpoint.receive`."""
         if self.failed:
             # What it acknowledges counts; what it brings is not acknowledged, and so is sent again.

@@ -3,7 +3,7 @@
 It shares no code with the matcher's engines: it walks the filter's expression and compares the event with
 columns of values. Numbers are compared as float64, exact below 2**53, as all that the simulator draws.
 Filters over timestamps, with operators on parts of strings, with calls, or with Motion are evaluated one
-subscription at a time by `Filter.matches`.
+subscription at a time: by `Filter.matches`, or by a condition that stands for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from covey.matcher.expressions.expression import And, Constant, Expression, Oper
 from covey.matcher.expressions.operators import Operator
 
 Bools = npt.NDArray[np.bool_]
+Condition = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
+"""Does an event match, given the values of a filter's variables?"""
 
 _COMPARISONS: dict[Operator, Callable[[Any, Any], Any]] = {
     Operator.EQ: operator.eq,
@@ -42,18 +44,21 @@ _COLUMNWISE = {
 
 
 class Columns:
-    """The members of one filter, by row. Free rows are reused."""
+    """The members of one filter, by row. Free rows are reused. `matches` is its condition."""
 
-    def __init__(self, filter: Filter) -> None:
+    def __init__(self, filter: Filter, condition: Condition | None = None) -> None:
         self.filter = filter
+        self.matches = condition or filter.matches
         self.members: list[Any] = []
         """The member in each row, None in a free one."""
         self.ready: Bools = np.zeros(16, np.bool_)
         """Whether the member in a row takes part."""
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._free: list[int] = []
-        self._columnwise = not filter.calls and all(
-            _columnwise(predicate, filter) for predicate in _predicates(filter.expression)
+        self._columnwise = (
+            condition is None
+            and not filter.calls
+            and all(_columnwise(predicate, filter) for predicate in _predicates(filter.expression))
         )
 
     def add(self, member: Any, values: Mapping[str, Any]) -> int:
@@ -98,7 +103,7 @@ class Columns:
             return [
                 self.members[row]
                 for row in np.flatnonzero(ready).tolist()
-                if self.filter.matches(event, values_of(self.members[row]))
+                if self.matches(event, values_of(self.members[row]))
             ]
         matches = ready & self._holds(self.filter.expression, event, count)
         return [self.members[row] for row in np.flatnonzero(matches).tolist()]

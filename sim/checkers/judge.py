@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from covey.overlay.core.moving.motion import moves, still
-from covey.sim.checkers.columns import Columns
+from covey.sim.checkers.columns import Columns, Condition
 from covey.sim.checkers.findings import Findings
 from covey.sim.checkers.judged_subscription import EventId, JudgedSubscription
 from covey.sim.simulator.observer import Observer
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 class Judge(Observer):
-    """Judges one run; `now` returns the current time in nanoseconds."""
+    """Judges one run; `now` returns the current time in nanoseconds. `conditions` stand for the filters that
+    they are for.
+    """
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class Judge(Observer):
         *,
         lossy: bool = False,
         observers: Iterable[Observer] = (),
+        conditions: Mapping[Filter, Condition] | None = None,
     ) -> None:
+        self._conditions = conditions or {}
         self.observers = list(observers)
         self.delivered_events = 0
         self.expected_events = 0
@@ -141,7 +145,7 @@ class Judge(Observer):
         by_filter = self._columns.setdefault(filter.event_type.name, {})
         columns = by_filter.get(filter)
         if columns is None:
-            columns = by_filter[filter] = Columns(filter)
+            columns = by_filter[filter] = Columns(filter, self._conditions.get(filter))
         values = client.session.values(subscription_id)
         subscription = JudgedSubscription(
             client.name, subscription_id, filter, columns, client.session.epoch, values
@@ -263,7 +267,7 @@ class Judge(Observer):
                 )
             if not action.replayed:
                 mark = max(mark, sequence)
-            if not subscription.filter.matches(row, newest):
+            if not subscription.columns.matches(row, newest):
                 self._findings.add(
                     "strictness",
                     self._now(),

@@ -70,6 +70,6 @@ class JudgedSubscription:
     def expects(self, row: Mapping[str, Any], values: Mapping[str, Any], at_ns: int) -> bool:
         """Whether values match an event that entered at this time or, with Motion, up to a span before."""
         if not moves(values):
-            return self.filter.matches(row, values)
+            return self.columns.matches(row, values)
         times = (at_ns, at_ns - INGRESS_SPAN_NS)
-        return all(self.filter.matches(row, still(values, time_ns)) for time_ns in times)
+        return all(self.columns.matches(row, still(values, time_ns)) for time_ns in times)

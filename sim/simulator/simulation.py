@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.endpoint.limits import SlowConsumer
@@ -38,7 +39,8 @@ class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
     holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
     topology. The engine "poset", which implies the poset "diagram", is for brokers: clients have no poset.
-    Events keep the time of the call that publishes them, since checkers must know it.
+    `evaluator` and `link_evaluator` make those of a broker at each start. Events keep the time of the call
+    that publishes them, since checkers must know it.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class Simulation:
         damping: float = 0.0,
         merging: str = "off",
         merging_budget: int = MERGING_BUDGET,
+        evaluator: Callable[[], Evaluator] = Evaluator,
+        link_evaluator: Callable[[], Evaluator] | None = None,
+        share_results: bool = True,
     ) -> None:
         self.clock = Clock()
         self.routing, self.resubscribe, self.engine = routing, resubscribe, engine
@@ -80,6 +85,8 @@ class Simulation:
         self._replay_events = replay_events
         self.damping = damping
         self.merging, self.merging_budget = merging, merging_budget
+        self._evaluator, self._link_evaluator = evaluator, link_evaluator
+        self._share_results = share_results
 
     # --- shape ----------------------------------------------------------------------------------------------
 
@@ -113,6 +120,9 @@ class Simulation:
                 damping=self.damping,
                 merging=self.merging,
                 merging_budget=self.merging_budget,
+                evaluator=self._evaluator(),
+                link_evaluator=None if self._link_evaluator is None else self._link_evaluator(),
+                share_results=self._share_results,
             )
 
         broker = self.brokers[name] = SimulatedBroker(

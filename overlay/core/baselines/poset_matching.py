@@ -21,6 +21,7 @@ from covey.matcher.matches import Matches
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import CLIENTS
 from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.interest_matching import Decided
 
 if TYPE_CHECKING:
     from covey.matcher.events.event_type import EventType
@@ -40,6 +41,7 @@ class PosetMatching:
         self._posets = cast("Mapping[str, Diagram]", posets)
         self._sessions = sessions
         self._numbers: dict[int, int] = {}
+        self.calls = False
 
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
@@ -84,6 +86,9 @@ class PosetMatching:
         np.cumsum([len(uids) for uids in matching_uids], out=offsets[1:])
         uids = np.array([uid for uids in matching_uids for uid in sorted(uids)], np.int64)
         return Matches.of(offsets, uids)
+
+    def decide(self, events: EventPoints) -> Decided:
+        return Decided(*self.match(events).ordered())
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined.

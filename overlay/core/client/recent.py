@@ -32,6 +32,15 @@ class Recent:
 
     def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
         """Which of these events are new; stores them. One pass over the stored events of this publisher."""
+        fresh = self.unseen(publisher, sequences)
+        self._new.setdefault(publisher, []).append(sequences[fresh])
+        self._count += int(fresh.sum())
+        if self._count > KEPT:
+            self._old, self._new, self._count = self._new, {}, 0
+        return fresh
+
+    def unseen(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these events are new."""
         fresh = sequences > self._seen.get(publisher, -1)
         for generation in (self._new, self._old):
             chunks = generation.get(publisher)
@@ -41,8 +50,4 @@ class Recent:
                 for chunk in chunks:
                     if len(chunk) and len(sequences) and sequences.min() <= chunk.max():
                         fresh &= ~np.isin(sequences, chunk)
-        self._new.setdefault(publisher, []).append(sequences[fresh])
-        self._count += int(fresh.sum())
-        if self._count > KEPT:
-            self._old, self._new, self._count = self._new, {}, 0
         return fresh

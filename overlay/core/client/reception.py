@@ -4,7 +4,8 @@ matches.
 A Deliver names the control epoch of this client that the broker had applied when it matched. Where no
 subscription to the event's type has changed since, the broker's matches stand. Otherwise the whole batch is
 evaluated again (`strictness.py`): pairs that fail are *spurious*, and an event that only newer values match
-is delivered already. What then waits in the client is evaluated again when it is handed out, if its
+is delivered already. A broker that could not decide all calls of named operators sends epoch 0. What then
+waits in the client is evaluated again when it is handed out, if its
 subscription has changed meanwhile; that only removes pairs.
 
 Duplicates: events of a publisher arrive in order (`watermarks.py`). A subscription that was updated without
@@ -26,8 +27,10 @@ from covey.overlay.core.client.recent import Recent
 from covey.overlay.core.client.strictness import ClientSubscription, Strictness
 from covey.overlay.core.client.watermarks import Watermarks
 from covey.overlay.core.client.wire_ids import WireIds
+from covey.overlay.core.matching.travelling import opened
 
 if TYPE_CHECKING:
+    from covey.matcher.evaluation.evaluator import Evaluator
     from covey.matcher.events.batch import EventBatch
     from covey.overlay.core.messages import Deliver
 
@@ -41,9 +44,9 @@ _NO_IDS = np.zeros(0, np.int64)
 class TypeView:
     """One event type as this client sees it. `newest` is the epoch of the last change to a subscription."""
 
-    def __init__(self, event_type: EventType, engine: str) -> None:
+    def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
         self.event_type = event_type
-        self.strictness = Strictness(event_type, engine)
+        self.strictness = Strictness(event_type, engine, evaluator)
         self.watermarks = Watermarks()
         self.newest = 0
         self.widened: list[EventType] = []
@@ -64,16 +67,17 @@ class TypeView:
 
     def own(self, batch: EventBatch) -> EventBatch:
         """A batch with the attributes that this client has declared. One that it has declared with another
-        kind than the overlay has is absent.
+        kind than the overlay has is absent. Results of operators may be added to it.
         """
-        return batch.with_schema(self.event_type, other_kinds=True)
+        own = batch.with_schema(self.event_type, other_kinds=True)
+        return opened(own) if self.strictness.has_calls else own
 
 
 class Reception:
     """The event types that a client subscribes to, the ids of its subscriptions, and what they had."""
 
-    def __init__(self, engine: str) -> None:
-        self._engine = engine
+    def __init__(self, engine: str, evaluator: Evaluator) -> None:
+        self._engine, self._evaluator = engine, evaluator
         self.views: dict[str, TypeView] = {}
         self.wire_ids = WireIds()
         self.recent: dict[int, Recent] = {}
@@ -87,7 +91,7 @@ class Reception:
         """
         view = self.views.get(event_type.name)
         if view is None:
-            view = self.views[event_type.name] = TypeView(event_type, self._engine)
+            view = self.views[event_type.name] = TypeView(event_type, self._engine, self._evaluator)
         else:
             view.widen(event_type)
         return view
@@ -122,18 +126,19 @@ class Reception:
         if view is None:
             return None
         batch = view.own(message.batch)
-        fresh = None if message.replayed else view.watermarks.fresh(batch)
         rows, ids = self._pairs(message)
-        if fresh is not None:
-            rows, ids = _at_rows(fresh, rows, ids)
         if message.replayed:
             gapless = np.isin(ids, np.fromiter(self.recent, np.int64, len(self.recent)))
             rows, ids = rows[gapless], ids[gapless]
+        else:
+            fresh = view.watermarks.fresh(batch)
+            if fresh is not None:
+                rows, ids = _at_rows(fresh, rows, ids)
+                rows, batch = (np.cumsum(fresh) - 1)[rows], batch.filter(fresh)
         spurious: dict[int, int] = {}
         if message.epoch < view.newest or view.strictness.has_motion:
-            newest_rows, newest_ids = view.strictness.match(batch)
-            if fresh is not None:
-                newest_rows, newest_ids = _at_rows(fresh, newest_rows, newest_ids)
+            among = self._unseen(batch, rows, ids) if message.replayed else None
+            newest_rows, newest_ids = view.strictness.match(batch, among)
             keys, newest = _keys(rows, ids), _keys(newest_rows, newest_ids)
             spurious = _counts(keys, newest)
             if message.replayed:
@@ -166,7 +171,8 @@ class Reception:
         with the other subscriptions.
         """
         if subscription.strictness is None:
-            subscription.strictness = Strictness(subscription.filter.event_type, self._engine)
+            event_type = subscription.filter.event_type
+            subscription.strictness = Strictness(event_type, self._engine, self._evaluator)
             subscription.strictness.put(subscription)
         return subscription.strictness.rows(batch)
 
@@ -181,6 +187,15 @@ class Reception:
         if (uids < 0).any():
             rows, uids = rows[uids >= 0], uids[uids >= 0]
         return rows, uids
+
+    def _unseen(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
+        """Those of the pairs of replayed events that were not handed out before."""
+        sequences = batch.sequences()
+        unseen = np.ones(len(rows), np.bool_)
+        for uid in np.unique(ids).tolist():
+            own = np.flatnonzero(ids == uid)
+            unseen[own] = self.recent[uid].unseen(batch.publisher, sequences[rows[own]])
+        return rows[unseen], ids[unseen]
 
     def _once(self, batch: EventBatch, rows: Int64s, ids: Int64s) -> tuple[Int64s, Int64s]:
         """The pairs that were not handed out before. One pass for each subscription among them that was

@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from covey.matcher.errors import EventError, EventTypeError, FilterError, SubscriptionError, VariableError
+from covey.matcher.evaluation.asking import Fault
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.batch import EventBatch
 from covey.overlay.core.client.actions import (
     ClientAction,
@@ -56,7 +58,8 @@ class ClientSession:
     """One client. `publisher` identifies its events and must be new whenever the client has lost its state.
 
     `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") say how updates travel; `engine`
-    names the engine that evaluates filters again. Raises `ValueError` for another routing or order.
+    names the engine that evaluates filters again, and `evaluator` asks the named operators that these call.
+    Raises `ValueError` for another routing or order.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class ClientSession:
         routing: str = "parametric",
         resubscribe: str = "subscribe-first",
         engine: str = "cluster",
+        evaluator: Evaluator | None = None,
     ) -> None:
         if routing not in ("parametric", "static"):
             raise ValueError(f"routing {routing!r}: expected parametric or static")
@@ -84,7 +88,11 @@ class ClientSession:
         self._accepted: dict[str, Advertise] = {}
         """By type, the advertisement in effect while a newer one is pending."""
         self._subscriptions: dict[int, ClientSubscription] = {}
-        self._reception = Reception(engine)
+        self.evaluator = evaluator or Evaluator()
+        self.evaluator.on_fault = self._note_fault
+        self._undecided: dict[str, Notice] = {}
+        """By operator, what it has not answered here since `take_notices`."""
+        self._reception = Reception(engine, self.evaluator)
         self._reaching: dict[int, tuple[int, int]] = {}
         """Updates without gaps that have not settled: of each subscription the epoch of the last and the time
         of the first, in order of epochs.
@@ -401,6 +409,26 @@ class ClientSession:
             return None
         rows = self._reception.strict_rows(subscription, batch)
         return None if len(rows) == len(batch) else rows
+
+    def _note_fault(self, fault: Fault) -> None:
+        known = self._undecided.get(fault.operator)
+        count = fault.events + (0 if known is None else known.count)
+        self._undecided[fault.operator] = Notice(fault.operator, "", fault.reason, count)
+
+    def take_notices(self) -> list[Notice]:
+        """The operators that have not answered here since the last call, each with the subscriptions that
+        call it: these get no events that only it could decide.
+        """
+        notices = []
+        for operator, notice in self._undecided.items():
+            callers = [
+                uid
+                for uid, subscription in self._subscriptions.items()
+                if any(call.operator == operator for call in subscription.filter.calls)
+            ]
+            notices.append(replace(notice, subscription_ids=tuple(callers)))
+        self._undecided.clear()
+        return notices
 
     # --- helpers --------------------------------------------------------------------------------------------
 

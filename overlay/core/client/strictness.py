@@ -4,11 +4,14 @@ on the newest values.
 One columnwise evaluation serves all who read: the session when a Deliver arrives, a subscription's iterators
 and the undivided stream when they hand out what has waited. Invariant: `match` answers for the newest values
 of every subscription that was put and not discarded; variables that move by themselves have their value at
-the time when the events entered the overlay.
+the time when the events entered the overlay. A pair whose residue no operator decides does not match. Calls
+that were answered before, here or at a broker, are not asked again: answers stay in the batch. So an operator
+with state is asked once about an event, whichever way it is read.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +19,15 @@ import numpy.typing as npt
 
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import FilterAt, Matching
+from covey.overlay.core.matching.operator_matching import OperatorMatching
 from covey.overlay.core.moving.motion import moves, still
 
 if TYPE_CHECKING:
+    from covey.matcher.evaluation.evaluator import Evaluator
     from covey.matcher.events.batch import EventBatch
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
-    from covey.matcher.matches import Matches
 
 Int64s = npt.NDArray[np.int64]
 
@@ -54,8 +58,8 @@ def _at(subscription: ClientSubscription, now_ns: int) -> FilterAt:
 class Strictness:
     """The newest filters of some subscriptions to one event type."""
 
-    def __init__(self, event_type: EventType, engine: str) -> None:
-        self._matching = Matching(engine, event_type)
+    def __init__(self, event_type: EventType, engine: str, evaluator: Evaluator) -> None:
+        self._matching = OperatorMatching(partial(Matching, engine), event_type, evaluator, reads=True)
         self._moving: dict[int, ClientSubscription] = {}
 
     def __len__(self) -> int:
@@ -82,16 +86,25 @@ class Strictness:
         self._moving.pop(subscription.uid, None)
         self._matching.discard(subscription)
 
-    def match(self, batch: EventBatch) -> tuple[Int64s, Int64s]:
-        """The pairs (row, subscription id) that match, in order of rows, then of ids."""
-        offsets, ids = self._matches(batch).ordered()
-        return np.repeat(np.arange(len(batch)), np.diff(offsets)), ids
+    @property
+    def has_calls(self) -> bool:
+        """Whether a filter calls a named operator, so that matching adds results to a batch."""
+        return self._matching.calls
+
+    def match(self, batch: EventBatch, among: tuple[Int64s, Int64s] | None = None) -> tuple[Int64s, Int64s]:
+        """The pairs (row, subscription id) that match, in order of rows, then of ids. Of subscriptions with
+        calls only the pairs `among` these may be among them, if there are any.
+        """
+        self._move(batch)
+        decided = self._matching.decide(EventPoints(batch), among)
+        return np.repeat(np.arange(len(batch)), np.diff(decided.offsets)), decided.ids
 
     def rows(self, batch: EventBatch) -> Int64s:
         """The rows that some subscription matches."""
-        return np.flatnonzero(self._matches(batch).any())
+        self._move(batch)
+        return np.flatnonzero(self._matching.match(EventPoints(batch)).any())
 
-    def _matches(self, batch: EventBatch) -> Matches:
+    def _move(self, batch: EventBatch) -> None:
+        """Give what moves by itself its values at the time of a batch."""
         for subscription in self._moving.values():
             self._matching.put(_at(subscription, batch.ingress_ns), 0)
-        return self._matching.match(EventPoints(batch))

@@ -14,9 +14,11 @@ release.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from covey.matcher.covering.covering import Region, covers_both_ways
+from covey.matcher.evaluation.bound_calls import keys_of
 from covey.overlay.core.moving.announcing import Announcement
 from covey.overlay.core.moving.motion import Motion, still
 
@@ -39,6 +41,7 @@ class Interest:
     """One subscription. Compared by identity; ordered, where order matters, by `uid` or by insertion."""
 
     __slots__ = (
+        "_call_keys",
         "announcement",
         "epoch",
         "filter",
@@ -67,6 +70,7 @@ class Interest:
         self.region: Region = filter.region(still(values, 0))
         self.gains = False
         self.loses = False
+        self._call_keys: tuple[int, ...] | EllipsisType | None = ...
 
     def announce(self, damping: float, now_ns: int) -> None:
         """Announce wider bounds from now on."""
@@ -91,6 +95,7 @@ class Interest:
         Afterwards `gains` is true if events may match that did not before, `loses` if some may no longer.
         """
         values = self.values = {**self.values, **values}
+        self._call_keys = ...
         if self.announcement is None:
             return self._shift(self.filter.region(values))
         if self.announcement.move(self.values, now_ns):
@@ -103,6 +108,13 @@ class Interest:
         covered, covering = covers_both_ways(old, new)
         self.gains, self.loses = not covered, not covering
         return not (covered and covering)
+
+    def call_keys(self) -> tuple[int, ...] | None:
+        """The keys of its calls in the results of a batch; None where an operator is unknown here."""
+        if self._call_keys is ...:
+            still = {name: value for name, value in self.values.items() if not isinstance(value, Motion)}
+            self._call_keys = keys_of(self.filter.substitute(still).calls)
+        return self._call_keys
 
     def concrete(self) -> str:
         """Φ^V as text of the filter language."""

@@ -11,6 +11,7 @@ from covey.matcher.events.event_type import EventType
 from covey.overlay.core.covering.interest import Interest, group_of
 from covey.overlay.core.covering.poset import Poset
 from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.operator_matching import OperatorMatching
 from covey.overlay.core.routing.type_state import Outgoing, TypeState
 
 if TYPE_CHECKING:
@@ -203,9 +204,19 @@ def check_engines(state: TypeState, where: str) -> None:
         expected = {i.uid for i in state.interests() if i.interface.startswith("broker/") == is_link}
         what = f"{where}: the engine of {'links' if is_link else 'sessions'}"
         assert matching.interests().keys() == expected, f"{what} is to have other interest"
-        if isinstance(matching, Matching) and (expected or matching.installed()):
-            engine = matching.flush()
-            assert matching.installed() == matching.interests(), f"{what} did not apply its changes"
-            assert len(engine) == len(expected), f"{what} has {len(engine)}, not {len(expected)}"
-            for uid in expected:
-                assert uid in engine, f"{what} lacks uid {uid}"
+        if isinstance(matching, OperatorMatching):
+            calling = {i.uid for i in state.interests() if i.uid in expected and i.filter.calls}
+            check_engine(matching.plain, expected - calling, what)
+            if matching.gates is not None:
+                check_engine(matching.gates, calling, f"{what}, for gates,")
+
+
+def check_engine(matching: Matching, expected: set[int], what: str) -> None:
+    """An engine has exactly these interests once it has applied its changes."""
+    assert matching.interests().keys() == expected, f"{what} is to have other interest"
+    if expected or matching.installed():
+        engine = matching.flush()
+        assert matching.installed() == matching.interests(), f"{what} did not apply its changes"
+        assert len(engine) == len(expected), f"{what} has {len(engine)}, not {len(expected)}"
+        for uid in expected:
+            assert uid in engine, f"{what} lacks uid {uid}"

@@ -1,13 +1,13 @@
 """What a broker requires of whatever matches events against the interest in one event type.
 
-`Matching` implements it with an engine. A `MatchingFactory` passed to the broker replaces that, as the
+`OperatorMatching` implements it with engines. A `MatchingFactory` passed to the broker replaces that, as the
 measuring baseline `baselines/poset_matching.py` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from covey.matcher.matches import Matches
     from covey.overlay.core.covering.poset import Poset
     from covey.overlay.core.matching.event_points import EventPoints
+
+
+Int64s = npt.NDArray[np.int64]
+_NONE: Int64s = np.zeros(0, np.int64)
+
+
+class Decided(NamedTuple):
+    """The matches of a batch, ids ascending within each event; `undecided` are the pairs (row, id) of
+    residues without a decision: among the matches where these are passed on, else missing from them.
+    """
+
+    offsets: Int64s
+    ids: Int64s
+    undecided: tuple[Int64s, Int64s] = (_NONE, _NONE)
 
 
 class Matched(Protocol):
@@ -36,6 +50,10 @@ class Matched(Protocol):
 
 class InterestMatching(Protocol):
     """Matches events of one type against the interests of links, or against those of sessions."""
+
+    @property
+    def calls(self) -> bool:
+        """Whether a filter calls a named operator."""
 
     def widen(self, event_type: EventType) -> None:
         """Take interests over this schema, which includes those of all present ones, from now on. In place
@@ -55,6 +73,9 @@ class InterestMatching(Protocol):
 
     def match(self, events: EventPoints) -> Matches:
         """The uids of the matching interests of each event; of its products, all but `interfaces`."""
+
+    def decide(self, events: EventPoints) -> Decided:
+        """As `match`, and which pairs no operator has decided."""
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined."""

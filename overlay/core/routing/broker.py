@@ -24,9 +24,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from covey.matcher.evaluation.asking import Fault
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.covering.poset import Forest, Poset
 from covey.overlay.core.matching.interest_matching import InterestMatching, MatchingFactory
 from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.operator_matching import OperatorMatching
+from covey.overlay.core.matching.travelling import TravellingResults
 from covey.overlay.core.merging.mergers import MERGING_BUDGET, merger_factory
 from covey.overlay.core.messages import (
     Acknowledge,
@@ -100,7 +104,10 @@ class Broker:
     linked to: after a restart the broker acknowledges only what has taken effect in them as well.
     `replay_events` recent events of each type are stored for updates without gaps. `damping` is how many
     typical steps wider a client's bounds are announced to neighbours (`announcing.py`). `merging` is "off",
-    "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. Raises `ValueError` for
+    "perfect" or "budget", with at most `merging_budget` slots per neighbour and type. `evaluator` asks the
+    named operators that filters call, without limits of time unless one is passed. For measurement alone,
+    `link_evaluator` is another one for the interest of neighbours, and without `share_results` no results of
+    operators travel. Raises `ValueError` for
     another routing or merging, and for damping with a factory as engine, which may match what is announced.
     """
 
@@ -117,6 +124,9 @@ class Broker:
         damping: float = 0.0,
         merging: str = "off",
         merging_budget: int = MERGING_BUDGET,
+        evaluator: Evaluator | None = None,
+        link_evaluator: Evaluator | None = None,
+        share_results: bool = True,
     ) -> None:
         if routing not in ROUTINGS:
             raise ValueError(f"routing {routing!r}: expected one of {', '.join(ROUTINGS)}")
@@ -124,6 +134,7 @@ class Broker:
         if damping and not named:
             raise ValueError(f"damping {damping!r}: expected 0 where a factory replaces the engine")
         parametric = routing == "parametric"
+        evaluator = evaluator or Evaluator()
         self.tables = Tables(
             broker_id,
             routing=routing,
@@ -132,13 +143,21 @@ class Broker:
             accepts_motion=parametric and named,
             new_type=partial(
                 TypeState,
-                matching=_engine_matching(engine) if isinstance(engine, str) else engine,
+                matching=(
+                    _engine_matching(engine, evaluator, link_evaluator or evaluator)
+                    if isinstance(engine, str)
+                    else engine
+                ),
                 poset=poset,
                 merger=merger_factory(merging, merging_budget, routing),
                 replay_events=replay_events,
             ),
             unsynced=dict.fromkeys(BROKER + name for name in neighbours),
+            evaluator=evaluator,
+            results=TravellingResults(share=share_results),
         )
+        for each in {evaluator, link_evaluator or evaluator}:
+            each.on_fault = self._note_fault
         self._deferred: list[Dispatch] = []
         self._now_ns = 0
         """Of the last call."""
@@ -239,6 +258,9 @@ class Broker:
             send_notices(self.tables, call)
         return call.actions
 
+    def _note_fault(self, fault: Fault) -> None:
+        self.tables.notices.undecided(fault.operator, fault.reason, fault.events)
+
     def _deliver(self, call: Call, deferred: list[Dispatch]) -> None:
         for dispatched in deferred:
             deliver(self.tables, call, dispatched)
@@ -261,8 +283,9 @@ def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> N
     tables.acks.open(peer.name, epoch, waits)
 
 
-def _engine_matching(engine: str) -> MatchingFactory:
+def _engine_matching(engine: str, for_sessions: Evaluator, for_links: Evaluator) -> MatchingFactory:
     def create(event_type: EventType, groups: Mapping[str, Poset], sessions: bool) -> InterestMatching:
-        return Matching(engine, event_type)
+        evaluator = for_sessions if sessions else for_links
+        return OperatorMatching(partial(Matching, engine), event_type, evaluator, reads=False)
 
     return create

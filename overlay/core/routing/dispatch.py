@@ -4,6 +4,9 @@ Each neighbour with a matching slot, except the source; then each session, once,
 subscriptions that match. No Python statement per event: the engines match the whole batch, and a receiver of
 all of it gets the same object, which is serialised already. The ids of a Deliver ascend within each event,
 since actions must not depend on the engine. The ring of the event type records the receivers.
+
+What named operators have answered here travels with the events: to neighbours all of it, to a session where
+some of its subscriptions are undecided. Such a Deliver has epoch 0, so that the client evaluates it again.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import numpy.typing as npt
 
 from covey.overlay.core.covering.registry import Registry
 from covey.overlay.core.matching.event_points import EventPoints
+from covey.overlay.core.matching.interest_matching import Decided
 from covey.overlay.core.matching.splitting import Share, split_by_link, split_by_session
+from covey.overlay.core.matching.travelling import TravellingResults, opened
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.routing.peers import Peer, Peers
 from covey.overlay.core.routing.type_state import TypeState
@@ -24,13 +29,15 @@ class Dispatch:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = ("_events", "_links", "_message", "_source", "_state")
+    __slots__ = ("_events", "_links", "_message", "_results", "_source", "_state")
 
-    def __init__(self, message: Publish, source: Peer, state: TypeState) -> None:
+    def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
         self._message = message
         self._source = source
         self._state = state
-        self._events = EventPoints(message.batch)
+        self._results = results
+        calls = state.links.calls or state.sessions.calls
+        self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self._links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
 
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
@@ -48,6 +55,9 @@ class Dispatch:
             words = state.links.match_interfaces(events, exclude)
             numbers = [peer.number for peer in neighbours]
             self._links = [(peers.link(number), mask) for number, mask in split_by_link(words, numbers)]
+        if self._links and events.batch is not batch:
+            batch = self._results.sealed(events.batch)
+            message = Publish(batch, message.replayed)
         return [
             (link, message if mask is None else Publish(batch.filter(mask), message.replayed))
             for link, mask in self._links
@@ -57,33 +67,39 @@ class Dispatch:
         """The sessions that receive events, and what each gets; records all receivers."""
         state, source = self._state, self._source
         batch, replayed = self._message.batch, self._message.replayed
-        shares = self._shares(registry) if len(state.sessions) else []
+        offsets, uids, (_, undecided) = self._decided()
+        shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
         receivers = [(peers.session(share[0]), share) for share in shares]
         if source.is_broker and not replayed:
             source.counters.events_unwanted += _unwanted(batch.count, self._links, shares)
         if state.ring is not None:
             state.ring.record(
-                batch,
+                self._events.batch,
                 source.serial,
                 {link.serial: mask for link, mask in self._links},
                 {session.serial: share for session, share in receivers},
             )
-        return [
-            (
-                session,
-                Deliver(batch if rows is None else batch.take(rows), ends, ids, session.received, replayed),
-            )
-            for session, (_, rows, ends, ids) in receivers
-        ]
+        if batch.results is not None:
+            batch = batch.with_results(None)
+        unsure = set(registry.owner[undecided].tolist())
+        messages = []
+        for session, (number, rows, ends, ids) in receivers:
+            epoch, own = session.received, batch
+            if number in unsure:
+                epoch, own = 0, self._results.sealed(self._events.batch, session.call_keys())
+            own = own if rows is None else own.take(rows)
+            messages.append((session, Deliver(own, ends, ids, epoch, replayed)))
+        return messages
 
-    def _shares(self, registry: Registry) -> list[Share]:
-        """What each session gets."""
-        if self._message.batch.count > 1:
-            offsets, uids = self._state.sessions.match(self._events).ordered()
-        else:
-            uids = self._state.sessions.event_uids(self._events)
-            offsets = np.array((0, len(uids)), dtype=np.int64)
-        return split_by_session(offsets, uids, registry.owner, registry.subscription)
+    def _decided(self) -> Decided:
+        """The matches of sessions."""
+        sessions = self._state.sessions
+        if not len(sessions):
+            return Decided(np.zeros(self._message.batch.count + 1, np.int64), np.zeros(0, np.int64))
+        if self._message.batch.count > 1 or sessions.calls:
+            return sessions.decide(self._events)
+        uids = sessions.event_uids(self._events)
+        return Decided(np.array((0, len(uids)), dtype=np.int64), uids)
 
 
 def _unwanted(count: int, links: list[tuple[Peer, npt.NDArray[np.bool_] | None]], shares: list[Share]) -> int:

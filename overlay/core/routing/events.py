@@ -37,7 +37,7 @@ def on_publish(tables: Tables, call: Call, message: Publish, peer: Peer) -> None
         message, count = Publish(batch), len(batch)
     if not count:
         return
-    dispatched = Dispatch(message, peer, state)
+    dispatched = Dispatch(message, peer, state, tables.results)
     for link, publish in dispatched.to_links(tables.peers):
         link.counters.events_sent += publish.batch.count
         call.send(link, publish)

@@ -90,6 +90,8 @@ def put(tables: Tables, call: Call, state: TypeState, peer: Peer, interest: Inte
     """Give an interest, or its new values, to the engine."""
     matching = state.links if peer.is_broker else state.sessions
     matching.put(tables.moving.matched(interest, call.now_ns), peer.number)
+    if interest.filter.calls:
+        peer.changed_calls = True
 
 
 def announce(tables: Tables, call: Call, peer: Peer, interest: Interest, *, moving: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.messages import Interface, Message
@@ -61,10 +62,24 @@ class Peer:
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
+    changed_calls: bool = True
+    """Whether a subscription that calls operators has come, gone or moved since `call_keys`."""
+    _call_keys: frozenset[int] | None = None
     is_broker: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_broker = self.name.startswith(BROKER)
+
+    def call_keys(self) -> frozenset[int] | None:
+        """The keys of the calls of its subscriptions; None where an operator is unknown here.
+        O(subscriptions) after a change of one with calls.
+        """
+        if self.changed_calls:
+            self.changed_calls = False
+            keys = [i.call_keys() for i in self.subscriptions.values() if i.filter.calls]
+            known = [each for each in keys if each is not None]
+            self._call_keys = frozenset(chain.from_iterable(known)) if len(known) == len(keys) else None
+        return self._call_keys
 
     def next_stale_id(self) -> int:
         self.last_stale_id -= 1

@@ -14,12 +14,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from covey.overlay.core.covering.interest import Interest
+from covey.overlay.core.matching.travelling import TravellingResults
 from covey.overlay.core.messages import Deliver, Publish
 from covey.overlay.core.routing.peers import Peer
 from covey.overlay.core.routing.type_state import TypeState
 
 
-def replay(interest: Interest, peer: Peer, state: TypeState, since_ns: int) -> Iterator[Publish | Deliver]:
+def replay(
+    interest: Interest, peer: Peer, state: TypeState, results: TravellingResults, since_ns: int
+) -> Iterator[Publish | Deliver]:
     """The events to replay to an interface for one of its subscriptions."""
     ring = state.ring
     if ring is None:
@@ -28,9 +31,12 @@ def replay(interest: Interest, peer: Peer, state: TypeState, since_ns: int) -> I
         if peer.name not in state.advertised_to:
             return  # the advertisement was withdrawn: events would meet no interest there
         for batch in ring.to_link(peer.serial, peer.number, since_ns, state.links):
-            yield Publish(batch, True)
+            yield Publish(results.sealed(batch), True)
         return
     subscription_id = interest.subscription_id
-    for batch in ring.to_session(peer.serial, interest.uid, subscription_id, since_ns, state.sessions):
+    for batch, is_unsure in ring.to_session(
+        peer.serial, interest.uid, subscription_id, since_ns, state.sessions
+    ):
+        own = results.sealed(batch, peer.call_keys() if is_unsure else ())
         ids = np.full(len(batch), subscription_id, np.int64)
-        yield Deliver(batch, np.arange(len(batch) + 1), ids, peer.received, True)
+        yield Deliver(own, np.arange(len(batch) + 1), ids, 0 if is_unsure else peer.received, True)

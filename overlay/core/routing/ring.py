@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ import numpy.typing as npt
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.splitting import Share, split_by_link
+from covey.overlay.core.matching.travelling import opened
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
-    from covey.matcher.matches import Matches
+    from covey.overlay.core.matching.interest_matching import InterestMatching
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -30,14 +31,6 @@ Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
 _ENTRY_BYTES = 1024
 """About what an entry takes besides its batch and the shares of sessions."""
-
-
-class _Matching(Protocol):
-    """The matching that a replay needs."""
-
-    def match(self, events: EventPoints) -> Matches: ...
-
-    def match_interfaces(self, events: EventPoints) -> npt.NDArray[np.uint64]: ...
 
 
 @dataclass(slots=True)
@@ -56,6 +49,13 @@ class _Entry:
     """The (event, subscription) pairs replayed to a session since."""
     bytes: int = 0
     """Size of the batch and of its records."""
+    is_opened: bool = False
+
+    def events(self, matching: InterestMatching) -> EventPoints:
+        """The batch, to be matched again: what operators answer stays in it."""
+        if matching.calls and not self.is_opened:
+            self.batch, self.is_opened = opened(self.batch), True
+        return EventPoints(self.batch)
 
     def sent_to_session(self, serial: int) -> list[tuple[Int64s, Int64s]]:
         """All (event, subscription) pairs sent to a session."""
@@ -118,13 +118,15 @@ class Ring:
                 entries.append(entry)
         return entries[::-1]
 
-    def to_link(self, serial: int, number: int, since_ns: int, matching: _Matching) -> Iterator[EventBatch]:
+    def to_link(
+        self, serial: int, number: int, since_ns: int, matching: InterestMatching
+    ) -> Iterator[EventBatch]:
         """The events since that match a link's interest and were not sent to it; records them as sent."""
         for entry in self._since(since_ns):
             sent = entry.links.get(serial, _NOTHING)
             if entry.source == serial or sent is None:
                 continue
-            for _, mask in split_by_link(matching.match_interfaces(EventPoints(entry.batch)), [number]):
+            for _, mask in split_by_link(matching.match_interfaces(entry.events(matching)), [number]):
                 matching_rows = np.ones(len(entry.batch), np.bool_) if mask is None else mask
                 unsent = matching_rows if sent is _NOTHING else matching_rows & ~sent
                 entry.links[serial] = matching_rows if sent is _NOTHING else matching_rows | sent
@@ -133,11 +135,13 @@ class Ring:
                     yield entry.batch.filter(unsent)
 
     def to_session(
-        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: _Matching
-    ) -> Iterator[EventBatch]:
-        """The events since that match a subscription and were not sent for it; records them as sent."""
+        self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: InterestMatching
+    ) -> Iterator[tuple[EventBatch, bool]]:
+        """The events since that match a subscription and were not sent for it, and whether some of them are
+        undecided; records them as sent.
+        """
         for entry in self._since(since_ns):
-            offsets, uids = matching.match(EventPoints(entry.batch))
+            offsets, uids, (unsure, unsure_uids) = matching.decide(entry.events(matching))
             rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
             for events, ids in entry.sent_to_session(serial):
                 rows = np.setdiff1d(rows, events[ids == subscription_id], assume_unique=True)
@@ -147,7 +151,7 @@ class Ring:
                 entry.bytes += 16 * len(rows)
                 self._bytes += 16 * len(rows)
                 self.replayed += len(rows)
-                yield entry.batch.take(rows)
+                yield entry.batch.take(rows), bool(np.isin(rows, unsure[unsure_uids == uid]).any())
 
     def find(
         self, publisher: str, sequence: int

@@ -142,6 +142,6 @@ def _replay_since(tables: Tables, call: Call, peer: Peer, interest: Interest, si
     for neighbour, slot in state.covering_slots(interest):
         slot.epoch = tables.next_epoch(tables.peers[neighbour])
         call.control(tables.peers[neighbour], Update(slot.epoch, slot.slot_id, {}, since_ns))
-    for replayed in replay(interest, peer, state, since_ns):
+    for replayed in replay(interest, peer, state, tables.results, since_ns):
         peer.counters.events_sent += len(replayed.batch)
         call.send(peer, replayed)

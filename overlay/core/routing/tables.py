@@ -21,6 +21,8 @@ from covey.overlay.core.routing.type_state import TypeState
 
 if TYPE_CHECKING:
     from covey.matcher import EventType
+    from covey.matcher.evaluation.evaluator import Evaluator
+    from covey.overlay.core.matching.travelling import TravellingResults
 
 
 @dataclass(slots=True)
@@ -36,6 +38,10 @@ class Tables:
     new_type: Callable[[EventType], TypeState]
     unsynced: dict[Interface, None]
     """Neighbours whose first SyncEnd has not arrived since this broker started."""
+    evaluator: Evaluator
+    """Asks the named operators that filters call."""
+    results: TravellingResults
+    """What these have answered, as it leaves with events."""
     peers: Peers = field(default_factory=Peers)
     registry: Registry = field(default_factory=Registry)
     acks: Acks = field(default_factory=Acks)

@@ -1,14 +1,12 @@
-"""The event types, filters and content filters of random histories."""
+"""The filters and content filters of random histories."""
 
 from __future__ import annotations
 
-from covey.matcher import EventType, Filter, parse
+from covey.matcher import Filter, parse
+from covey.sim.experiments.fuzz.calls import filters_with_calls
+from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
 from covey.sim.experiments.fuzz.options import FuzzOptions
 
-TYPES = (
-    EventType("T", {"x": "int64", "y": "float64", "s": "string"}),
-    EventType("U", {"x": "int64", "flag": "bool"}),
-)
 CONJUNCTIONS = {
     "T": (
         "x < $a",
@@ -37,12 +35,6 @@ OTHER_OPERATORS = {
     "U": ("x < $a or flag == true", "not (x == $a)"),
 }
 
-WIDER = (
-    EventType("T", {"x": "int64", "y": "float64", "s": "string", "v": "int64"}),
-    EventType("T", {"w": "float64", "s": "string", "x": "int64"}),
-    EventType("T", {"f": "bool", "w": "float64", "v": "int64", "r": "string"}),
-)
-"""Other schemas of the first type, with which it is widened: attributes in another order, or without some."""
 OVER_WIDER = (
     ("v < $a", "x < $a and v >= $b", "not exists v"),
     ("w < $b", "s == $n and w >= 1 and x < $a", "x in (1, $a, 5)"),
@@ -68,4 +60,7 @@ def filters_of(options: FuzzOptions) -> dict[str, list[Filter]]:
     if options.widen:
         for event_type, own in zip(WIDER, OVER_WIDER, strict=True):
             filters[event_type.name] += [parse(text, event_type) for text in own]
+    if options.calls:
+        for filter in filters_with_calls():
+            filters[filter.event_type.name].append(filter)
     return filters

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.moving.motion import Motion, directions
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
-from covey.sim.experiments.fuzz.filters import CONTENTS, TYPES, WIDER, filters_of
+from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
+from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
+from covey.sim.experiments.fuzz.filters import CONTENTS, filters_of
 from covey.sim.experiments.fuzz.options import FuzzOptions
 from covey.sim.experiments.fuzz.outcome import HistoryOutcome
 from covey.sim.experiments.fuzz.stalling import StallingHistory
@@ -66,9 +69,13 @@ class FuzzHistory:
             options=EndpointOptions(sessions=SessionLimits(lease_s=2.0)),
             damping=options.damping,
             replay_events=10_000 if options.gapless else 0,
+            evaluator=partial(evaluator_of, random.Random(f"operators {seed}"))
+            if options.calls
+            else Evaluator,
         )
+        conditions = filters_with_calls() if options.calls else {}
         clock = self.simulation.clock
-        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=options.lossy)
+        self.judge = Judge(self.findings, lambda: clock.now_ns, lossy=options.lossy, conditions=conditions)
         self.traffic = Traffic(self.findings, lambda: clock.now_ns)
         self.simulation.observers += [self.judge, self.traffic]
         self._filters = filters_of(options)
@@ -96,6 +103,11 @@ class FuzzHistory:
             self._rest: 4,
             self._widen: 8 if options.widen else 0,
         }
+
+    def _evaluators(self) -> Callable[[], Evaluator]:
+        if not self.options.calls:
+            return Evaluator
+        return partial(evaluator_of, random.Random(f"operators {self.seed}"))
 
     def _costs(self) -> Costs:
         base_ms = self._random.choice((0, 0, 1, 5))

@@ -64,7 +64,7 @@ def test_matches_are_the_deliveries_undivided(routing: str, seed: int) -> None:
         assert matches is not None
         undivided: dict[int, list[Any]] = defaultdict(list)
         for row, subscription_id in zip(matches.rows.tolist(), matches.ids.tolist(), strict=True):
-            undivided[subscription_id].append(int(events.sequences()[row]))
+            undivided[subscription_id].append(int(matches.batch.sequences()[row]))
         assert {key: sorted(value) for key, value in undivided.items()} == divided
         assert dict(matches.spurious) == spurious
 

@@ -14,6 +14,7 @@ from covey.overlay.core.client.recent import KEPT, Recent
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.link.joining import INGRESS_SPAN_NS
+from covey.overlay.core.matching.interest_matching import Decided
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -108,7 +109,7 @@ def test_records_count_towards_the_ring_bound() -> None:
         share = (1, None, np.array([0, len(ids)]), ids)
         ring.record(batch(moment, 1, at_s=moment), 9, {}, {1: share})
     assert MAX_BYTES - 2 * ids.nbytes < ring.events * ids.nbytes < MAX_BYTES
-    everything = SimpleNamespace(match=lambda _: (np.array([0, 1]), np.array([5])))
+    everything = SimpleNamespace(calls=False, decide=lambda _: Decided(np.array([0, 1]), np.array([5])))
     before = ring._bytes
     replayed = list(ring.to_session(2, 5, 5, 95 * SECOND, everything))
     assert len(replayed) == 5

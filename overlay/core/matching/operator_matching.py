@@ -1,0 +1,227 @@
+"""Interests whose filters call named operators, beside those whose filters do not.
+
+An engine matches the *gates* of filters with calls (`Filter.gate`), one of its own, so that filters without
+calls are matched as if there were no others. An evaluator then decides the *residues* of what has passed:
+once per call and event, all together, and for links only where no other filter of the interface matches. An
+event whose residue is undecided is passed on by brokers and dropped by who reads last.
+
+Invariant: after `_flush` the residues are those of the interests with calls, with their newest values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.engine import bits_of
+from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
+from covey.matcher.evaluation.residues import Residues
+from covey.matcher.matches import Matches
+from covey.overlay.core.matching.interest_matching import Decided, Matched
+from covey.overlay.core.matching.matching import FilterAt, Matching
+
+if TYPE_CHECKING:
+    from covey.matcher.evaluation.evaluator import Evaluator
+    from covey.matcher.events.event_type import EventType
+    from covey.matcher.expressions.expression import Scalar
+    from covey.matcher.filters.filter import Filter
+    from covey.overlay.core.matching.event_points import EventPoints
+
+Int64s = npt.NDArray[np.int64]
+
+
+class OperatorMatching:
+    """An `InterestMatching` of all filters. `create` makes the matching of filters without calls and that of
+    gates. With `reads` it is who reads last: operators with state are asked, what is undecided is dropped.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[EventType], Matching],
+        event_type: EventType,
+        evaluator: Evaluator,
+        *,
+        reads: bool,
+    ) -> None:
+        self.plain = create(event_type)
+        self.gates: Matching | None = None
+        """That of gates, once there was a filter with calls."""
+        self._create = create
+        self._event_type = event_type
+        self._evaluator = evaluator
+        self._reads = reads
+        self._residues = Residues()
+        self._calling: dict[int, tuple[Matched, int]] = {}
+        """The interests with calls, and the numbers of their interfaces."""
+        self._numbers: dict[int, tuple[Filter, int]] = {}
+        """Of the interests that are in the residues: the filter, and the number of the residue."""
+        self._dirty: dict[int, None] = {}
+
+    @property
+    def calls(self) -> bool:
+        """Whether a filter calls an operator."""
+        return bool(self._calling)
+
+    # --- interests ------------------------------------------------------------------------------------------
+
+    def widen(self, event_type: EventType) -> None:
+        """See `InterestMatching.widen`."""
+        self._event_type = event_type
+        self.plain.widen(event_type)
+        if self.gates is not None:
+            self.gates.widen(event_type)
+
+    def check_room(self, filter: Filter, values: Mapping[str, Scalar], replaced: int) -> None:
+        """See `InterestMatching.check_room`."""
+        if not filter.calls:
+            self.plain.check_room(filter, values, replaced)
+        else:
+            self._gates().check_room(filter.gate, values, replaced)
+
+    def put(self, interest: Matched, number: int) -> None:
+        if interest.filter.calls:
+            self._gates().put(_gate_of(interest), number)
+            self._calling[interest.uid] = interest, number
+            self._dirty[interest.uid] = None
+        else:
+            self.plain.put(interest, number)
+
+    def _gates(self) -> Matching:
+        if self.gates is None:
+            self.gates = self._create(self._event_type)
+        return self.gates
+
+    def discard(self, interest: Matched) -> None:
+        if self.gates is not None and interest.uid in self._calling:
+            del self._calling[interest.uid]
+            self._dirty[interest.uid] = None
+            self.gates.discard(interest)
+        else:
+            self.plain.discard(interest)
+
+    def interests(self) -> dict[int, int]:
+        return {**self.plain.interests(), **{uid: number for uid, (_, number) in self._calling.items()}}
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self._calling)
+
+    # --- matching -------------------------------------------------------------------------------------------
+
+    def match(self, events: EventPoints) -> Matches:
+        if not self._calling:
+            return self.plain.match(events)
+        decided = self.decide(events)
+        return Matches.of(decided.offsets, decided.ids)
+
+    def decide(self, events: EventPoints, among: tuple[Int64s, Int64s] | None = None) -> Decided:
+        """As `match`, and what is undecided. Of interests with calls only these pairs (row, id), if there are
+        any: operators are not asked about others.
+        """
+        offsets, ids = self.plain.match(events).ordered()
+        if not self._calling:
+            return Decided(offsets, ids)
+        rows, uids = self._passing(events)
+        if among is not None:
+            wanted = np.isin(_keys(rows, uids), _keys(*among))
+            rows, uids = rows[wanted], uids[wanted]
+        truths = self._truths(events, rows, uids, None)
+        unsure = truths == UNDECIDED
+        matching = truths == TRUE if self._reads else truths != FALSE
+        every = np.concatenate([np.repeat(np.arange(len(events)), np.diff(offsets)), rows[matching]])
+        ids = np.concatenate([ids, uids[matching]])
+        order = np.lexsort((ids, every))
+        offsets = np.zeros(len(events) + 1, np.int64)
+        np.cumsum(np.bincount(every, minlength=len(events)), out=offsets[1:])
+        return Decided(offsets, ids[order], (rows[unsure], uids[unsure]))
+
+    def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
+        bits = self.plain.match_interfaces(events, exclude)
+        if not self._calling:
+            return bits
+        rows, uids = self._passing(events)
+        numbers = self._of_each(uids, lambda uid: self._calling[uid][1])
+        words = int(numbers.max(initial=0)) // 64 + 1
+        if words > bits.shape[1]:
+            bits = np.hstack([bits, np.zeros((len(bits), words - bits.shape[1]), np.uint64)])
+        shifts = (numbers % 64).astype(np.uint64)
+        is_open = (bits[rows, numbers // 64] >> shifts & np.uint64(1) == 0) & (numbers != exclude)
+        rows, uids, numbers, shifts = rows[is_open], uids[is_open], numbers[is_open], shifts[is_open]
+        passing = self._truths(events, rows, uids, numbers) != FALSE
+        at = rows[passing], numbers[passing] // 64
+        np.bitwise_or.at(bits, at, np.uint64(1) << shifts[passing])
+        return bits
+
+    def event_uids(self, events: EventPoints) -> Int64s:
+        return self.decide(events).ids if self._calling else self.plain.event_uids(events)
+
+    def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
+        if self._calling:
+            return bits_of(self.match_interfaces(events, exclude))
+        return self.plain.event_interfaces(events, exclude)
+
+    def _passing(self, events: EventPoints) -> tuple[Int64s, Int64s]:
+        """The pairs of a row and an interest with calls whose gate it passes."""
+        assert self.gates is not None
+        events.batch.shared_results()  # else what another view of the schema adds would be lost
+        offsets, uids = self.gates.match(events)
+        return np.repeat(np.arange(len(events)), np.diff(offsets)), uids
+
+    def _truths(
+        self, events: EventPoints, rows: Int64s, uids: Int64s, groups: Int64s | None
+    ) -> npt.NDArray[np.int8]:
+        self._flush()
+        numbers = self._of_each(uids, lambda uid: self._numbers[uid][1])
+        batch = events.over(self._event_type).batch
+        return self._evaluator.decide(batch, self._residues, rows, numbers, groups, readers=self._reads)
+
+    @staticmethod
+    def _of_each(uids: Int64s, value: Callable[[int], int]) -> Int64s:
+        """A number of each interest, looked up once per distinct one."""
+        distinct, places = np.unique(uids, return_inverse=True)
+        return np.array([value(uid) for uid in distinct.tolist()], np.int64)[places]
+
+    # --- residues -------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Apply the pending changes, columnwise for all interests of one filter."""
+        if not self._dirty:
+            return
+        removed: list[int] = []
+        added: dict[Filter, list[Matched]] = {}
+        updated: dict[Filter, list[Matched]] = {}
+        for uid in self._dirty:
+            current, known = self._calling.get(uid), self._numbers.get(uid)
+            if known is not None and (current is None or current[0].filter != known[0]):
+                removed.append(known[1])
+                del self._numbers[uid]
+                known = None
+            if current is not None:
+                group = added if known is None else updated
+                group.setdefault(current[0].filter, []).append(current[0])
+        if removed:
+            self._residues.remove(np.array(removed, np.int64))
+        for filter, interests in updated.items():
+            numbers = np.array([self._numbers[interest.uid][1] for interest in interests], np.int64)
+            self._residues.replace(numbers, filter, _columns(filter, interests))
+        for filter, interests in added.items():
+            numbers = self._residues.add_many(filter, _columns(filter, interests), len(interests))
+            for interest, number in zip(interests, numbers.tolist(), strict=True):
+                self._numbers[interest.uid] = filter, number
+        self._dirty.clear()
+
+
+def _keys(rows: Int64s, uids: Int64s) -> Int64s:
+    """One number for each pair of a row and an id, which is under 2**40."""
+    return (rows << 40) | uids
+
+
+def _gate_of(interest: Matched) -> FilterAt:
+    gate = interest.filter.gate
+    return FilterAt(interest.uid, gate, {name: interest.values[name] for name in gate.variables})
+
+
+def _columns(filter: Filter, interests: list[Matched]) -> dict[str, list[Scalar]]:
+    return {name: [interest.values[name] for interest in interests] for name in filter.variables}
