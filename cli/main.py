@@ -25,6 +25,7 @@ COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("inspect", "covey.cli.inspect", "inspect", "Show the state of a broker."),
     ("explain", "covey.cli.explain", "explain", "Show where an event would stop, and why."),
+    ("operators", "covey.cli.operators", "operators", "List the named operators that a filter may call."),
     ("follow", "covey.cli.follow", "follow", "Follow one event through the overlay."),
     ("health", "covey.cli.health", "health", "Ask a broker whether it serves."),
     (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PIPE_WIDTH = 200
 
@@ -17,7 +20,6 @@ def print_json(value: object) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table. `covey.sim.reports.number` formats the cells; columns with numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -31,5 +33,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(number(cell)) for cell in row))
-    console = Console()
-    (console if console.is_terminal else Console(width=_PIPE_WIDTH)).print(table)
+    console().print(table)
+
+
+def console() -> Console:
+    """Where tables are printed: as wide as the terminal, or wide enough for a pipe."""
+    from rich.console import Console
+
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_PIPE_WIDTH)

@@ -96,6 +96,9 @@ def _load(name: str) -> NamedOperator | None:
         if isinstance(operator, NamedOperator) and operator.name != name:
             raise CoveyError(f"its entry point has another name, {name}, than the operator, {operator.name}")
         return register(operator)
+    except ModuleNotFoundError as error:
+        package = "; `pip install 'covey[operators]'`" if point.value.startswith("covey.") else ""
+        _failed[name] = f"needs the module {error.name}, which is not installed{package}"
     except Exception as error:  # of a package that Covey does not know
         _failed[name] = f"not usable: {error}"
-        return None
+    return None

@@ -1,0 +1,54 @@
+"""`covey operators`: the table, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+
+from covey.matcher.operators import table
+
+MODULE = """
+from covey.matcher.operators.score import score_operator
+from covey.matcher.operators.table import register
+
+register(score_operator("danger_of_module", lambda features: features[:, 0], ["speed"]))
+"""
+
+
+def test_the_table_shows_calls_and_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_registered", {})
+    monkeypatch.setattr(table, "_failed", {"matches": "needs the module re2, which is not installed"})
+    assert run("operators") == 0
+    out = capsys.readouterr().out
+    assert "time_of_day(time, start, end[, zone])" in out
+    assert "a point lies within a distance of a centre" in out
+    assert "matches: needs the module re2, which is not installed" in out
+
+
+def test_json_has_every_operator_and_modules_add_theirs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "module_of_operators.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(table, "_registered", {})
+    assert run("operators", "--json", "--module", "module_of_operators") == 0
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert list(entries) == list(table.names())
+    danger = entries["danger_of_module"]
+    assert danger["signature"] == "danger_of_module(speed, ?score)"
+    assert danger["parameters"][1] == {
+        "name": "score",
+        "kinds": ["float64"],
+        "takes": ["constant or variable", "free variable"],
+    }
+    assert (entries["within"]["covers"], entries["rate_of_change"]["stateful"]) == (True, True)
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("operators", "--module", "no_such_module_of_operators") == 1
+    assert "--module no_such_module_of_operators: ModuleNotFoundError" in capsys.readouterr().err
