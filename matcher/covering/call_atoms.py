@@ -59,10 +59,10 @@ class Joint:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A filter, by its text and the values of its variables."""
+    """A filter, by the text of its structure and the operands, constants where they have values."""
 
     text: str
-    values: tuple[tuple[str, Scalar], ...]
+    operands: tuple[Operand, ...]
     is_stateful: bool
 
 

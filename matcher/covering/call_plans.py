@@ -27,6 +27,7 @@ from covey.matcher.expressions.expression import (
     Scalar,
     Variable,
 )
+from covey.matcher.expressions.rewriting import lifted
 from covey.matcher.expressions.writing import write
 from covey.matcher.operators.rules import Intervals, bounds_of, is_stateful, note_bounds
 
@@ -142,17 +143,21 @@ def _operand(operand: Operand, get: Getter, values: Values) -> Operand:
 
 
 class WholePlan:
-    """A filter that is one atom."""
+    """A filter that is one atom, whatever its variables are called."""
 
-    __slots__ = ("_calls", "_text")
+    __slots__ = ("_calls", "_operands", "_text")
 
-    def __init__(self, expression: Expression, calls: Sequence[Call]) -> None:
-        self._text = write(expression)
+    def __init__(self, event_type: EventType, expression: Expression, calls: Sequence[Call]) -> None:
+        operands: list[Operand] = []
+        kinds: list[Kind | None] = []
+        self._text = write(lifted(expression, kinds_of(event_type.attributes, calls), operands, kinds))
+        pairs = zip(operands, kinds, strict=True)
+        self._operands = [(operand, getter(operand, kind)) for operand, kind in pairs]
         self._calls = calls
 
     def atom(self, values: Values) -> Whole:
         stateful = any(is_stateful(call.operator) for call in self._calls)
-        return Whole(self._text, tuple(sorted(values.items())), stateful)
+        return Whole(self._text, tuple([_operand(*each, values) for each in self._operands]), stateful)
 
 
 def joint_plans(

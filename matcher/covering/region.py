@@ -175,7 +175,7 @@ class _BoundPlan:
     def __init__(self, event_type: EventType, expression: Expression, calls: Sequence[Call]) -> None:
         self._event_type = event_type
         self._gate = _ExpressionPlan(event_type, gate_of(expression))
-        self._whole = WholePlan(expression, calls)
+        self._whole = WholePlan(event_type, expression, calls)
 
     def region(self, values: Values) -> Region:
         atom: frozenset[Atom] = frozenset([self._whole.atom(values)])

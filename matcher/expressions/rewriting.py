@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from covey.matcher.events.event_type import Kind
@@ -22,6 +22,7 @@ from covey.matcher.expressions.expression import (
     Constant,
     Constraint,
     Expression,
+    Leaf,
     Operand,
     Or,
     Predicate,
@@ -152,6 +153,38 @@ def gate_of(expression: Expression) -> Expression:
             parts.append(gate_of(part))  # noqa: PERF401 (saves stack)
         return all_of(parts) if isinstance(expression, And) else any_of(parts)
     return expression if isinstance(expression, Predicate) else TRUE
+
+
+def stateless_of(expression: Expression, is_stateful: Callable[[str], bool]) -> Expression:
+    """The expression with true for every call of an operator with state, and for every constraint on a free
+    variable of one, simplified: it is true wherever the expression is.
+    """
+    stateful = [leaf for leaf in _leaves(expression) if isinstance(leaf, Call) and is_stateful(leaf.operator)]
+    unbound = {name for call in stateful for name in call.free}
+
+    def without(part: Expression) -> Expression:
+        if isinstance(part, And | Or):
+            parts: list[Expression] = []
+            for inner in part.parts:
+                parts.append(without(inner))  # noqa: PERF401 (saves stack)
+            return all_of(parts) if isinstance(part, And) else any_of(parts)
+        if isinstance(part, Call) and is_stateful(part.operator):
+            return TRUE
+        if isinstance(part, Constraint) and any(name in unbound for _, name in part.terms):
+            return TRUE
+        return part
+
+    return without(expression) if stateful else expression
+
+
+def _leaves(expression: Expression) -> Iterator[Leaf]:
+    pending = [expression]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, And | Or):
+            pending.extend(part.parts)
+        else:
+            yield part
 
 
 def residue_of(expression: Expression) -> Expression:

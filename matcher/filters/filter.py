@@ -31,6 +31,7 @@ from covey.matcher.expressions.rewriting import (
     gate_of,
     lifted,
     residue_of,
+    stateless_of,
     substituted,
 )
 from covey.matcher.expressions.solutions import has_solution
@@ -38,6 +39,7 @@ from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
 from covey.matcher.operators import table
+from covey.matcher.operators.rules import is_stateful
 
 _NO_VALUES: Mapping[str, Scalar] = {}
 
@@ -59,6 +61,7 @@ class Filter:
         "_over",
         "_plan",
         "_region",
+        "_stateless",
         "_text",
         "calls",
         "event_type",
@@ -100,6 +103,7 @@ class Filter:
         self._over: Filter | None = None
         self._plan: RegionPlan | None = None
         self._region: Region | None = None
+        self._stateless: Filter | None = None
 
     @classmethod
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
@@ -250,6 +254,19 @@ class Filter:
         if self._gate is None:
             self._gate = Filter.of_checked(self.event_type, gate_of(self.expression))
         return self._gate
+
+    @property
+    def stateless(self) -> Filter:
+        """This filter with true for every call of an operator with state, as brokers compare and forward it;
+        without such calls the filter itself. Computed once.
+        """
+        if not self.calls:
+            return self
+        if self._stateless is None:
+            expression = stateless_of(self.expression, is_stateful)
+            same = expression is self.expression
+            self._stateless = self if same else Filter.of_checked(self.event_type, expression)
+        return self._stateless
 
     @property
     def residue(self) -> Expression | None:

@@ -95,7 +95,7 @@ def _interests(client: SimulatedClient, now_ns: int, damped: bool) -> Iterable[t
     for subscription_id, filter in client.subscriptions.items():
         values = client.session.values(subscription_id)
         text = f"{client.name}#{subscription_id}, {filter} with {values}"
-        region = filter.region(still(values, now_ns))
+        region = filter.stateless.region(still(values, now_ns))
         yield filter.event_type.name, _Interest(region, text, damped or moves(values))
 
 

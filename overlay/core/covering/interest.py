@@ -1,12 +1,13 @@
 """Interest: one subscription of one interface, in the routing core.
 
 This is the paper's poset node (Φ, values, Φ^V): `filter` is Φ with its variables, `values` has a value for
-each, and `region` is Φ^V, what the two accept together (Jayaram et al., section 4.3 and Fig. 6 line 13). With
-an `announcement` (`announcing.py`), `region` is the announced one, which posets order and slots carry.
+each, and `region` is Φ^V, what the two accept together (Jayaram et al., section 4.3 and Fig. 6 line 13).
+Posets order and slots carry what is `routed`: the filter without calls of operators with state, which readers
+alone evaluate. With an `announcement` (`announcing.py`), `region` is the announced one.
 
 A *group* is a neighbour, or all clients together; each group has a poset.
 
-Invariant: `region` is that of `structure` under `announced`, and covers that of `filter` under `values`; a
+Invariant: `region` is that of `structure` under `announced`, and covers that of `routed` under `values`; a
 `uid` identifies one live interest of this broker, also in the matching engines, and is reused only after its
 release.
 """
@@ -50,6 +51,7 @@ class Interest:
         "interface",
         "loses",
         "region",
+        "routed",
         "subscription_id",
         "uid",
         "values",
@@ -67,27 +69,28 @@ class Interest:
         self.epoch = 0
         """Of the last message about it, on its interface."""
         self.announcement: Announcement | None = None
-        self.region: Region = filter.region(still(values, 0))
+        self.routed = filter.stateless
+        self.region: Region = self.routed.region(still(values, 0))
         self.gains = False
         self.loses = False
         self._call_keys: tuple[int, ...] | EllipsisType | None = ...
 
     def announce(self, damping: float, now_ns: int) -> None:
         """Announce wider bounds from now on."""
-        self.announcement = Announcement(self.filter, self.values, damping, now_ns)
+        self.announcement = Announcement(self.routed, self.values, damping, now_ns)
         self.region = self.announcement.region()
 
     @property
     def structure(self) -> Filter:
-        """The filter with every operand lifted to a variable (`Filter.lift`)."""
-        return self.filter.lift()[0]
+        """What is routed, with every operand lifted to a variable (`Filter.lift`)."""
+        return self.routed.lift()[0]
 
     @property
     def announced(self) -> dict[str, Scalar]:
         """The values of the structure's variables that are sent to neighbours."""
         if self.announcement is not None:
             return self.announcement.values
-        return self.filter.lift_values(self.values)
+        return self.routed.lift_values(self.values)
 
     def move(self, values: Mapping[str, Scalar], now_ns: int = 0) -> bool:
         """Take new values for some variables; true if the region changed.
@@ -97,7 +100,7 @@ class Interest:
         values = self.values = {**self.values, **values}
         self._call_keys = ...
         if self.announcement is None:
-            return self._shift(self.filter.region(values))
+            return self._shift(self.routed.region(values))
         if self.announcement.move(self.values, now_ns):
             return self._shift(self.announcement.region())
         self.gains = self.loses = False

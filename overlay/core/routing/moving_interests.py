@@ -52,7 +52,7 @@ class MovingInterests:
         self._interests[interest.uid] = interest
         if not self.next_ns:
             self.next_ns = now_ns + PERIOD_NS
-        values = hull(interest.filter, interest.values, now_ns - LATE_NS, now_ns + SHORT_NS)
+        values = hull(interest.routed, interest.values, now_ns - LATE_NS, now_ns + SHORT_NS)
         return _ShortHull(interest.uid, interest.structure, values)
 
     def discard(self, interest: Interest) -> None:

@@ -100,6 +100,15 @@ def test_a_region_covers_itself_and_its_gate_covers_it(filter: Filter, its_value
 
 
 @given(filters(), values)
+def test_a_structure_has_the_region_of_its_filter(filter: Filter, its_values: dict[str, Any]) -> None:
+    its_values = {name: its_values[name] for name in filter.variables}
+    structure, _ = filter.lift()
+    region, lifted = filter.region(its_values), structure.region(filter.lift_values(its_values))
+    assert covers_region(region, lifted)
+    assert covers_region(lifted, region)
+
+
+@given(filters(), values)
 def test_variables_without_values_stay_in_the_atoms(filter: Filter, its_values: dict[str, Any]) -> None:
     """What covers whatever the values covers for each."""
     assert filter.covers(filter)

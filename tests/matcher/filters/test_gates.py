@@ -13,6 +13,8 @@ from covey.matcher.expressions.expression import (
     Variable,
 )
 from covey.matcher.expressions.operators import Operator
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
+from covey.matcher.operators.table import register, unregister
 
 CAMERA = EventType("Camera", {"camera": "string", "price": "float64"})
 CHEAP = Predicate("price", Operator.LT, (Variable("limit"),))
@@ -54,3 +56,20 @@ def test_the_residue_leaves_out_what_the_gate_has_decided() -> None:
     assert Filter.of_checked(CAMERA, And((CHEAP, COUNT))).residue == COUNT
     assert Filter.of_checked(CAMERA, And((DEAR, within_or))).residue == within_or
     assert Filter.of_checked(CAMERA, within_or).residue == within_or
+
+
+def test_a_filter_without_the_calls_of_operators_with_state() -> None:
+    """Constraints on what these bind go with them; what other calls bind stays."""
+    register(NamedOperator("rate_of_this_test", (Parameter("price", NUMBERS),), print, state=dict))
+    try:
+        rate = Call("rate_of_this_test", (Column("price"),))
+        free = Call("rate_of_this_test", (Column("price"), Free("m")))
+        both = Constraint(((1, "n"), (1, "m")), Operator.LT, Variable("most"))
+        filter = Filter.of_checked(CAMERA, And((CHEAP, COUNT, FEW, Or((rate, DEAR)), free, both)))
+        assert filter.stateless == Filter.of_checked(CAMERA, And((CHEAP, COUNT, FEW)))
+        assert filter.stateless is filter.stateless
+        without = Filter.of_checked(CAMERA, And((CHEAP, COUNT)))
+        assert without.stateless is without
+        assert filter.gate.stateless is filter.gate
+    finally:
+        unregister("rate_of_this_test")
