@@ -68,18 +68,19 @@ class Evaluator:
         asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
         return _Decision(self, asking, PredicateMasks(batch), residues, rows, numbers, groups).decide(truths)
 
-    def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[tuple[str, str]]:
-        """The calls of a residue for a batch of one event: the text and the truth of each."""
-        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=True)
+    def explain(
+        self, batch: EventBatch, residues: Residues, number: int, *, readers: bool = True
+    ) -> list[str]:
+        """The truth of every call of a residue for a batch of one event, in words."""
+        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
         shown = []
-        for call, expected in residues.calls_of(number):
-            if not asking.present(call.columns).all():
-                truth = "an attribute is missing"
-            else:
+        for call, _ in residues.calls_of(number):
+            if asking.present(call.columns).all():
                 truth = _WORDS[int(asking.truths(call, np.zeros(1, np.int64))[0])]
-            text = call.text if expected else f"not {call.text}"
-            shown.append((text, f"{call.text} {truth}" if not expected else truth))
-        return shown
+            else:
+                truth = "is false: an attribute is missing"
+            shown.append(f"{call.text} {truth}")
+        return list(dict.fromkeys(shown))
 
     def solve(self, problem: Problem, ask: Callable[[int, Int64s], Truths]) -> Truths:
         """The truth of the chains of a problem, by the strategy."""
@@ -258,7 +259,7 @@ class _Decision:
         def on_excess(count: int) -> None:
             reason = f"more than {MOST_SOLUTIONS:,} joint solutions of one event, which stays undecided"
             names = sorted({call.operator for call, _ in self._residues.calls_of(int(lines.numbers.max()))})
-            self._evaluator.report(Fault(", ".join(names), reason))
+            self._evaluator.report(Fault(", ".join(names), reason, events=count))
 
         return Pairs(ask, solve, test, operand, on_excess)
 

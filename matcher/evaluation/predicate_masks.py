@@ -72,8 +72,8 @@ class PredicateMasks:
     def _keys_of(self, attribute: str, kind: Kind, column: pa.Array) -> Keys:
         keys = self._keys.get(attribute)
         if keys is None:
-            filled = pc.fill_null(column if kind is not Kind.TIMESTAMP else column.cast(pa.int64()), 0)
-            values = filled.to_numpy(zero_copy_only=False)
+            numbers = column.cast(pa.int64()) if kind in (Kind.TIMESTAMP, Kind.BOOL) else column
+            values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
             if kind is Kind.FLOAT64:
                 nan = np.isnan(values)
                 keys = float_keys(np.where(nan, 0.0, values + 0.0))

@@ -259,7 +259,9 @@ def _satisfying(relation: _Relation, constraint: ConstraintLeaf, pairs: Pairs) -
         if len(solution) == 1 and constraint.terms[0][0] == 1:
             total = solution[0]
         else:
-            total = sum(scale * each for (scale, _), each in zip(constraint.terms, solution, strict=True))
+            total = 0.0
+            for (scale, _), each in zip(constraint.terms, solution, strict=True):
+                total += float(scale) * float(each)
         truths.append(passes(constraint.operator, total, [value]))
     return np.array(truths, np.bool_)
 

@@ -7,13 +7,14 @@ Equalities, several at once, and cells of ranges are found by hashing; a cost mo
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 from covey.matcher.encoding.schema_columns import MOST_TEXTS
 from covey.matcher.engines.cluster.store import ClusterStore
 from covey.matcher.engines.cluster.tuning.policy import Policy
 from covey.matcher.engines.rows.engine import RowEngine
 from covey.matcher.errors import CoveyError
+from covey.matcher.evaluation.options import EvaluationOptions
 from covey.matcher.events.event_type import EventType
 
 MOST_THREADS = 256
@@ -35,12 +36,22 @@ class ClusterEngine(RowEngine):
         configuration: str = "adaptive",
         threads: int = 1,
         texts: int = MOST_TEXTS,
+        **options: Unpack[EvaluationOptions],
     ) -> None:
         if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
             raise CoveyError(f"threads {threads!r}: expected 1 to {MOST_THREADS}")
         self._policy, self._threads = Policy.of(configuration), threads
-        super().__init__(event_type)
+        self._configuration = configuration
+        super().__init__(event_type, **options)
         self.columns.most_texts = texts
+
+    def empty(self) -> ClusterEngine:
+        return ClusterEngine(
+            self.event_type,
+            configuration=self._configuration,
+            threads=self._threads,
+            texts=self.columns.most_texts,
+        )
 
     def _new_store(self) -> ClusterStore:
         return ClusterStore(self.event_type, self._policy, self._threads)
@@ -53,6 +64,13 @@ class PropagationEngine(ClusterEngine):
 
     name: ClassVar[str] = "propagation"
 
-    def __init__(self, event_type: EventType, *, lookahead: bool = True, threads: int = 1) -> None:
+    def __init__(
+        self,
+        event_type: EventType,
+        *,
+        lookahead: bool = True,
+        threads: int = 1,
+        **options: Unpack[EvaluationOptions],
+    ) -> None:
         kind = "propagation_lookahead" if lookahead else "propagation"
-        super().__init__(event_type, configuration=kind, threads=threads)
+        super().__init__(event_type, configuration=kind, threads=threads, **options)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive, interface_array
 from covey.matcher.errors import SubscriptionError, VariableError
+from covey.matcher.evaluation.options import Evaluation, EvaluationOptions
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, taken_all
@@ -30,8 +31,9 @@ class NaiveEngine(Engine):
 
     name: ClassVar[str] = "naive"
 
-    def __init__(self, event_type: EventType) -> None:
+    def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
         super().__init__(event_type)
+        self._passes_undecided = not Evaluation(**options).readers
         self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
         self._highest_interface = 0
 
@@ -117,7 +119,13 @@ class NaiveEngine(Engine):
     def matching(self, event: Mapping[str, object]) -> Iterator[int]:
         """The ids of the subscriptions that match an event."""
         for i, (filter, values, _) in self._subscriptions.items():
-            if filter.matches(event, values):
+            try:
+                matches = filter.matches(event, values)
+            except Exception:  # of an operator
+                if not filter.calls:
+                    raise
+                matches = self._passes_undecided
+            if matches:
                 yield i
 
     @property

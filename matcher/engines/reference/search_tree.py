@@ -9,7 +9,7 @@ every row is either in the leaf of its own equalities, or waiting to be put ther
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from covey.matcher.engines.reference.reference_store import ReferenceStore
 from covey.matcher.engines.rows.arrays import Numbers, Runs, grown
 from covey.matcher.engines.rows.engine import RowEngine
 from covey.matcher.engines.rows.row_kernels import ROW_PLACE, ROW_SIGNATURE
+from covey.matcher.evaluation.options import EvaluationOptions
 from covey.matcher.events.event_type import EventType
 
 _SMALLEST = 64
@@ -315,11 +316,21 @@ class SearchTreeEngine(RowEngine):
         factoring: int | None = None,
         skip_trivial_tests: bool = True,
         delayed_branching: bool = True,
+        **options: Unpack[EvaluationOptions],
     ) -> None:
         if factoring is not None and not 0 <= factoring <= k.FACTORS:
             raise ValueError(f"factoring {factoring}: expected 0 to {k.FACTORS} attributes")
         self._tree_options = factoring, skip_trivial_tests, delayed_branching
-        super().__init__(event_type)
+        super().__init__(event_type, **options)
+
+    def empty(self) -> SearchTreeEngine:
+        factoring, skip_trivial_tests, delayed_branching = self._tree_options
+        return SearchTreeEngine(
+            self.event_type,
+            factoring=factoring,
+            skip_trivial_tests=skip_trivial_tests,
+            delayed_branching=delayed_branching,
+        )
 
     def _new_store(self) -> SearchTreeStore:
         return SearchTreeStore(self.event_type, *self._tree_options)

@@ -2,15 +2,15 @@
 
 Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's boxes; a new
 value of a variable is written in place unless it is part of a text test, which moves the row. Filters over
-the cap of the normal form have no boxes; they are in an engine that needs none, the non-canonical one.
+the cap of the normal form have no boxes; they are in an engine that needs none, the non-canonical one. Those
+with calls of named operators are in `GatedSubscriptions`, with an engine of this kind for their gates.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from covey.matcher.compile.operands import (
     part_of,
 )
 from covey.matcher.compile.plan import Plan
-from covey.matcher.covering.parts import PartOperand
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import (
@@ -43,8 +42,10 @@ from covey.matcher.engine import (
     interface_array,
     one_id,
 )
+from covey.matcher.engines.rows.additions import Addition, check_names, operands_of
 from covey.matcher.engines.rows.arrays import Numbers, positions_by_value
 from covey.matcher.engines.rows.box_rows import BoxRows
+from covey.matcher.engines.rows.gated import GatedSubscriptions, update_both
 from covey.matcher.engines.rows.id_kernels import UNORDERED
 from covey.matcher.engines.rows.ids import IdMap
 from covey.matcher.engines.rows.interfaces import Interfaces
@@ -55,10 +56,11 @@ from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE
 from covey.matcher.engines.rows.row_search import RowSearch, ids_of_event, interfaces_of_event
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
+from covey.matcher.evaluation.options import Evaluation, EvaluationOptions
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import check_mapping, columns_of, taken_all
-from covey.matcher.expressions.expression import Scalar, Variable
+from covey.matcher.expressions.expression import Scalar
 from covey.matcher.filters.filter import Filter, check_filter
 from covey.matcher.load import Load
 from covey.matcher.matches import Matches
@@ -67,16 +69,22 @@ from covey.matcher.matches import Matches
 class RowEngine(Engine):
     """An engine over a store of rows."""
 
-    def __init__(self, event_type: EventType) -> None:
+    def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
         super().__init__(event_type)
+        self.evaluation = Evaluation(**options)
         self.columns = Columns(event_type)
         self.plans = self._new_plans()
         self.store = self._new_store()
         self.over_cap: RowEngine | None = None  # filters over the cap of the normal form
+        self.gated: GatedSubscriptions | None = None  # filters with calls
         self._boxes = BoxRows(self.columns, self.store)
         self._ids = IdMap()
         self._overlapping = 0  # subscriptions of several rows that one event may match
         self._interfaces = Interfaces()  # without those of subscriptions over the cap
+
+    def empty(self) -> RowEngine:
+        """An empty engine of this kind."""
+        return type(self)(self.event_type)
 
     def _new_plans(self) -> PlanTable:
         """The plans of the engine's subscriptions."""
@@ -96,6 +104,8 @@ class RowEngine(Engine):
         self.store.widen(event_type, self.columns.schema)
         if self.over_cap is not None:
             self.over_cap.widen(event_type)
+        if self.gated is not None:
+            self.gated.widen(event_type)
 
     # --- adding -----------------------------------------------------------------------------------
 
@@ -146,19 +156,21 @@ class RowEngine(Engine):
     ) -> None:
         """Add subscriptions of one filter with these values, which have been checked."""
         self._boxes.collect_texts()
-        numbered = self.plans.find(filter)
-        if numbered is None:
+        numbered = None if filter.calls else self.plans.find(filter)
+        if filter.calls:
+            self._gated_subscriptions().add_many(ids, filter, values, interfaces)
+        elif numbered is None:
             self._engine_over_cap().add_many(ids, filter, values, interface=interfaces)
         else:
             number, operand_list = numbered
             try:
                 plan = self.plans[number].plan
-                operands = self._operands(plan, operand_list, checked, None)
+                operands = operands_of(plan, operand_list, checked, None)
                 self._boxes.check_texts([(plan, operands)])
             except BaseException:
                 self.plans.forget_unused([number])
                 raise
-            self._add_rows(_Addition([number], np.zeros(len(ids), dtype=np.int64), ids, interfaces, operands))
+            self._add_rows(Addition([number], np.zeros(len(ids), dtype=np.int64), ids, interfaces, operands))
         self._interfaces.highest = max(self._interfaces.highest, int(interfaces.max()))
 
     @changing
@@ -176,8 +188,12 @@ class RowEngine(Engine):
         if not len(load):
             return
         self._boxes.collect_texts()
+        every = load
+        called = [number for number, filter in enumerate(load.filters) if filter.calls]
+        if called:
+            load = load.part([number for number, filter in enumerate(load.filters) if not filter.calls])
         over: list[int] = []
-        additions: list[_Addition] = []
+        additions: list[Addition] = []
         added: list[IdArray] = []
         groups = list(self.plans.groups(load.filters))
         try:
@@ -193,6 +209,10 @@ class RowEngine(Engine):
                     part.ids, part.filters, part.values, numbers=part.numbers, interface=part.interfaces
                 )
                 added.append(part.ids)
+            if called:
+                part = every.part(called)
+                self._gated_subscriptions().add_all(part)
+                added.append(part.ids)
             for addition in additions:
                 self._add_rows(addition)
                 added.append(addition.ids)
@@ -201,9 +221,9 @@ class RowEngine(Engine):
                 self.remove_many(np.concatenate(added))
             self.plans.forget_unused(number for group in groups for number in group.plans)
             raise
-        self._interfaces.highest = max(self._interfaces.highest, int(load.interfaces.max()))
+        self._interfaces.highest = max(self._interfaces.highest, int(every.interfaces.max()))
 
-    def _addition(self, load: Load, group: PlanGroup) -> _Addition:
+    def _addition(self, load: Load, group: PlanGroup) -> Addition:
         """The rows of the subscriptions of a group's filters."""
         of_filter, positions = load.members(group.members)
         filter = load.filters[group.members[0]]
@@ -217,12 +237,12 @@ class RowEngine(Engine):
                 if kind is not None and variable is None:
                     each: list[Any] = [operands[number].value for operands in group.operands]  # type: ignore
                     constants[number] = constant_column(each, of_filter)
-        operands = self._operands(use.plan, operand_list, values, None) | constants
+        operands = operands_of(use.plan, operand_list, values, None) | constants
         plans, of_plan = np.unique(group.plans, return_inverse=True)
         ids, interfaces = load.ids, load.interfaces
         if positions is not None:
             ids, interfaces = ids[positions], interfaces[positions]
-        return _Addition(plans.tolist(), of_plan[of_filter], ids, interfaces, operands)
+        return Addition(plans.tolist(), of_plan[of_filter], ids, interfaces, operands)
 
     def _check_new(self, subscription_ids: IdArray) -> None:
         ids = self.store.arrays.ids
@@ -234,6 +254,8 @@ class RowEngine(Engine):
         if self.over_cap is not None and not repeated:
             over = self.over_cap
             repeated = subscription_ids[over._ids.find(over.store.arrays.ids, subscription_ids) >= 0].tolist()
+        if self.gated is not None and not repeated:
+            repeated = subscription_ids[self.gated.contain(subscription_ids)].tolist()
         if repeated:
             raise SubscriptionError(
                 f"subscription {repeated[0]}: already added, expected an id that is not in use"
@@ -247,7 +269,12 @@ class RowEngine(Engine):
             self.over_cap = engine
         return self.over_cap
 
-    def _add_rows(self, addition: _Addition) -> None:
+    def _gated_subscriptions(self) -> GatedSubscriptions:
+        if self.gated is None:
+            self.gated = GatedSubscriptions(self.empty(), self.evaluation)
+        return self.gated
+
+    def _add_rows(self, addition: Addition) -> None:
         """Add subscriptions of plans that are alike, whose ids are new."""
         uses = [self.plans[number] for number in addition.plans]
         plan = uses[0].plan
@@ -279,7 +306,7 @@ class RowEngine(Engine):
         self._overlapping += len(firsts) if plan.overlaps else 0
         self._interfaces.count(addition.interfaces, 1)
 
-    def _take_back(self, addition: _Addition, uses: list[PlanUse], firsts: Numbers) -> None:
+    def _take_back(self, addition: Addition, uses: list[PlanUse], firsts: Numbers) -> None:
         """Remove those of an addition's rows that were inserted before there was no room."""
         boxes = uses[0].plan.boxes
         for n in range(len(uses)):
@@ -289,28 +316,6 @@ class RowEngine(Engine):
         self.store.signatures.forget_unused()
         self.plans.forget_unused(addition.plans)
         self.store.free_rows(firsts, max(len(boxes), 1))
-
-    def _operands(
-        self,
-        plan: Plan,
-        operand_list: Sequence[PartOperand | None],
-        values: Mapping[str, Values],
-        only: frozenset[int] | None,
-    ) -> Operands:
-        """The values of operands by number, of all or `only` these."""
-        operands: Operands = {}
-        for number, kind in enumerate(plan.kinds):
-            if kind is None or (only is not None and number not in only):
-                continue
-            operand = operand_list[number]
-            assert operand is not None
-            value: Values = (
-                evaluate_column(operand, kind, values[operand.name])
-                if isinstance(operand, Variable)
-                else operand.value
-            )
-            operands[number] = value
-        return operands
 
     def _interfaces_of(self, rows: Numbers) -> npt.NDArray[np.int64]:
         fields: npt.NDArray[np.int64] = self.store.arrays.rows[rows, ROW_INTERFACE].astype(np.int64)
@@ -323,11 +328,17 @@ class RowEngine(Engine):
         subscription_ids = id_array(ids)
         check_distinct(subscription_ids)
         firsts = self._find(subscription_ids)
+        elsewhere, firsts = subscription_ids[firsts < 0], firsts[firsts >= 0]
+        if self.gated is not None and len(elsewhere):
+            gated = self.gated.contain(elsewhere)
+            self.gated.remove_many(elsewhere[gated])
+            elsewhere = elsewhere[~gated]
+            if not len(self.gated):
+                self.gated = None
         if self.over_cap is not None:
-            self.over_cap.remove_many(subscription_ids[firsts < 0])
+            self.over_cap.remove_many(elsewhere)
             if not len(self.over_cap):
                 self.over_cap = None
-            firsts = firsts[firsts >= 0]
         if not len(firsts):
             return
         arrays = self.store.arrays
@@ -357,12 +368,18 @@ class RowEngine(Engine):
             yield int(numbers[positions[0]]), positions
 
     def _find(self, subscription_ids: IdArray) -> Numbers:
-        """The first row of every id, -1 for those over the cap; `SubscriptionError` for an unknown id."""
+        """The first row of every id, -1 for those without rows; `SubscriptionError` for an unknown id."""
         firsts = self._ids.find(self.store.arrays.ids, subscription_ids)
         for subscription_id in subscription_ids[firsts < 0].tolist():
-            if self.over_cap is None or subscription_id not in self.over_cap:
+            if not self._is_elsewhere(subscription_id):
                 raise SubscriptionError(f"subscription {subscription_id}: unknown id")
         return firsts
+
+    def _is_elsewhere(self, subscription_id: object) -> bool:
+        """Whether a subscription is over the cap or has calls."""
+        return (self.over_cap is not None and subscription_id in self.over_cap) or (
+            self.gated is not None and subscription_id in self.gated
+        )
 
     # --- updating ---------------------------------------------------------------------------------
 
@@ -401,15 +418,15 @@ class RowEngine(Engine):
                 positions = under if positions is None else under[positions]
             chosen = firsts if positions is None else firsts[positions]
             chosen_values = values if positions is None else part_of(values, positions)
-            self._check_names(plan, int(subscription_ids[0 if positions is None else positions[0]]), values)
+            check_names(plan, int(subscription_ids[0 if positions is None else positions[0]]), values)
             checked = check_columns(plan.filter, chosen_values, len(chosen), partial=True)
             if use.in_place(values) is None:
                 changed = plan.operands_of(set(values))
-                moved.append((plan, self._operands(plan, plan.variables, checked, changed)))
+                moved.append((plan, operands_of(plan, plan.variables, checked, changed)))
             changes.append((use, chosen, checked))
         self._boxes.check_texts(moved)
-        if self.over_cap is not None:  # raises before it changes anything
-            self.over_cap.update_many(subscription_ids[over], part_of(values, over))
+        if len(over):  # raises before it changes anything
+            update_both(self.gated, self.over_cap, subscription_ids[over], part_of(values, over))
         self._boxes.collect_texts()
         for use, chosen, checked in changes:
             writes = use.in_place(values)
@@ -489,21 +506,10 @@ class RowEngine(Engine):
             row = np.array([first + box], dtype=np.int64)
             self.store.write_parts(row, [part for part, _ in mine], column)
 
-    def _check_names(self, plan: Plan, subscription_id: int, values: Mapping[str, object]) -> None:
-        """Plans are shared by filters that differ in constants, so an error must not show the plan's own
-        filter.
-        """
-        for name in values:
-            if name not in plan.filter.variables:
-                known = ", ".join(f"${variable}" for variable in plan.filter.variables) or "none"
-                raise VariableError(
-                    f"variable ${name} is unknown: subscription {subscription_id} has {known}"
-                )
-
     def _move_rows(self, plan: Plan, firsts: Numbers, values: dict[str, Values]) -> None:
         """Give subscriptions of one plan new values, some of which change what rows test."""
         changed = plan.operands_of(set(values))
-        operands = self._operands(plan, plan.variables, values, changed)
+        operands = operands_of(plan, plan.variables, values, changed)
         number = self.store.plan_of(int(firsts[0]))
         for box, box_plan in enumerate(plan.boxes):
             if moves(box_plan, changed):
@@ -521,33 +527,34 @@ class RowEngine(Engine):
     def match(self, batch: EventBatch) -> Matches:
         keys, shared = self._keys(batch), self._overlapping > 0
         more = None if self.over_cap is None else self.over_cap.match(batch)
-        return Matches(RowSearch(self, self.store, self._interfaces, keys, more, shared=shared))
+        gated = None if self.gated is None else self.gated.match(batch)
+        return Matches(RowSearch(self, self.store, self._interfaces, keys, more, gated, shared=shared))
 
     def event_ids(self, batch: EventBatch) -> IdArray:
-        if self.over_cap is not None:
+        if self.over_cap is not None or self.gated is not None:
             return super().event_ids(batch)
         with self.guard:
             return ids_of_event(self.store, self._keys(batch), shared=self._overlapping > 0)
 
     def event_interfaces(self, batch: EventBatch) -> int:
         with self.guard:
-            if self.over_cap is None:
+            if self.over_cap is None and self.gated is None:
                 return interfaces_of_event(self.store, self._keys(batch), self._interfaces)
             return super().event_interfaces(batch)
 
     # --- inspection -------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._ids) + (0 if self.over_cap is None else len(self.over_cap))
+        others = (self.over_cap, self.gated)
+        return len(self._ids) + sum([len(other) for other in others if other is not None])
 
     @exclusive
     def __contains__(self, subscription_id: object) -> bool:
         if not isinstance(subscription_id, int | np.integer) or not -(2**63) <= subscription_id < 2**63:
             return False
         subscription_ids = np.array([subscription_id], dtype=np.int64)
-        return bool(self._ids.find(self.store.arrays.ids, subscription_ids)[0] >= 0) or (
-            self.over_cap is not None and subscription_id in self.over_cap
-        )
+        found = self._ids.find(self.store.arrays.ids, subscription_ids)[0] >= 0
+        return bool(found) or self._is_elsewhere(subscription_id)
 
     @exclusive
     def memory_bytes(self) -> dict[str, int]:
@@ -558,6 +565,7 @@ class RowEngine(Engine):
             "strings": self.columns.memory_bytes(),
             "plans, signatures and names": object_bytes([self.plans, self.store.signatures, self.columns]),
             **({} if self.over_cap is None else {"over the cap": sum(self.over_cap.memory_bytes().values())}),
+            **({} if self.gated is None else {"with calls": self.gated.memory_bytes()}),
         }
 
     @exclusive
@@ -565,15 +573,16 @@ class RowEngine(Engine):
         lines = [f"{self.name}: {len(self)} subscriptions to {self.event_type.name}"]
         lines += [f"  {line}" for line in self.store.render(self.columns)]
         if self.over_cap is not None:
-            lines += [
-                f"  over the cap of the normal form, in {line}"
-                for line in self.over_cap.render().splitlines()[:1]
-            ]
+            lines.append(f"  over the cap of the normal form, in {self.over_cap.render().splitlines()[0]}")
+        if self.gated is not None:
+            lines.append(f"  with calls, gates in {self.gated.gates.render().splitlines()[0]}")
         return "\n".join(lines)
 
     @exclusive
     def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
         first = int(self._find(one_id(subscription_id))[0])
+        if first < 0 and self.gated is not None and subscription_id in self.gated:
+            return self.gated.explain(event, subscription_id)
         if first < 0 and self.over_cap is not None:
             return self.over_cap.explain(event, subscription_id)
         batch = EventBatch.from_pylist(self.event_type, [event])
@@ -585,16 +594,3 @@ class RowEngine(Engine):
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
         """The tests of a subscription of plan `number` with the values of one event, line by line."""
         return explain_rows(self.store, self.columns, self.plans[number].plan, first, event)
-
-
-@dataclass(frozen=True, slots=True)
-class _Addition:
-    """Subscriptions to be added: plans that differ in columns alone, which of them each subscription has, and
-    the values of their operands.
-    """
-
-    plans: list[int]
-    of_plan: Numbers
-    ids: IdArray
-    interfaces: npt.NDArray[np.int64]
-    operands: Operands

@@ -1,4 +1,6 @@
-"""The products of a match: those of an engine's store, with those of its filters over the cap."""
+"""The products of a match: those of an engine's store, with those of its filters over the cap, and of those
+with calls.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import numpy.typing as npt
 
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engine import Engine, IdArray, bits_of
+from covey.matcher.engines.rows.gated import GatedSearch
 from covey.matcher.engines.rows.interfaces import Interfaces
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.matches import Matches, Search
@@ -22,21 +25,24 @@ class RowSearch(Search):
         interfaces: Interfaces,
         keys: Keys,
         over_cap: Matches | None,
+        gated: GatedSearch | None,
         *,
         shared: bool,
     ) -> None:
         """`shared`: an event may match several rows of a subscription."""
         super().__init__(engine, len(keys))
         self._store, self._interfaces, self._shared = store, interfaces, shared
-        self._keys, self._over_cap = keys, over_cap
+        self._keys, self._over_cap, self._gated = keys, over_cap, gated
 
     def counts(self) -> IdArray:
         counts = self._store.counts(self._keys, shared=self._shared)
-        return counts if self._over_cap is None else counts + self._over_cap.counts
+        counts = counts if self._over_cap is None else counts + self._over_cap.counts
+        return counts if self._gated is None else counts + self._gated.counts()
 
     def any(self) -> npt.NDArray[np.bool_]:
         matching = self._store.counts(self._keys, shared=False, most=1) > 0
-        return matching if self._over_cap is None else matching | self._over_cap.any()
+        matching = matching if self._over_cap is None else matching | self._over_cap.any()
+        return matching if self._gated is None else self._gated.any(matching)
 
     def interfaces(self) -> npt.NDArray[np.uint64]:
         bits = np.zeros((self.events, self._interfaces.highest // 64 + 1), dtype=np.uint64)
@@ -44,11 +50,14 @@ class RowSearch(Search):
         if self._over_cap is not None:
             more = self._over_cap.interfaces()
             bits[:, : more.shape[1]] |= more
+        if self._gated is not None:
+            self._gated.set_interfaces(bits)
         return bits
 
     def ids(self) -> tuple[IdArray, IdArray]:
         answers = self._store.ids(self._keys, shared=self._shared)
-        return answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+        answers = answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+        return answers if self._gated is None else _merged(answers, self._gated.ids())
 
 
 def ids_of_event(store: RowStore, keys: Keys, *, shared: bool) -> IdArray:

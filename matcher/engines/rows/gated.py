@@ -1,0 +1,322 @@
+"""Subscriptions with calls of named operators: their gates are in an engine of their own, and what matches
+there is decided by an evaluator (`evaluation/evaluator.py`).
+
+Invariants: the gates' engine knows a subscription by the number of its residue; operators are asked only
+about events that a gate lets through, and not for interfaces that an event has reached without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.matcher.compile.operands import part_of
+from covey.matcher.engine import Engine, IdArray
+from covey.matcher.errors import VariableError
+from covey.matcher.evaluation.options import Evaluation
+from covey.matcher.evaluation.problem import TRUE, UNDECIDED
+from covey.matcher.evaluation.residues import Residues
+from covey.matcher.events.batch import EventBatch
+from covey.matcher.events.event_type import EventType
+from covey.matcher.events.value_columns import columns_of, taken_all
+from covey.matcher.expressions.expression import Scalar
+from covey.matcher.filters.filter import Filter
+from covey.matcher.load import Load, is_column
+from covey.matcher.matches import Matches
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+class GatedSubscriptions:
+    """The subscriptions with calls of an engine; `gates` is an empty engine for their gates. Ids are new,
+    known and distinct where they must be: the engine has checked them.
+    """
+
+    def __init__(self, gates: Engine, evaluation: Evaluation) -> None:
+        self.gates = gates
+        self._evaluation = evaluation
+        self._residues = Residues()
+        self._number_of: dict[int, int] = {}
+        self._filters: dict[int, Filter] = {}
+        self._values: dict[int, dict[str, Scalar]] = {}
+        self._ids: Numbers = np.zeros(0, np.int64)
+        """The id of each residue."""
+        self._interfaces: Numbers = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._number_of)
+
+    def __contains__(self, subscription_id: object) -> bool:
+        return subscription_id in self._number_of
+
+    def widen(self, event_type: EventType) -> None:
+        self.gates.widen(event_type)
+
+    def contain(self, ids: IdArray) -> Mask:
+        """Which of these ids are here: bool[n]."""
+        return np.array([i in self._number_of for i in ids.tolist()], np.bool_)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def add_many(
+        self, ids: IdArray, filter: Filter, values: Mapping[str, Any] | None, interfaces: Numbers
+    ) -> None:
+        """Add subscriptions of one filter over the engine's schema; raises as `Engine.add_many`."""
+        each = _one_by_one(filter, columns_of(values), len(ids))
+        numbers = self._residues.add_many(filter, _columns(filter, each), len(ids))
+        try:
+            gate = filter.gate
+            self.gates.add_many(numbers, gate, _columns(gate, each))
+        except BaseException:
+            self._residues.remove(numbers)
+            raise
+        top = int(numbers.max()) + 1
+        if top > len(self._ids):
+            more = np.zeros(top + top // 4 - len(self._ids), np.int64)
+            self._ids = np.concatenate([self._ids, more])
+            self._interfaces = np.concatenate([self._interfaces, more])
+        self._ids[numbers], self._interfaces[numbers] = ids, interfaces
+        self._number_of.update(zip(ids.tolist(), numbers.tolist(), strict=True))
+        for number, mine in zip(numbers.tolist(), each, strict=True):
+            self._filters[number], self._values[number] = filter, mine
+
+    def add_all(self, load: Load) -> None:
+        """Add the subscriptions of a load; raises before any is added."""
+        added: list[IdArray] = []
+        try:
+            for place, filter in enumerate(load.filters):
+                part = load.part([place])
+                self.add_many(part.ids, filter, taken_all(part.values), part.interfaces)
+                added.append(part.ids)
+        except BaseException:
+            if added:
+                self.remove_many(np.concatenate(added))
+            raise
+
+    def remove_many(self, ids: IdArray) -> None:
+        """Remove subscriptions that are here."""
+        numbers = self._numbers(ids)
+        if not len(numbers):
+            return
+        self.gates.remove_many(numbers)
+        self._residues.remove(numbers)
+        for i, number in zip(ids.tolist(), numbers.tolist(), strict=True):
+            del self._number_of[i], self._filters[number], self._values[number]
+
+    def update_many(self, ids: IdArray, values: Mapping[str, Any]) -> None:
+        """Update subscriptions that are here; raises as `Engine.update_many`, before any has changed."""
+        numbers = self._numbers(ids).tolist()
+        names = values.keys()
+        before = [self._values[number] for number in numbers]
+        after = []
+        for place, number in enumerate(numbers):
+            mine = {n: value[place] if is_column(value) else value for n, value in values.items()}
+            filter = self._filters[number]
+            unknown = names - set(filter.variables)
+            if unknown:
+                known = ", ".join(f"${variable}" for variable in filter.variables) or "none"
+                raise VariableError(
+                    f"variable ${min(unknown)} is unknown: subscription {int(ids[place])} has {known}"
+                )
+            after.append(filter.check_values({**before[place], **mine}))
+        self._update_gates(numbers, names, before, after)
+        for filter, places in self._by_filter(numbers).items():
+            chosen = [after[place] for place in places]
+            mine_numbers = np.array([numbers[place] for place in places], np.int64)
+            self._residues.replace(mine_numbers, filter, _columns(filter, chosen))
+        self._values.update(zip(numbers, after, strict=True))
+
+    def _update_gates(
+        self,
+        numbers: list[int],
+        names: Any,
+        before: list[dict[str, Scalar]],
+        after: list[dict[str, Scalar]],
+    ) -> None:
+        done: list[tuple[Numbers, Filter, list[str], list[int]]] = []
+        try:
+            for filter, places in self._by_filter(numbers).items():
+                changed = [name for name in filter.gate.variables if name in names]
+                if changed:
+                    mine = np.array([numbers[place] for place in places], np.int64)
+                    self.gates.update_many(mine, {n: [after[place][n] for place in places] for n in changed})
+                    done.append((mine, filter, changed, places))
+        except BaseException:
+            for mine, _, changed, places in done:
+                self.gates.update_many(mine, {n: [before[place][n] for place in places] for n in changed})
+            raise
+
+    def _by_filter(self, numbers: Sequence[int]) -> dict[Filter, list[int]]:
+        """The places of each filter's residues."""
+        places: dict[Filter, list[int]] = {}
+        for place, number in enumerate(numbers):
+            places.setdefault(self._filters[number], []).append(place)
+        return places
+
+    def _numbers(self, ids: IdArray) -> Numbers:
+        return np.array([self._number_of[i] for i in ids.tolist()], np.int64)
+
+    def values_before(self, ids: IdArray, values: Mapping[str, Any]) -> dict[str, list[Scalar | None]]:
+        """The present values of these variables, for `update_many`."""
+        each = [self._values[number] for number in self._numbers(ids).tolist()]
+        return {name: [mine.get(name) for mine in each] for name in values}
+
+    # --- matching ---------------------------------------------------------------------------------
+
+    def match(self, batch: EventBatch) -> GatedSearch:
+        return GatedSearch(self, batch, self.gates.match(batch))
+
+    def decide(
+        self, batch: EventBatch, rows: Numbers, numbers: Numbers, groups: Numbers | None = None
+    ) -> Mask:
+        """Which pairs match: bool[n]. With groups, of a group at least one where any does."""
+        evaluation = self._evaluation
+        truths = evaluation.evaluator.decide(
+            batch, self._residues, rows, numbers, groups, readers=evaluation.readers
+        )
+        matching: Mask = truths >= evaluation.least
+        return matching
+
+    def ids_of(self, numbers: Numbers) -> IdArray:
+        return self._ids[numbers]
+
+    def interfaces_of(self, numbers: Numbers) -> Numbers:
+        return self._interfaces[numbers]
+
+    # --- inspection -------------------------------------------------------------------------------
+
+    def explain(self, event: Mapping[str, object], subscription_id: int) -> str:
+        """As `Engine.explain`: the gate, predicate by predicate, and the truth of every call."""
+        number = self._number_of[subscription_id]
+        batch = EventBatch.from_pylist(self.gates.event_type, [event])
+        row, one = np.zeros(1, np.int64), np.array([number])
+        lines = self.gates.explain(event, number).splitlines()[1:]
+        through = number in self.gates.match(batch)[0].tolist()
+        truth = FALSE_TEXT
+        if through:
+            decided = self._evaluation.evaluator.decide(
+                batch, self._residues, row, one, readers=self._evaluation.readers
+            )[0]
+            truth = {TRUE: "matches", UNDECIDED: "is undecided"}.get(decided, FALSE_TEXT)
+            shown = self._evaluation.evaluator.explain(
+                batch, self._residues, number, readers=self._evaluation.readers
+            )
+            lines += [f"  {line}" for line in shown]
+        else:
+            lines.append("  operators are not asked: the predicates are false")
+        filter = self._filters[number].substitute(self._values[number])
+        return "\n".join([f"subscription {subscription_id} {truth}", *lines, f"  of {filter}"])
+
+    def memory_bytes(self) -> int:
+        arrays = self._residues.nbytes + self._ids.nbytes + self._interfaces.nbytes
+        return sum(self.gates.memory_bytes().values()) + arrays
+
+
+def update_both(
+    gated: GatedSubscriptions | None, other: Engine | None, ids: IdArray, values: Mapping[str, Any]
+) -> None:
+    """Update subscriptions with calls and those of another engine; raises before any has changed."""
+    if gated is None:
+        here, mine = np.zeros(len(ids), np.bool_), ids[:0]
+    else:
+        here = gated.contain(ids)
+        mine = ids[here]
+    before = {}
+    if gated is not None and len(mine):
+        chosen = part_of(values, np.flatnonzero(here))
+        before = gated.values_before(mine, chosen)
+        gated.update_many(mine, chosen)
+    if other is None or here.all():
+        return
+    try:
+        other.update_many(ids[~here], part_of(values, np.flatnonzero(~here)))
+    except BaseException:
+        if gated is not None and len(mine):
+            gated.update_many(mine, before)
+        raise
+
+
+FALSE_TEXT = "does not match"
+
+
+class GatedSearch:
+    """A batch before subscriptions with calls."""
+
+    def __init__(self, gated: GatedSubscriptions, batch: EventBatch, gates: Matches) -> None:
+        self._gated, self._batch, self._gates = gated, batch, gates
+        self._pairs: tuple[Numbers, Numbers] | None = None
+        self._matching: tuple[Numbers, Numbers] | None = None
+
+    def pairs(self) -> tuple[Numbers, Numbers]:
+        """The rows and residues that the gates let through, by rows."""
+        if self._pairs is None:
+            offsets, numbers = self._gates.ids()
+            self._pairs = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), numbers
+        return self._pairs
+
+    def matching(self) -> tuple[Numbers, Numbers]:
+        """The rows and residues that match, by rows."""
+        if self._matching is None:
+            rows, numbers = self.pairs()
+            matching = self._gated.decide(self._batch, rows, numbers)
+            self._matching = rows[matching], numbers[matching]
+        return self._matching
+
+    def counts(self) -> Numbers:
+        return np.bincount(self.matching()[0], minlength=len(self._gates))
+
+    def ids(self) -> tuple[Numbers, IdArray]:
+        """Offsets and ids, as `Matches.ids`."""
+        rows, numbers = self.matching()
+        offsets = np.zeros(len(self._gates) + 1, np.int64)
+        np.cumsum(np.bincount(rows, minlength=len(self._gates)), out=offsets[1:])
+        return offsets, self._gated.ids_of(numbers)
+
+    def any(self, known: Mask) -> Mask:
+        """Whether some subscription matches, or is known to."""
+        rows, numbers = self.pairs() if self._matching is None else self._matching
+        if self._matching is None:
+            left = ~known[rows]
+            rows, numbers = rows[left], numbers[left]
+            matching = self._gated.decide(self._batch, rows, numbers, np.zeros(len(rows), np.int64))
+            rows = rows[matching]
+        known = known.copy()
+        known[rows] = True
+        return known
+
+    def set_interfaces(self, bits: npt.NDArray[np.uint64]) -> None:
+        """Set the bits of interfaces that match and are not set yet."""
+        rows, numbers = self.pairs() if self._matching is None else self._matching
+        interfaces = self._gated.interfaces_of(numbers)
+        words, masks = interfaces >> 6, np.left_shift(np.uint64(1), (interfaces & 63).astype(np.uint64))
+        if self._matching is None:
+            left = bits[rows, words] & masks == 0
+            rows, words, masks = rows[left], words[left], masks[left]
+            matching = self._gated.decide(self._batch, rows, numbers[left], interfaces[left])
+            rows, words, masks = rows[matching], words[matching], masks[matching]
+        np.bitwise_or.at(bits, (rows, words), masks)
+
+
+def _one_by_one(filter: Filter, values: Mapping[str, Any], count: int) -> list[dict[str, Scalar]]:
+    """The checked values of each subscription; `VariableError` as `Filter.check_values`."""
+    columns = {name: value for name, value in taken_all(values).items() if is_column(value)}
+    for name, column in columns.items():
+        if len(column) != count:
+            raise VariableError(f"variable ${name}: {len(column)} values, expected one or {count}")
+    if not columns:
+        checked = filter.check_values(values)
+        return [checked] * count
+    common = {name: value for name, value in values.items() if name not in columns}
+    names, each = list(columns), zip(*columns.values(), strict=True)
+    return [filter.check_values({**common, **dict(zip(names, mine, strict=True))}) for mine in each]
+
+
+def _columns(filter: Filter, each: list[dict[str, Scalar]]) -> dict[str, Any]:
+    """The values of a filter's variables: one, or a list of them."""
+    if len(each) == 1:
+        return {name: each[0][name] for name in filter.variables}
+    return {name: [mine[name] for mine in each] for name in filter.variables}
