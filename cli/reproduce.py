@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret or jayaram.")],
+    paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram or liu.")],
     quick: Annotated[bool, typer.Option("--quick", help="A size that takes a few minutes.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report (HTML, JSON) and its plots (PNG).")

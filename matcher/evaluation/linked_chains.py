@@ -13,7 +13,10 @@ algorithm, unless a chain would have two predecessors or two successors, or a ci
 The paper's complete graph of 80,000 chains has 3.2 billion edges. Here chains that share no predicate have
 none, since their difference is zero; and of the chains of one predicate, ordered by P/C, each has edges to at
 most `_PARTNERS` others, evenly spaced from itself to the last. Paths that no edge joins follow each other in
-the order of their highest saving. Only the first `_NODES` nodes of a chain count.
+the order of what their chains save on average, over all edges. Only a chain's first `_NODES` nodes count.
+
+The order of paths is open in the paper; by number it evaluates 5 % more predicates. Chains in the order of
+what each saves, without paths, would evaluate 5 % to 10 % fewer, but are not the paper's algorithm.
 """
 
 from __future__ import annotations
@@ -44,12 +47,14 @@ def chain_order(chains: Chains, ordered: Int64s) -> Int64s:
     padded = _padded(chains, ordered)
     first, second = _candidates(chains, padded)
     savings = _savings(chains, padded, first, second)
+    net: Floats = np.zeros(len(padded))
+    net += np.bincount(first, savings, len(padded)) - np.bincount(second, savings, len(padded))
     before = np.where(savings > 0, first, second)
     after = np.where(savings > 0, second, first)
     savings = np.abs(savings)
     kept = np.flatnonzero(savings > 0)
     kept = kept[np.argsort(-savings[kept], kind="stable")]
-    return _paths(len(padded), before[kept], after[kept])
+    return _paths(before[kept], after[kept], net)
 
 
 def _padded(chains: Chains, ordered: Int64s) -> Int64s:
@@ -113,26 +118,29 @@ def _savings(chains: Chains, padded: Int64s, first: Int64s, second: Int64s) -> F
     return savings
 
 
-def _paths(chains: int, before: Int64s, after: Int64s) -> Int64s:
-    """All chains along the paths that these edges form, the greatest saving first."""
+def _paths(before: Int64s, after: Int64s, net: Floats) -> Int64s:
+    """All chains along the paths that these edges form, of which the first have the greatest savings.
+
+    `net` is what each chain saves before others, less what others save before it.
+    """
+    chains = len(net)
     successor, predecessor = [-1] * chains, [-1] * chains
-    joined: list[int] = []
     head, tail = list(range(chains)), list(range(chains))  # of a path, valid at its tail and at its head
     for one, other in zip(before.tolist(), after.tolist(), strict=True):
         if successor[one] < 0 and predecessor[other] < 0 and head[one] != other:
             successor[one], predecessor[other] = other, one
             begin, end = head[one], tail[other]
             tail[begin], head[end] = end, begin
-            joined.append(one)
     order: list[int] = []
-    placed = bytearray(chains)
-    for chain in [*joined, *range(chains)]:
-        if placed[chain]:
-            continue
-        while predecessor[chain] >= 0:
-            chain = predecessor[chain]
+    starts: list[int] = []
+    for first in np.flatnonzero(np.array(predecessor) < 0).tolist():
+        starts.append(len(order))
+        chain = first
         while chain >= 0:
             order.append(chain)
-            placed[chain] = 1
             chain = successor[chain]
-    return np.array(order, np.int64)
+    along = np.array(order, np.int64)
+    lengths = np.diff(starts, append=chains)
+    means = np.add.reduceat(net[along], starts) / lengths if chains else net
+    rank = np.argsort(np.argsort(-means, kind="stable"))
+    return along[np.argsort(np.repeat(rank, lengths), kind="stable")]

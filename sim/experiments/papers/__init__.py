@@ -22,6 +22,7 @@ PAPERS = {
     "bittner": "covey.sim.experiments.papers.bittner",
     "fabret": "covey.sim.experiments.papers.fabret",
     "jayaram": "covey.sim.experiments.papers.jayaram",
+    "liu": "covey.sim.experiments.papers.liu",
 }
 """Name on the command line, and module, which is imported on demand."""
 

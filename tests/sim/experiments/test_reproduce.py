@@ -31,7 +31,7 @@ def check_progress(step: str, share: float) -> None:
     assert 0.0 <= share <= 1.0
 
 
-@pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret"])
+@pytest.fixture(scope="module", params=["aguilera", "bittner", "fabret", "liu"])
 def report(request: pytest.FixtureRequest) -> PaperReport:
     return reproduce(request.param, PaperPlan("tiny"), check_progress)
 
