@@ -6,9 +6,13 @@ import random
 from collections.abc import Iterable, Mapping
 from functools import cache
 
+import pyarrow as pa
+
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.events.event_type import EventType
 from covey.matcher.filters.filter import Filter, parse
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
+from covey.matcher.operators.table import register
 from covey.overlay.core.covering.interest import Interest
 from covey.overlay.core.covering.registry import Registry
 
@@ -23,8 +27,26 @@ SHAPES = (
     "x < 3 or x > $a",
     "",
 )
+CALLS = (
+    "within(x, y, $a, $b, 60000 * $c)",
+    "within(x, y, 5, 5, 200000) and x < $a",
+    "x >= $a or not within(x, y, 5, $b, 300000)",
+    "steps_of_these_tests(x, ?n) and ?n < $a",
+    "steps_of_these_tests(x, ?m) and ?m < $a and y >= $b",
+    "x < $a",
+)
+"""Shapes that call operators."""
 
 POINTS = [{"x": x, "y": y} for x in range(-1, 11) for y in range(-1, 11)]
+
+
+register(
+    NamedOperator(
+        "steps_of_these_tests",
+        (Parameter("x", NUMBERS), Parameter("n", NUMBERS, Takes.FREE)),
+        lambda xs: pa.array([[float(x % 4), float(x)] for x in xs.to_pylist()]),
+    )
+)
 
 
 class Interests:

@@ -51,7 +51,7 @@ DRAWS = {
     "fuzzer, static": Draws("histories", 100, 2_000),
     "fuzzer, stalls": Draws("histories", 12, 120),
     "fuzzer, other options": Draws("histories of each of 29 kinds, a quarter of it of long ones", 8, 160),
-    "changes of slots": Draws("histories of each of 12 kinds", 12, 48),
+    "changes of slots": Draws("histories of each of 16 kinds", 12, 48),
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 20),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable
 
 import pytest
-from core_posets import Interests, fresh, same, values
+from core_posets import CALLS, SHAPES, Interests, fresh, same, values
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.baselines.diagram import Diagram, Place
@@ -141,8 +141,12 @@ def test_several_changes_together_are_one_change_of_the_roots(poset: Poset) -> N
     [lambda: Forest(ScannedRoots()), lambda: Forest(IndexedRoots(few=2)), Diagram],
     ids=["scanned", "indexed", "diagram"],
 )
-@pytest.mark.parametrize("seed", range(30))
-def test_random_changes_keep_the_invariants(seed: int, create: Callable[[], Poset]) -> None:
+@pytest.mark.parametrize(
+    ("seed", "shapes"), [*[(seed, SHAPES) for seed in range(30)], *[(seed, CALLS) for seed in range(10)]]
+)
+def test_random_changes_keep_the_invariants(
+    seed: int, shapes: tuple[str, ...], create: Callable[[], Poset]
+) -> None:
     """After every change the roots are the maximal elements, and the change lists their differences."""
     draw = random.Random(seed)
     registry = Registry()
@@ -153,7 +157,7 @@ def test_random_changes_keep_the_invariants(seed: int, create: Callable[[], Pose
         entered, moved, left = [], [], []
         kind = draw.choice(("enter", "enter", "move", "move", "move", "leave", "several"))
         if kind == "enter" or not live:
-            entered = [fresh(registry, draw, step)]
+            entered = [fresh(registry, draw, step, shapes)]
         elif kind == "move":
             for node in draw.sample(live, min(len(live), draw.choice((1, 1, 3)))):
                 was = node.region
@@ -165,7 +169,7 @@ def test_random_changes_keep_the_invariants(seed: int, create: Callable[[], Pose
             left = [draw.choice(live)]
         else:
             left = draw.sample(live, min(len(live), draw.randint(1, 4)))
-            entered = [fresh(registry, draw, step + 1000) for _ in range(draw.randint(0, 2))]
+            entered = [fresh(registry, draw, step + 1000, shapes) for _ in range(draw.randint(0, 2))]
         change = forest.change(entered, moved, left)
         naive.change(entered, moved, left)
         live = [node for node in live if node not in left] + entered

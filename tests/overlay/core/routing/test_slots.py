@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from core_link import Link
-from core_posets import POINT, SHAPES, Interests, fresh, matching_points, values
+from core_posets import CALLS, POINT, SHAPES, Interests, fresh, matching_points, values
 from draws import each_seed
 
 from covey.matcher.covering.covering import covers_region
@@ -147,7 +147,11 @@ BOXES = ("x between $a and $b and y between $c and $d", "x >= $a and x < $b and 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shapes", [SHAPES, ("x between $a and $b",), BOXES], ids=["all", "rows", "boxes"])
+@pytest.mark.parametrize(
+    "shapes",
+    [SHAPES, ("x between $a and $b",), BOXES, CALLS],
+    ids=["all", "rows", "boxes", "calls"],
+)
 @each_seed("changes of slots")
 def test_no_event_is_missed_between_two_messages_of_a_change(
     seed: int, shapes: tuple[str, ...], mode: str
