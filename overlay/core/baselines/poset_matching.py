@@ -17,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.engine import bits_of
+from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
 from covey.matcher.matches import Matches
 from covey.overlay.core.baselines.diagram import Diagram, Place
 from covey.overlay.core.covering.interest import CLIENTS
+from covey.overlay.core.matching.call_residues import CallResidues
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.interest_matching import Decided
 
 if TYPE_CHECKING:
+    from covey.matcher.evaluation.evaluator import Evaluator
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
@@ -36,12 +39,19 @@ class PosetMatching:
     all clients for `sessions`, else over those of the neighbours.
     """
 
-    def __init__(self, event_type: EventType, posets: Mapping[str, Poset], sessions: bool) -> None:
+    def __init__(
+        self, event_type: EventType, posets: Mapping[str, Poset], sessions: bool, evaluator: Evaluator
+    ) -> None:
         self._event_type = event_type
         self._posets = cast("Mapping[str, Diagram]", posets)
         self._sessions = sessions
         self._numbers: dict[int, int] = {}
-        self.calls = False
+        self._calling = CallResidues(evaluator, reads=False)
+
+    @property
+    def calls(self) -> bool:
+        """See `InterestMatching.calls`."""
+        return len(self._calling) > 0
 
     def widen(self, event_type: EventType) -> None:
         """See `InterestMatching.widen`."""
@@ -53,9 +63,12 @@ class PosetMatching:
     def put(self, interest: Matched, number: int) -> None:
         """Record the number of an interest that is in its group's poset before the next match."""
         self._numbers[interest.uid] = number
+        if interest.filter.calls:
+            self._calling.put(interest, number)
 
     def discard(self, interest: Matched) -> None:
         del self._numbers[interest.uid]
+        self._calling.discard(interest)
 
     def interests(self) -> dict[int, int]:
         return dict(self._numbers)
@@ -66,6 +79,25 @@ class PosetMatching:
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> Matches:
+        decided = self.decide(events)
+        return Matches.of(decided.offsets, decided.ids)
+
+    def decide(self, events: EventPoints) -> Decided:
+        """See `InterestMatching.decide`. The walk takes calls for true."""
+        offsets, uids = self._walk(events).ids()
+        if not self._calling:
+            return Decided(offsets, uids)
+        events.batch.shared_results()
+        rows = np.repeat(np.arange(len(events)), np.diff(offsets))
+        calling = np.flatnonzero(np.isin(uids, list(self._calling.interfaces())))
+        truths = np.full(len(uids), TRUE)
+        batch = events.over(self._event_type).batch
+        truths[calling] = self._calling.truths(batch, rows[calling], uids[calling])
+        unsure = truths == UNDECIDED
+        np.cumsum(np.bincount(rows[truths != FALSE], minlength=len(events)), out=offsets[1:])
+        return Decided(offsets, uids[truths != FALSE], (rows[unsure], uids[unsure]))
+
+    def _walk(self, events: EventPoints) -> Matches:
         events = events.over(self._event_type)
         matching_uids: list[list[int]] = [[] for _ in events.rows]
         for poset in self._mine():
@@ -87,9 +119,6 @@ class PosetMatching:
         uids = np.array([uid for uids in matching_uids for uid in sorted(uids)], np.int64)
         return Matches.of(offsets, uids)
 
-    def decide(self, events: EventPoints) -> Decided:
-        return Decided(*self.match(events).ordered())
-
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         """As `Matches.interfaces`; the bits of the interface `exclude` are undefined.
 
@@ -98,6 +127,11 @@ class PosetMatching:
         events = events.over(self._event_type)
         words = max(self._numbers.values(), default=0) // 64 + 1
         bits = np.zeros((len(events), words), np.uint64)
+        if self._calling:
+            for row, uids in enumerate(self.match(events).per_event()):
+                for uid in uids.tolist():
+                    bits[row, self._numbers[uid] // 64] |= np.uint64(1 << self._numbers[uid] % 64)
+            return bits
         for poset in self._mine():
             unmatched, number = events.rows, 0
             for place in poset.tops():

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from covey.matcher.evaluation.evaluator import Evaluator
     from covey.matcher.events.event_type import EventType
     from covey.matcher.expressions.expression import Scalar
     from covey.matcher.filters.filter import Filter
@@ -94,7 +95,7 @@ class InterestMatching(Protocol):
     def __len__(self) -> int: ...
 
 
-MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool], InterestMatching]
+MatchingFactory = Callable[["EventType", "Mapping[str, Poset]", bool, "Evaluator"], InterestMatching]
 """Creates the matching of one event type from the posets of its groups, by name; the flag is true for the
-interest of sessions, false for that of links.
+interest of sessions, false for that of links. The evaluator asks named operators.
 """

@@ -4,8 +4,6 @@ An engine matches the *gates* of filters with calls (`Filter.gate`), one of its 
 calls are matched as if there were no others. An evaluator then decides the *residues* of what has passed:
 once per call and event, all together, and for links only where no other filter of the interface matches. An
 event whose residue is undecided is passed on by brokers and dropped by who reads last.
-
-Invariant: after `_flush` the residues are those of the interests with calls, with their newest values.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ import numpy.typing as npt
 
 from covey.matcher.engine import bits_of
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED
-from covey.matcher.evaluation.residues import Residues
 from covey.matcher.matches import Matches
+from covey.overlay.core.matching.call_residues import CallResidues
 from covey.overlay.core.matching.interest_matching import Decided, Matched
 from covey.overlay.core.matching.matching import FilterAt, Matching
 
@@ -51,19 +49,13 @@ class OperatorMatching:
         """That of gates, once there was a filter with calls."""
         self._create = create
         self._event_type = event_type
-        self._evaluator = evaluator
         self._reads = reads
-        self._residues = Residues()
-        self._calling: dict[int, tuple[Matched, int]] = {}
-        """The interests with calls, and the numbers of their interfaces."""
-        self._numbers: dict[int, tuple[Filter, int]] = {}
-        """Of the interests that are in the residues: the filter, and the number of the residue."""
-        self._dirty: dict[int, None] = {}
+        self._calling = CallResidues(evaluator, reads=reads)
 
     @property
     def calls(self) -> bool:
         """Whether a filter calls an operator."""
-        return bool(self._calling)
+        return len(self._calling) > 0
 
     # --- interests ------------------------------------------------------------------------------------------
 
@@ -84,8 +76,7 @@ class OperatorMatching:
     def put(self, interest: Matched, number: int) -> None:
         if interest.filter.calls:
             self._gates().put(_gate_of(interest), number)
-            self._calling[interest.uid] = interest, number
-            self._dirty[interest.uid] = None
+            self._calling.put(interest, number)
         else:
             self.plain.put(interest, number)
 
@@ -96,14 +87,13 @@ class OperatorMatching:
 
     def discard(self, interest: Matched) -> None:
         if self.gates is not None and interest.uid in self._calling:
-            del self._calling[interest.uid]
-            self._dirty[interest.uid] = None
+            self._calling.discard(interest)
             self.gates.discard(interest)
         else:
             self.plain.discard(interest)
 
     def interests(self) -> dict[int, int]:
-        return {**self.plain.interests(), **{uid: number for uid, (_, number) in self._calling.items()}}
+        return {**self.plain.interests(), **self._calling.interfaces()}
 
     def __len__(self) -> int:
         return len(self.plain) + len(self._calling)
@@ -127,7 +117,7 @@ class OperatorMatching:
         if among is not None:
             wanted = np.isin(_keys(rows, uids), _keys(*among))
             rows, uids = rows[wanted], uids[wanted]
-        truths = self._truths(events, rows, uids, None)
+        truths = self._calling.truths(events.over(self._event_type).batch, rows, uids)
         unsure = truths == UNDECIDED
         matching = truths == TRUE if self._reads else truths != FALSE
         every = np.concatenate([np.repeat(np.arange(len(events)), np.diff(offsets)), rows[matching]])
@@ -142,14 +132,15 @@ class OperatorMatching:
         if not self._calling:
             return bits
         rows, uids = self._passing(events)
-        numbers = self._of_each(uids, lambda uid: self._calling[uid][1])
+        numbers = self._calling.interfaces_of(uids)
         words = int(numbers.max(initial=0)) // 64 + 1
         if words > bits.shape[1]:
             bits = np.hstack([bits, np.zeros((len(bits), words - bits.shape[1]), np.uint64)])
         shifts = (numbers % 64).astype(np.uint64)
         is_open = (bits[rows, numbers // 64] >> shifts & np.uint64(1) == 0) & (numbers != exclude)
         rows, uids, numbers, shifts = rows[is_open], uids[is_open], numbers[is_open], shifts[is_open]
-        passing = self._truths(events, rows, uids, numbers) != FALSE
+        batch = events.over(self._event_type).batch
+        passing = self._calling.truths(batch, rows, uids, numbers) != FALSE
         at = rows[passing], numbers[passing] // 64
         np.bitwise_or.at(bits, at, np.uint64(1) << shifts[passing])
         return bits
@@ -169,49 +160,6 @@ class OperatorMatching:
         offsets, uids = self.gates.match(events)
         return np.repeat(np.arange(len(events)), np.diff(offsets)), uids
 
-    def _truths(
-        self, events: EventPoints, rows: Int64s, uids: Int64s, groups: Int64s | None
-    ) -> npt.NDArray[np.int8]:
-        self._flush()
-        numbers = self._of_each(uids, lambda uid: self._numbers[uid][1])
-        batch = events.over(self._event_type).batch
-        return self._evaluator.decide(batch, self._residues, rows, numbers, groups, readers=self._reads)
-
-    @staticmethod
-    def _of_each(uids: Int64s, value: Callable[[int], int]) -> Int64s:
-        """A number of each interest, looked up once per distinct one."""
-        distinct, places = np.unique(uids, return_inverse=True)
-        return np.array([value(uid) for uid in distinct.tolist()], np.int64)[places]
-
-    # --- residues -------------------------------------------------------------------------------------------
-
-    def _flush(self) -> None:
-        """Apply the pending changes, columnwise for all interests of one filter."""
-        if not self._dirty:
-            return
-        removed: list[int] = []
-        added: dict[Filter, list[Matched]] = {}
-        updated: dict[Filter, list[Matched]] = {}
-        for uid in self._dirty:
-            current, known = self._calling.get(uid), self._numbers.get(uid)
-            if known is not None and (current is None or current[0].filter != known[0]):
-                removed.append(known[1])
-                del self._numbers[uid]
-                known = None
-            if current is not None:
-                group = added if known is None else updated
-                group.setdefault(current[0].filter, []).append(current[0])
-        if removed:
-            self._residues.remove(np.array(removed, np.int64))
-        for filter, interests in updated.items():
-            numbers = np.array([self._numbers[interest.uid][1] for interest in interests], np.int64)
-            self._residues.replace(numbers, filter, _columns(filter, interests))
-        for filter, interests in added.items():
-            numbers = self._residues.add_many(filter, _columns(filter, interests), len(interests))
-            for interest, number in zip(interests, numbers.tolist(), strict=True):
-                self._numbers[interest.uid] = filter, number
-        self._dirty.clear()
-
 
 def _keys(rows: Int64s, uids: Int64s) -> Int64s:
     """One number for each pair of a row and an id, which is under 2**40."""
@@ -221,7 +169,3 @@ def _keys(rows: Int64s, uids: Int64s) -> Int64s:
 def _gate_of(interest: Matched) -> FilterAt:
     gate = interest.filter.gate
     return FilterAt(interest.uid, gate, {name: interest.values[name] for name in gate.variables})
-
-
-def _columns(filter: Filter, interests: list[Matched]) -> dict[str, list[Scalar]]:
-    return {name: [interest.values[name] for interest in interests] for name in filter.variables}

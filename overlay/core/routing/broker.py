@@ -143,11 +143,8 @@ class Broker:
             accepts_motion=parametric and named,
             new_type=partial(
                 TypeState,
-                matching=(
-                    _engine_matching(engine, evaluator, link_evaluator or evaluator)
-                    if isinstance(engine, str)
-                    else engine
-                ),
+                matching=_engine_matching(engine) if isinstance(engine, str) else engine,
+                evaluators=(link_evaluator or evaluator, evaluator),
                 poset=poset,
                 merger=merger_factory(merging, merging_budget, routing),
                 replay_events=replay_events,
@@ -283,9 +280,10 @@ def _handle_epoch(tables: Tables, call: Call, message: Message, peer: Peer) -> N
     tables.acks.open(peer.name, epoch, waits)
 
 
-def _engine_matching(engine: str, for_sessions: Evaluator, for_links: Evaluator) -> MatchingFactory:
-    def create(event_type: EventType, groups: Mapping[str, Poset], sessions: bool) -> InterestMatching:
-        evaluator = for_sessions if sessions else for_links
+def _engine_matching(engine: str) -> MatchingFactory:
+    def create(
+        event_type: EventType, groups: Mapping[str, Poset], sessions: bool, evaluator: Evaluator
+    ) -> InterestMatching:
         return OperatorMatching(partial(Matching, engine), event_type, evaluator, reads=False)
 
     return create

@@ -38,6 +38,7 @@ from covey.overlay.core.routing.type_conflicts import difference
 
 if TYPE_CHECKING:
     from covey.matcher import Filter
+    from covey.matcher.evaluation.evaluator import Evaluator
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class TypeState:
         event_type: EventType,
         *,
         matching: MatchingFactory,
+        evaluators: tuple[Evaluator, Evaluator],
         poset: Callable[[], Poset],
         merger: Callable[[], Merger | None],
         replay_events: int,
@@ -108,8 +110,9 @@ class TypeState:
         """Neighbours that were sent an Advertise."""
         self.groups: dict[str, Poset] = {}
         self.outgoing: dict[Interface, Outgoing] = {}
-        self.links = matching(event_type, self.groups, False)
-        self.sessions = matching(event_type, self.groups, True)
+        for_links, for_sessions = evaluators
+        self.links = matching(event_type, self.groups, False, for_links)
+        self.sessions = matching(event_type, self.groups, True, for_sessions)
         self.promises: dict[Interface, Promise] = {}
         """The promises of publishers that do not promise everything."""
         self.ring = Ring(replay_events) if replay_events else None

@@ -8,6 +8,7 @@ import pytest
 
 from covey.matcher import EventBatch, EventType, create_engine, parse
 from covey.matcher.engine import bits_of
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.baselines.diagram import Diagram
 from covey.overlay.core.baselines.poset_matching import PosetMatching
 from covey.overlay.core.covering.registry import Registry
@@ -50,8 +51,8 @@ def test_the_walk_matches_as_the_oracle(seed: int) -> None:
     registry = Registry()
     groups = {"broker/a": Diagram(), "broker/b": Diagram(), "clients": Diagram()}
     numbers = {"broker/a": 3, "broker/b": 70, "clients": 5}
-    links = PosetMatching(MIXED, groups, False)
-    sessions = PosetMatching(MIXED, groups, True)
+    links = PosetMatching(MIXED, groups, False, Evaluator())
+    sessions = PosetMatching(MIXED, groups, True, Evaluator())
     link_oracle, session_oracle = create_engine("naive", MIXED), create_engine("naive", MIXED)
     live = []
     for step in range(60):

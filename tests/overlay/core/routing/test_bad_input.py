@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from core_driven import Driven, sent
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.errors import SubscriptionError, VariableError
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.client.actions import Refused
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.introspection.views import inspect
 from covey.overlay.core.matching.event_points import EventPoints
 from covey.overlay.core.matching.matching import Matching
+from covey.overlay.core.matching.operator_matching import OperatorMatching
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -174,11 +177,11 @@ def test_replays_without_a_ring_are_harmless() -> None:
     assert bench.broker.tables.types["Tick"].ring is None
 
 
-class _Small(Matching):
+class _Small(OperatorMatching):
     """A matching with room for three texts."""
 
-    def __init__(self, event_type: EventType, posets: object, sessions: bool) -> None:
-        super().__init__("cluster", event_type, texts=3)
+    def __init__(self, event_type: EventType, posets: object, sessions: bool, evaluator: Evaluator) -> None:
+        super().__init__(partial(Matching, "cluster", texts=3), event_type, evaluator, reads=False)
 
 
 CONTAINS = parse("s contains $text", TICK)
