@@ -232,6 +232,7 @@ _ENGINES = {
     "rete": ("covey.matcher.engines.reference.rete", "ReteEngine"),
     "scan": ("covey.matcher.engines.reference.scan", "ScanEngine"),
     "search_tree": ("covey.matcher.engines.reference.search_tree", "SearchTreeEngine"),
+    "trees": ("covey.matcher.engines.trees.engine", "TreeEngine"),
 }
 
 

@@ -34,11 +34,9 @@ KERNEL_MODULES = (
     "covey.matcher.engines.cluster.match_kernels",
     "covey.matcher.engines.cluster.tuning.schema_kernels",
     "covey.matcher.covering.region_kernels",
-    # of the engine for filters over the cap of the normal form
+    # of the engine of trees
     "covey.matcher.engines.reference.answer_kernels",
-    "covey.matcher.engines.reference.counting_kernels",
-    "covey.matcher.engines.reference.noncanonical_kernels",
-    "covey.matcher.engines.reference.predicate_kernels",
+    "covey.matcher.engines.trees.tree_kernels",
 )
 
 _compiled = 0

@@ -53,6 +53,7 @@ DRAWS = {
     "fuzzer, other options": Draws("histories of each of 29 kinds, a quarter of it of long ones", 8, 160),
     "changes of slots": Draws("histories of each of 16 kinds", 12, 48),
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
+    "trees under churn": Draws("cases per engine", 2, 60),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 20),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
     "endpoints together": Draws("histories", 30, 2_000),

@@ -15,13 +15,14 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.matcher.compile.tree_plan import OR
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import noncanonical_kernels as k
 from covey.matcher.engines.reference.counting import CountingStore
-from covey.matcher.engines.reference.tree_plans import OR, TreePlans
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
+from covey.matcher.engines.rows.tree_plans import TreePlans
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 
@@ -126,11 +127,15 @@ class NoncanonicalEngine(RowEngine):
         return NoncanonicalStore(self.event_type, self.plans)
 
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
-        lines = super()._explain(number, first, event)
-        if self.plans[number].plan.boxes:
-            tree, _ = _show(self.plans.shapes[number].words.tolist(), 0)
-            lines[0] = f"  {tree}, of these predicates:"
-        return lines
+        return show_tree(self.plans, number, super()._explain(number, first, event))
+
+
+def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
+    """An explanation of a plan's leaves, below its tree."""
+    if plans[number].plan.boxes:
+        tree, _ = _show(plans.shapes[number].words.tolist(), 0)
+        lines[0] = f"  {tree}, of these predicates:"
+    return lines
 
 
 def _show(words: list[int], at: int) -> tuple[str, int]:

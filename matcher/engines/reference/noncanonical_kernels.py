@@ -4,7 +4,7 @@ The lists and counts are those of the counting engine (`counting_kernels.py`): a
 its tree, in order, and `need` is its minimum predicate count (at most 255: more only makes candidates fewer).
 On top of them:
 
-    shapes [ AND 6 | 0 | OR 2 | 1 | 2 || ... ]   the trees of all plans (drawn in `tree_plans.py`)
+    shapes [ AND 6 | 0 | OR 2 | 1 | 2 || ... ]   the trees of all plans (drawn in `compile/tree_plan.py`)
     starts [ 0 | 5 | ... ]                       by plan: the first word; `decided`: counting is enough
     true   [ stamp stamp ... ]                   by predicate: the last event that satisfied it, if kept
 

@@ -29,7 +29,7 @@ class Rows:
     ids: Ids
 
 
-class ReferenceStore(RowStore):
+class SearchedStore(RowStore):
     """Rows in a structure that answers with row numbers."""
 
     arrays: Rows
@@ -51,36 +51,6 @@ class ReferenceStore(RowStore):
 
     def row_bytes(self) -> int:
         return super().row_bytes() + self._seen.nbytes
-
-    # --- rows in the structure --------------------------------------------------------------------
-
-    def tests_of(self, rows: Numbers) -> int:
-        """How many tests each of these rows has, all equally many."""
-        return len(self.signatures.columns[self.arrays.rows[rows[0], ROW_SIGNATURE]])
-
-    def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
-        self._sign(rows, signature)
-        self._insert(rows, np.array(self.signatures.columns[signature], dtype=np.int64), lows, highs)
-
-    def remove(self, rows: Numbers) -> None:
-        self._remove(rows)
-        self._release_signatures(rows)
-
-    def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
-        tests = dict.fromkeys((part - 1) // 2 for part in parts)
-        for _, chosen, lows, highs in self._with_parts(rows, parts, values):
-            for test in tests:
-                self._change(chosen, test, lows, highs)
-
-    @abstractmethod
-    def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None: ...
-
-    @abstractmethod
-    def _remove(self, rows: Numbers) -> None: ...
-
-    @abstractmethod
-    def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
-        """Give these rows of one signature new bounds on one test."""
 
     # --- matching ---------------------------------------------------------------------------------
 
@@ -124,3 +94,35 @@ class ReferenceStore(RowStore):
 
     def _prepare(self) -> None:
         """Do the work deferred to the next match."""
+
+
+class ReferenceStore(SearchedStore):
+    """One whose structure takes the tests of a row one by one."""
+
+    def tests_of(self, rows: Numbers) -> int:
+        """How many tests each of these rows has, all equally many."""
+        return len(self.signatures.columns[self.arrays.rows[rows[0], ROW_SIGNATURE]])
+
+    def insert(self, rows: Numbers, signature: int, lows: Keys, highs: Keys) -> None:
+        self._sign(rows, signature)
+        self._insert(rows, np.array(self.signatures.columns[signature], dtype=np.int64), lows, highs)
+
+    def remove(self, rows: Numbers) -> None:
+        self._remove(rows)
+        self._release_signatures(rows)
+
+    def write_parts(self, rows: Numbers, parts: list[int], values: Keys) -> None:
+        tests = dict.fromkeys((part - 1) // 2 for part in parts)
+        for _, chosen, lows, highs in self._with_parts(rows, parts, values):
+            for test in tests:
+                self._change(chosen, test, lows, highs)
+
+    @abstractmethod
+    def _insert(self, rows: Numbers, columns: Keys, lows: Keys, highs: Keys) -> None: ...
+
+    @abstractmethod
+    def _remove(self, rows: Numbers) -> None: ...
+
+    @abstractmethod
+    def _change(self, rows: Numbers, test: int, lows: Keys, highs: Keys) -> None:
+        """Give these rows of one signature new bounds on one test."""

@@ -263,7 +263,7 @@ class RowEngine(Engine):
 
     def _engine_over_cap(self) -> RowEngine:
         if self.over_cap is None:
-            engine = create_engine("noncanonical", self.event_type)
+            engine = create_engine("trees", self.event_type)
             assert isinstance(engine, RowEngine)
             engine.columns.most_texts = self.columns.most_texts
             self.over_cap = engine

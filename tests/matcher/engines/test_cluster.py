@@ -56,7 +56,7 @@ def test_filters_over_the_cap_free_their_columns() -> None:
     assert engine.over_cap is not None
     engine.update(1, {"p": "b"})
     assert engine.over_cap.columns.derived == 1
-    assert "over the cap of the normal form, in noncanonical: 1 subscriptions" in engine.render()
+    assert "over the cap of the normal form, in trees: 1 subscriptions" in engine.render()
     assert "of these predicates" in engine.explain({"firm": "b"}, 1)
     engine.remove(1)
     assert engine.over_cap is None

@@ -23,18 +23,14 @@ from covey.matcher.compile.plan import (
     BoxPlan,
     BoxSkeleton,
     Plan,
-    PlanKey,
     TestPlan,
     TextPlan,
     part_plans,
-    structure_key,
-    variables_of,
 )
 from covey.matcher.covering.parts import Part, PartOperand, requirements
 from covey.matcher.encoding.schema_columns import SchemaColumns
-from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Expression, Operand, Or, Predicate, Variable
+from covey.matcher.expressions.expression import And, Expression, Or, Predicate, Variable
 from covey.matcher.filters.filter import Filter
 
 AND, OR = 0, 1
@@ -75,33 +71,7 @@ class TreeShape:
     depth: int
 
 
-class TreePlans(PlanTable):
-    """Plans by number, and the shapes of their trees."""
-
-    def __init__(self, schema: SchemaColumns) -> None:
-        super().__init__(schema)
-        self.shapes: dict[int, TreeShape] = {}
-        self.version = 0
-
-    def find(self, filter: Filter) -> tuple[int, tuple[Operand, ...]]:
-        """The number of a filter's plan and its operands."""
-        skeleton, columns, operands = structure_key(filter)
-        key: PlanKey = (skeleton, columns, variables_of(operands), False)
-        number = self._numbers.get(key)
-        if number is None:
-            plan, shape = _make(filter, key[2], self._schema)
-            number = self._enter(PlanUse(filter, key, operands, self._schema, plan))
-            self.shapes[number] = shape
-            self.version += 1
-        return number, operands
-
-    def release(self, number: int, subscriptions: int) -> None:
-        super().release(number, subscriptions)
-        if self._uses[number] is None:
-            del self.shapes[number]
-
-
-def _make(
+def make_tree(
     filter: Filter, variables: tuple[Variable | None, ...], schema: SchemaColumns
 ) -> tuple[Plan, TreeShape]:
     maker = _Maker(filter.event_type, [None] * len(variables))

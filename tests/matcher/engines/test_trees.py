@@ -1,0 +1,187 @@
+"""Deep and long trees in all engines: differential tests under churn against an oracle of its own, and what
+access rows are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from draws import each_seed
+
+from covey.matcher import EventBatch, EventType, compile_kernels, create_engine, parse
+from covey.matcher.compile.access_rows import access_rows
+from covey.matcher.compile.tree_plan import AND, OR, inner_word
+from covey.matcher.engine import engine_names
+from covey.matcher.engines.trees.engine import TreeEngine
+
+T = EventType("T", {"a": "int64", "b": "int64", "c": "int64", "d": "string"})
+Event = dict[str, object]
+Truth = Callable[[Event, dict[str, int]], bool]
+Made = tuple[str, Truth]
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> None:
+    compile_kernels()
+
+
+def leaf(choose: random.Random) -> Made:
+    """A predicate as text, and what it means: false where the attribute is missing."""
+    attribute = choose.choice("abc")
+    value = choose.randrange(6)
+    forms: list[tuple[str, Callable[[int, dict[str, int]], bool]]] = [
+        (f"{attribute} == {value}", lambda v, _: v == value),
+        (f"{attribute} != {value}", lambda v, _: v != value),
+        (f"{attribute} < {value}", lambda v, _: v < value),
+        (f"{attribute} >= $x + {value}", lambda v, x: v >= x["x"] + value),
+        (f"{attribute} == $y", lambda v, x: v == x["y"]),
+        (f"{attribute} between $x and $y", lambda v, x: x["x"] <= v <= x["y"]),
+        (f"{attribute} in ({value}, {value + 2})", lambda v, _: v in (value, value + 2)),
+    ]
+    if choose.random() < 0.2:
+        text = choose.choice(["x", "xy", "y"])
+        start = choose.random() < 0.5
+        written = f"d {'prefix' if start else '=='} '{text}'"
+
+        def holds(event: Event, _: dict[str, int]) -> bool:
+            found = event.get("d")
+            return isinstance(found, str) and (found.startswith(text) if start else found == text)
+
+        return written, holds
+    written, test = choose.choice(forms)
+
+    def passes(event: Event, values: dict[str, int]) -> bool:
+        found = event.get(attribute)
+        return isinstance(found, int) and test(found, values)
+
+    return written, passes
+
+
+def joined(operator: str, parts: list[Made]) -> Made:
+    combine = all if operator == "and" else any
+    truths = [truth for _, truth in parts]
+    text = "(" + f" {operator} ".join(text for text, _ in parts) + ")"
+    return text, lambda event, values: combine(truth(event, values) for truth in truths)
+
+
+def deep(choose: random.Random, depth: int) -> Made:
+    """A tree of that depth, `and` and `or` in turn, with one or two leaves beside each level."""
+    made = leaf(choose)
+    for level in range(depth):
+        beside = [leaf(choose) for _ in range(choose.randint(1, 2))]
+        made = joined("and" if level % 2 else "or", [*beside, made])
+    return made
+
+
+def bushy(choose: random.Random, predicates: int, operator: str = "and") -> Made:
+    """A tree of so many predicates."""
+    if predicates == 1:
+        return leaf(choose)
+    parts = min(predicates, choose.randint(2, 4))
+    cuts = sorted(choose.sample(range(1, predicates), parts - 1))
+    sizes = np.diff([0, *cuts, predicates]).tolist()
+    other = "or" if operator == "and" else "and"
+    return joined(operator, [bushy(choose, size, other) for size in sizes])
+
+
+def events(choose: random.Random, count: int) -> list[Event]:
+    return [
+        {name: choose.choice([None, *range(8)]) for name in "abc"}
+        | {"d": choose.choice([None, "x", "xyz", "z"])}
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", engine_names())
+@each_seed("trees under churn")
+def test_trees_under_churn(name: str, seed: int) -> None:
+    choose = random.Random(seed)
+    kinds = [
+        lambda: deep(choose, 50),
+        lambda: bushy(choose, 500),
+        lambda: deep(choose, choose.randint(2, 8)),
+        lambda: bushy(choose, choose.randint(3, 40), choose.choice(["and", "or"])),
+    ]
+    trees = [choose.choice(kinds)() for _ in range(12)] + [kinds[0](), kinds[1]()]
+    if choose.random() < 0.5:
+        trees = [joined("and", [(f"b == {n % 3}", _b_is(n % 3)), tree]) for n, tree in enumerate(trees)]
+    filters = [parse(text, T) for text, _ in trees]
+    engine = create_engine(name, T)
+    live: dict[int, tuple[Truth, dict[str, int]]] = {}
+    variables: dict[int, list[str]] = {}
+    for step in range(6):
+        for n in range(10):
+            number, chosen = 100 * step + n, choose.randrange(len(trees))
+            values = {"x": choose.randrange(4), "y": choose.randrange(8)}
+            mine = {v: values[v] for v in filters[chosen].variables}
+            engine.add(number, filters[chosen], mine)
+            live[number] = trees[chosen][1], {**values}
+            variables[number] = list(mine)
+        for number in choose.sample(sorted(live), 4):
+            engine.remove(number)
+            del live[number]
+        for number in choose.sample(sorted(live), 5):
+            changed = {v: choose.randrange(8) for v in variables[number] if choose.random() < 0.7}
+            engine.update(number, changed)
+            live[number][1].update(changed)
+        if step == 3:
+            engine.widen(EventType("T", {**T.attributes, "e": "int64"}))
+        rows = events(choose, 40)
+        matches = engine.match(EventBatch.from_pylist(engine.event_type, rows))
+        offsets, ids = matches.ordered()
+        for n, event in enumerate(rows):
+            expected = [number for number, (truth, values) in sorted(live.items()) if truth(event, values)]
+            assert ids[offsets[n] : offsets[n + 1]].tolist() == expected, (seed, event)
+        assert engine.event_ids(EventBatch.from_pylist(engine.event_type, rows[:1])).tolist() == (
+            ids[: offsets[1]].tolist()
+        )
+    engine.remove_many(np.array(sorted(live)))
+    assert len(engine) == 0
+
+
+def _b_is(value: int) -> Truth:
+    return lambda event, _: event.get("b") == value
+
+
+def tree(*parts: int | list[int], operator: int) -> list[int]:
+    words = [word for part in parts for word in ([part] if isinstance(part, int) else part)]
+    return [inner_word(operator, len(words)), *words]
+
+
+def test_access_rows_are_few_selective_leaves() -> None:
+    either = tree(1, 2, operator=OR)
+    both = tree(0, either, operator=AND)
+    assert access_rows(both, [1e-4, 0.5, 0.3]).rows == ((0,),)
+    assert access_rows(both, [0.5, 0.01, 0.01]).rows == ((1, 0), (2, 0))
+    assert access_rows(either, [1.0, 0.01, 1.0]).rows == ((),)
+    assert access_rows(tree(both, 3, operator=OR), [1e-4, 0.5, 0.5, 0.1]).rows == ((0,), (3,))
+
+
+def test_a_tree_is_evaluated_only_on_what_its_equality_lets_through() -> None:
+    engine = TreeEngine(T)
+    text = "a == $x and " + " and ".join(f"(b == {i} or c < {i})" for i in range(8))
+    engine.add_many(np.arange(1000), parse(text, T), {"x": np.arange(1000)})
+    keys = engine.columns.encode(EventBatch.from_pylist(T, [{"a": 7, "b": 1, "c": 0}]))
+    engine.store.begin_match(keys)
+    _, candidates = engine.store.access.ids(keys, shared=False)
+    assert candidates.tolist() == [7]
+    engine.update(7, {"x": 2000})
+    assert engine.match(EventBatch.from_pylist(T, [{"a": 7, "b": 1, "c": -1}])).ordered()[1].tolist() == []
+    assert "access rows: table (a): " in engine.render()
+
+
+def test_trees_give_their_memory_back() -> None:
+    engine = TreeEngine(T)
+    choose = random.Random(5)
+    for _ in range(3):
+        for number in range(50):
+            filter = parse(bushy(choose, 30)[0], T)
+            engine.add(number, filter, dict.fromkeys(filter.variables, 3))
+        size = sum(engine.memory_bytes().values())
+        engine.remove_many(np.arange(50))
+        assert sum(engine.memory_bytes().values()) < size
+        assert not engine.store._layouts
+        assert len(engine.store.access.signatures) == 0
