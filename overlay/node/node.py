@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.endpoint.admission import Undecodable
 from covey.overlay.core.endpoint.broker_endpoint import BrokerEndpoint
 from covey.overlay.core.endpoint.connections import (
@@ -28,8 +29,10 @@ from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link, LinkError
 from covey.overlay.core.messages import Interface, Message
+from covey.overlay.core.operators.limits import Limiter
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.http2.frames import ErrorCode
+from covey.overlay.node.operator_runner import LimitedRunner
 from covey.overlay.node.overlay import Overlay
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.codec import WireMessage, decode_message, event_bytes
@@ -52,6 +55,7 @@ class Node:
         self.overlay = overlay
         self.name = name
         self.started_ns = time.time_ns()
+        self.operators = LimitedRunner(Limiter(overlay.operator_limits))
         self.core = Broker(
             name,
             routing=overlay.routing,
@@ -62,6 +66,7 @@ class Node:
             damping=overlay.damping,
             merging=overlay.merging,
             merging_budget=overlay.merging_budget,
+            evaluator=Evaluator(run=self.operators),
         )
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
@@ -223,5 +228,6 @@ class Node:
         self.endpoint.close_connections(f"broker {self.name} is shutting down")
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timer and the thread of operators."""
         self._timer.cancel()
+        self.operators.close()

@@ -70,6 +70,10 @@ class LimitedRunner:
             limiter.succeeded(name, key, grant.events, now_ns - start_ns)
         return Outcome(parts, answered, took_ns)
 
+    def close(self) -> None:
+        """End the thread."""
+        self.threads.close()
+
     def _end_turn(self) -> None:
         """What the loop has called until now was one turn; connections that are ready come next."""
         self._in_turn = False

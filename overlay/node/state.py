@@ -16,6 +16,7 @@ from covey.overlay.core.introspection.listing import Listing
 from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.kernel_loader import loader
 from covey.overlay.node.node import Node
+from covey.overlay.node.operator_state import inspect_operators, render_operators
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
@@ -55,7 +56,8 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "uptime_s": round((time.time_ns() - node.started_ns) / 1e9, 3),
         "core": inspect(node.core, listed),
         "interfaces": {name: queue.inspect() for name, queue in queues},
-        "not_listed": listing.of("interfaces"),
+        "operators": _operators(node, listing),
+        "not_listed": listing.of("interfaces", "operators"),
         "dropped": dict(node.endpoint.drops.by_reason),
         "held": node.endpoint.holds.as_dict(),
         "refused": node.endpoint.refused,
@@ -76,7 +78,13 @@ def render_node(node: Node, listed: int) -> str:
         lines += [f"    {events} events dropped: {why}" for why, events in queue.drops.by_reason.items()]
     lines += listing.more("interfaces", "  ")
     lines += [f"  {events} events dropped: {why}" for why, events in node.endpoint.drops.by_reason.items()]
+    lines += render_operators(_operators(node, listing), listing)
     return "\n".join(lines) + "\n"
+
+
+def _operators(node: Node, listing: Listing) -> dict[str, Any]:
+    tables = node.core.tables
+    return inspect_operators(tables.registry.callers, tables.evaluator.accounts, node.operators, listing)
 
 
 def _listed_queues(node: Node, listing: Listing) -> list[tuple[str, InterfaceQueue]]:
