@@ -2,13 +2,14 @@
 
 The distance is that of the haversine formula on the mean sphere of WGS84, which is off the ellipsoid by up to
 0.5 %. The circle includes its border, reaches over poles and the date line, and longitudes are equal modulo
-360°. False for a latitude beyond ±90°, a longitude beyond ±540°, for NaN, and for a negative distance.
+360°. False for NaN, a negative distance, and a point or centre whose latitude is
+beyond ±90° or whose longitude is beyond ±540°.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import asin, cos, degrees, inf, isfinite, pi, radians, remainder, sin
+from math import asin, cos, degrees, inf, pi, radians, remainder, sin
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ EARTH_M = 6_371_008.8
 """The mean radius of the Earth in WGS84, in metres."""
 
 MOST_LON = 540.0
-"""The greatest longitude of a point: it bounds what is equal modulo 360°."""
+"""The greatest longitude: it bounds what is equal modulo 360°."""
 
 _HALF_DEGREE = pi / 360
 _FEW = 8
@@ -35,7 +36,7 @@ def _evaluate(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: Any)
     if any(not isinstance(argument, int | float) for argument in (center_lat, center_lon, metres)):
         return _of_columns(*map(column, (lat, lon, center_lat, center_lon, metres)))
     center_lat, center_lon, metres = number(center_lat), number(center_lon), number(metres)
-    if not abs(center_lat) <= 90 or not isfinite(center_lon) or metres < 0:
+    if not _is_circle(center_lat, center_lon, metres):
         return np.zeros(len(lat), np.bool_)
     if len(lat) <= _FEW:
         return _of_few(lat.to_pylist(), lon.to_pylist(), center_lat, center_lon, metres)
@@ -50,6 +51,10 @@ def _evaluate(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: Any)
     return truths
 
 
+def _is_circle(lat: float, lon: float, metres: float) -> bool:
+    return abs(lat) <= 90 and abs(lon) <= MOST_LON and metres >= 0
+
+
 def _of_columns(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: Any) -> Bools:
     with np.errstate(invalid="ignore"):  # the sine of infinity
         north = np.sin((lat - center_lat) * _HALF_DEGREE)
@@ -58,8 +63,8 @@ def _of_columns(lat: Any, lon: Any, center_lat: Any, center_lon: Any, metres: An
         bound = np.sin(np.minimum(metres / (2 * EARTH_M), pi / 2)) ** 2
         everywhere = np.isfinite(haversine) & (metres >= pi * EARTH_M)
         is_place = (np.abs(lat) <= 90) & (np.abs(lon) <= MOST_LON)
-        is_valid = is_place & (np.abs(center_lat) <= 90) & (metres >= 0)
-    truths: Bools = ((haversine <= bound) | everywhere) & is_valid
+        is_circle = (np.abs(center_lat) <= 90) & (np.abs(center_lon) <= MOST_LON) & (metres >= 0)
+    truths: Bools = ((haversine <= bound) | everywhere) & is_place & is_circle
     return truths
 
 
@@ -78,15 +83,16 @@ def _of_few(lat: list[float], lon: list[float], center_lat: float, center_lon: f
 
 def _covers(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
     """The circle around the same centre with a distance as great, or one that encloses the other circle."""
-    *center, metres = wider[2:]
-    *other, reach = narrower[2:]
-    if center == other:
+    lat, lon, metres = wider[2:]
+    other_lat, other_lon, reach = narrower[2:]
+    if (lat, lon) == (other_lat, other_lon):
         return bool(metres == reach or (metres is not None and metres >= reach))
-    if metres is None or None in center or not all(map(isfinite, (*center, *other))):
+    if lat is None or lon is None or metres is None:
         return False
-    if reach < 0 or abs(other[0]) > 90:
+    if not _is_circle(other_lat, other_lon, reach):
         return True
-    return abs(center[0]) <= 90 and bool(distance_m(*center, *other) + reach + _MARGIN_M <= metres)
+    between = distance_m(lat, lon, other_lat, other_lon)
+    return _is_circle(lat, lon, metres) and between + reach + _MARGIN_M <= metres
 
 
 def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
@@ -94,11 +100,11 @@ def _bounds(arguments: Sequence[Any]) -> list[list[tuple[float, float]] | None]:
     lat, lon, metres = arguments[2:]
     if lat is None or lon is None or metres is None:
         return [None] * 5
-    if not (metres >= 0 and abs(lat) <= 90 and isfinite(lon)):
+    if not _is_circle(lat, lon, metres):
         return [[], [], None, None, None]
     reach = degrees(metres / EARTH_M) * (1 + 1e-9) + 1e-9
     low, high = lat - reach, lat + reach
-    if low < -89 or high > 89 or abs(lon) > MOST_LON:  # it may reach over a pole
+    if low < -89 or high > 89:  # it may reach over a pole
         return [[(low, high)], None, None, None, None]
     width = degrees(asin(sin(radians(reach)) / cos(radians(lat)))) + 1e-9
     turns = [remainder(lon, 360) + turn for turn in (-720, -360, 0, 360, 720)]

@@ -69,6 +69,8 @@ def test_over_the_date_line_and_the_poles(count: int) -> None:
         (0.0, 0.0, (0, 0), -inf),
         (0.0, 0.0, (-90.001, 0), inf),
         (0.0, 0.0, (0, inf), inf),
+        (0.0, 0.0, (0, 540.1), inf),
+        (0.0, -540.1, (0, 0), inf),
     ],
 )
 def test_what_is_no_place_is_nowhere(
@@ -126,7 +128,9 @@ def test_circles_that_cover_nothing_or_all() -> None:
     here = (None, None, 52, 13)
     assert covers("within", (*here, 1), (None, None, 0, 0, -1))
     assert covers("within", (*here, 1), (None, None, 91, 0, 5))
+    assert covers("within", (*here, 1), (None, None, 0, 541, 5))
     assert not covers("within", (None, None, 91, 0, inf), (*here, 5))
+    assert not covers("within", (None, None, 0, 541, inf), (*here, 5))
     assert covers("within", (*here, inf), (None, None, -52, -167, 2e7))
     assert not covers("within", (None, None, None, 13, 5), (None, None, None, 14, 5))
     assert covers("within", (None, None, None, None, 5), (None, None, None, None, 5))
