@@ -18,9 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 async def run_examples(tmp_path: Path) -> list[tuple[int, str, str]]:
-    """Runs both examples in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
+    """Runs the examples in an overlay like five.yaml, with free ports instead of 7001 to 7005."""
     async with LocalOverlay(THREE_LEVELS) as overlay:
-        return [await run_example(overlay, name, tmp_path) for name in ("client.py", "host.py")]
+        names = ("client.py", "host.py", "geofence.py")
+        return [await run_example(overlay, name, tmp_path) for name in names]
 
 
 async def run_example(overlay: LocalOverlay, name: str, tmp_path: Path) -> tuple[int, str, str]:
@@ -46,9 +47,17 @@ def test_the_readme_shows_the_client_example() -> None:
 
 @pytest.mark.usefixtures("local_brokers")
 def test_the_examples_run(tmp_path: Path) -> None:
-    (code, out, err), (host_code, host_out, host_err) = asyncio.run(run_examples(tmp_path))
+    pytest.importorskip("sklearn")
+    (code, out, err), (host_code, host_out, host_err), geofence = asyncio.run(run_examples(tmp_path))
     assert (code, out) == (0, "bought at 9.5\nbought at 9.0\n"), err
     assert host_code == 0, host_out + host_err
+    warnings = [
+        "ambulance at 52.50: beware of truck A at 85 km/h",
+        "ambulance at 52.52: beware of truck C at 90 km/h",
+    ]
+    assert (geofence[0], geofence[1].splitlines()) == (0, warnings), geofence[2]
+    assert "operator risk at broker" in geofence[2]  # the subscriber is told that brokers have it not
+    assert len((ROOT / "examples" / "geofence.py").read_text().splitlines()) < 40
 
 
 def test_both_overlay_files_describe_the_same_tree_at_the_same_ports() -> None:
