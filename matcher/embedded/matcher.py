@@ -7,8 +7,10 @@ has changed nothing; calls of several threads take turns.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,12 @@ from covey.matcher.engine import (
     one_id,
 )
 from covey.matcher.errors import CoveyError, SnapshotError, SubscriptionError, VariableError
+from covey.matcher.evaluation.accounts import Account
+from covey.matcher.evaluation.asking import Fault
+from covey.matcher.evaluation.evaluator import Evaluator
+from covey.matcher.evaluation.fault_log import FaultLog
+from covey.matcher.evaluation.runner import run_at_once, timed
+from covey.matcher.evaluation.strategies import DEFAULT
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, check_event_type
 from covey.matcher.events.value_columns import columns_of, elements, taken_all
@@ -41,12 +49,25 @@ _ITERATED = 1 << 12
 class Matcher:
     """Subscriptions to any number of event types: `engine` and its options are those of `create_engine`.
 
+    Named operators are asked by the strategy `evaluation`; a `clock` in nanoseconds, such as
+    `time.perf_counter_ns`, measures their cost where they declare none.
+
     The first filter or batch of an event type that is not among `event_types` brings an engine for it;
     several schemas of a type make one, as `widen` does.
     """
 
-    def __init__(self, *event_types: EventType, engine: str = "cluster", **options: object) -> None:
+    def __init__(
+        self,
+        *event_types: EventType,
+        engine: str = "cluster",
+        evaluation: str = DEFAULT,
+        clock: Callable[[], int] | None = None,
+        **options: object,
+    ) -> None:
         self._engine, self._options = engine, options
+        self._faults = FaultLog()
+        run = run_at_once if clock is None else timed(clock)
+        self._evaluator = Evaluator(evaluation, run=run, on_fault=self._faults)
         self._engines: dict[str, Engine] = {}
         self._table = SubscriptionTable()
         self._changes = 0
@@ -57,7 +78,7 @@ class Matcher:
     def _engine_of(self, event_type: EventType) -> Engine:
         engine = self._engines.get(event_type.name)
         if engine is None:
-            engine = create_engine(self._engine, event_type, **self._options)
+            engine = create_engine(self._engine, event_type, evaluator=self._evaluator, **self._options)
             self._engines[event_type.name] = engine
         return engine
 
@@ -292,6 +313,18 @@ class Matcher:
         event_type = self[subscription_id].filter.event_type
         return self._engine_of(event_type).explain(event, subscription_id)
 
+    @exclusive
+    def operator_accounts(self) -> dict[str, Account]:
+        """What each named operator was asked and has answered so far, by name."""
+        return {name: replace(account) for name, account in self._evaluator.accounts.items()}
+
+    @exclusive
+    def operator_faults(self) -> dict[str, Fault]:
+        """The last fault of each named operator that had one, by name. The first is logged as a warning of
+        `covey.matcher`.
+        """
+        return dict(self._faults.last)
+
     # --- reading ----------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -352,7 +385,7 @@ class Matcher:
         write_snapshot(path, self.event_types, self._table)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, engine: str = "cluster", **options: object) -> Matcher:
+    def load(cls, path: str | os.PathLike[str], *, engine: str = "cluster", **options: Any) -> Matcher:
         """A matcher with the event types and subscriptions of a file that `save` wrote.
 
         Raises `SnapshotError` for a file that is no snapshot, is truncated, or has another version.

@@ -8,7 +8,8 @@ batch, since answers stay in its results; `decide` never raises for a fault of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,17 @@ import numpy.typing as npt
 from covey.matcher.evaluation.accounts import Account, Accounts
 from covey.matcher.evaluation.asking import Asking, Fault, OnFault
 from covey.matcher.evaluation.predicate_masks import PredicateMasks
-from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Chains, Int64s, Problem, Strategy, Truths
+from covey.matcher.evaluation.problem import (
+    FALSE,
+    TRUE,
+    UNDECIDED,
+    Ask,
+    Chains,
+    Int64s,
+    Problem,
+    Strategy,
+    Truths,
+)
 from covey.matcher.evaluation.residue_plans import Alternative, CallLeaf, PredicateLeaf
 from covey.matcher.evaluation.residues import PlanLines, Residues
 from covey.matcher.evaluation.runner import Runner, run_at_once
@@ -68,11 +79,9 @@ class Evaluator:
         asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
         return _Decision(self, asking, PredicateMasks(batch), residues, rows, numbers, groups).decide(truths)
 
-    def explain(
-        self, batch: EventBatch, residues: Residues, number: int, *, readers: bool = True
-    ) -> list[str]:
+    def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[str]:
         """The truth of every call of a residue for a batch of one event, in words."""
-        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
+        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=True)
         shown = []
         for call, _ in residues.calls_of(number):
             if asking.present(call.columns).all():
@@ -82,7 +91,7 @@ class Evaluator:
             shown.append(f"{call.text} {truth}")
         return list(dict.fromkeys(shown))
 
-    def solve(self, problem: Problem, ask: Callable[[int, Int64s], Truths]) -> Truths:
+    def solve(self, problem: Problem, ask: Ask) -> Truths:
         """The truth of the chains of a problem, by the strategy."""
         return self._strategy.decide(problem, ask)
 
@@ -187,12 +196,31 @@ class _Decision:
             return self._asking.truths(calls[predicate], rows, expected=bool(used[predicate] & 1))
 
         decided = np.full(len(at), UNDECIDED)
-        decided[order] = self._evaluator.solve(
+        decided[order] = self._in_waves(
             Problem(chains, self._events, self._rows[at[order]], chain_of[order], groups), ask
         )
         bounds = np.cumsum([len(part) for part in problem.at])[:-1]
         parts = np.split(decided, bounds)
         return list(zip(problem.lines, problem.alternatives, problem.at, parts, strict=True))
+
+    def _in_waves(self, problem: Problem, ask: Ask) -> Truths:
+        """The truth of the chains of a problem: of each event and group the likeliest for its cost first,
+        then two, four, and so on, until one is true.
+        """
+        assert problem.groups is not None
+        key = problem.rows * (int(problem.groups.max()) + 1) + problem.groups[problem.chain_of]
+        waves = _waves(key, _promise(problem.chains)[problem.chain_of])
+        last = int(waves.max())
+        if last == 0:
+            return self._evaluator.solve(problem, ask)
+        truths = np.full(len(key), UNDECIDED)
+        left = np.ones(len(key), np.bool_)
+        for wave in range(last + 1):
+            mine = np.flatnonzero(left & (waves == wave))
+            part = replace(problem, rows=problem.rows[mine], chain_of=problem.chain_of[mine])
+            truths[mine] = self._evaluator.solve(part, ask)
+            left &= (waves > wave) & ~np.isin(key, key[mine[truths[mine] == TRUE]])
+        return truths
 
     def _late(self, lines: PlanLines, alternative: Alternative, at: Int64s, decided: Truths) -> Truths:
         """The truths of pairs after the join of their solutions and the calls with state."""
@@ -271,6 +299,26 @@ class _Decision:
         _, groups = np.unique(self._groups, return_inverse=True)
         key = self._rows * (int(groups.max()) + 1) + groups
         return np.isin(key[at], key[true])
+
+
+def _promise(chains: Chains) -> npt.NDArray[np.float64]:
+    """Of each chain: the probability that it is true, by its cost."""
+    of_each = np.repeat(np.arange(len(chains.offsets) - 1), np.diff(chains.offsets))
+    logarithms = np.log(np.maximum(chains.selectivities, 1e-9))[chains.predicates]
+    costs = np.bincount(of_each, chains.costs[chains.predicates], len(chains.offsets) - 1)
+    return np.exp(np.bincount(of_each, logarithms, len(costs))) / np.maximum(costs, _KNOWN_COST)
+
+
+def _waves(key: Int64s, promise: npt.NDArray[np.float64]) -> Int64s:
+    """The wave of each pair among those of equal keys: 0 for the most promising, 1 for the next two, 2 for
+    the next four, and so on.
+    """
+    order = np.lexsort((-promise, key))
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    ranks = np.arange(len(key)) - np.repeat(starts, np.diff(starts, append=len(key)))
+    waves = np.empty(len(key), np.int64)
+    waves[order] = np.log2(ranks + 1).astype(np.int64)
+    return waves
 
 
 class _ChainPairs:

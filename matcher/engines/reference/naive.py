@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from covey.matcher.engine import AnyColumn, Engine, IdArray, changing, exclusive, interface_array
 from covey.matcher.errors import SubscriptionError, VariableError
-from covey.matcher.evaluation.options import Evaluation, EvaluationOptions
+from covey.matcher.evaluation.options import EvaluationOptions, evaluator_of
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.value_columns import columns_of, taken_all
@@ -33,7 +33,7 @@ class NaiveEngine(Engine):
 
     def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
         super().__init__(event_type)
-        self._passes_undecided = not Evaluation(**options).readers
+        evaluator_of(**options)  # raises for options that no engine takes
         self._subscriptions: dict[int, tuple[Filter, dict[str, Scalar], int]] = {}
         self._highest_interface = 0
 
@@ -124,7 +124,7 @@ class NaiveEngine(Engine):
             except Exception:  # of an operator
                 if not filter.calls:
                     raise
-                matches = self._passes_undecided
+                matches = False
             if matches:
                 yield i
 

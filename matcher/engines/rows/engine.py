@@ -56,7 +56,7 @@ from covey.matcher.engines.rows.row_kernels import INTERFACE_MASK, ROW_INTERFACE
 from covey.matcher.engines.rows.row_search import RowSearch, ids_of_event, interfaces_of_event
 from covey.matcher.engines.rows.store import RowStore
 from covey.matcher.errors import CoveyError, SubscriptionError, VariableError
-from covey.matcher.evaluation.options import Evaluation, EvaluationOptions
+from covey.matcher.evaluation.options import EvaluationOptions, evaluator_of
 from covey.matcher.events.batch import EventBatch, check_batch
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.value_columns import check_mapping, columns_of, taken_all
@@ -71,7 +71,7 @@ class RowEngine(Engine):
 
     def __init__(self, event_type: EventType, **options: Unpack[EvaluationOptions]) -> None:
         super().__init__(event_type)
-        self.evaluation = Evaluation(**options)
+        self.evaluator = evaluator_of(**options)
         self.columns = Columns(event_type)
         self.plans = self._new_plans()
         self.store = self._new_store()
@@ -271,7 +271,7 @@ class RowEngine(Engine):
 
     def _gated_subscriptions(self) -> GatedSubscriptions:
         if self.gated is None:
-            self.gated = GatedSubscriptions(self.empty(), self.evaluation)
+            self.gated = GatedSubscriptions(self.empty(), self.evaluator)
         return self.gated
 
     def _add_rows(self, addition: Addition) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from covey.matcher.compile.operands import part_of
 from covey.matcher.engine import Engine, IdArray
 from covey.matcher.errors import VariableError
-from covey.matcher.evaluation.options import Evaluation
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.problem import TRUE, UNDECIDED
 from covey.matcher.evaluation.residues import Residues
 from covey.matcher.events.batch import EventBatch
@@ -36,9 +36,9 @@ class GatedSubscriptions:
     known and distinct where they must be: the engine has checked them.
     """
 
-    def __init__(self, gates: Engine, evaluation: Evaluation) -> None:
+    def __init__(self, gates: Engine, evaluator: Evaluator) -> None:
         self.gates = gates
-        self._evaluation = evaluation
+        self._evaluator = evaluator
         self._residues = Residues()
         self._number_of: dict[int, int] = {}
         self._filters: dict[int, Filter] = {}
@@ -174,11 +174,7 @@ class GatedSubscriptions:
         self, batch: EventBatch, rows: Numbers, numbers: Numbers, groups: Numbers | None = None
     ) -> Mask:
         """Which pairs match: bool[n]. With groups, of a group at least one where any does."""
-        evaluation = self._evaluation
-        truths = evaluation.evaluator.decide(
-            batch, self._residues, rows, numbers, groups, readers=evaluation.readers
-        )
-        matching: Mask = truths >= evaluation.least
+        matching: Mask = self._evaluator.decide(batch, self._residues, rows, numbers, groups) == TRUE
         return matching
 
     def ids_of(self, numbers: Numbers) -> IdArray:
@@ -196,20 +192,15 @@ class GatedSubscriptions:
         row, one = np.zeros(1, np.int64), np.array([number])
         lines = self.gates.explain(event, number).splitlines()[1:]
         through = number in self.gates.match(batch)[0].tolist()
-        truth = FALSE_TEXT
+        verdict = "does not match"
         if through:
-            decided = self._evaluation.evaluator.decide(
-                batch, self._residues, row, one, readers=self._evaluation.readers
-            )[0]
-            truth = {TRUE: "matches", UNDECIDED: "is undecided"}.get(decided, FALSE_TEXT)
-            shown = self._evaluation.evaluator.explain(
-                batch, self._residues, number, readers=self._evaluation.readers
-            )
-            lines += [f"  {line}" for line in shown]
+            decided = self._evaluator.decide(batch, self._residues, row, one)[0]
+            verdict = {TRUE: "matches", UNDECIDED: "is undecided, and dropped"}.get(decided, verdict)
+            lines += [f"  {line}" for line in self._evaluator.explain(batch, self._residues, number)]
         else:
-            lines.append("  operators are not asked: the predicates are false")
+            lines.append("  no operator is asked: without them it is false already")
         filter = self._filters[number].substitute(self._values[number])
-        return "\n".join([f"subscription {subscription_id} {truth}", *lines, f"  of {filter}"])
+        return "\n".join([f"subscription {subscription_id} {verdict}", *lines, f"  of {filter}"])
 
     def memory_bytes(self) -> int:
         arrays = self._residues.nbytes + self._ids.nbytes + self._interfaces.nbytes
@@ -238,9 +229,6 @@ def update_both(
         if gated is not None and len(mine):
             gated.update_many(mine, before)
         raise
-
-
-FALSE_TEXT = "does not match"
 
 
 class GatedSearch:

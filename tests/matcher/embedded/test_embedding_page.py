@@ -16,7 +16,7 @@ def test_the_examples_run() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     for block in blocks:
         exec(block, scope)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
 
 
 def test_every_public_name_exists() -> None:

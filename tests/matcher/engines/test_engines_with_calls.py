@@ -8,20 +8,28 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from draws import each_seed
 from named_operators import registered
 
 from covey.matcher import (
+    CoveyError,
     Engine,
     EventBatch,
     EventType,
+    FilterError,
+    Kind,
+    SubscriptionError,
+    VariableError,
     create_engine,
     parse,
 )
 from covey.matcher.engine import engine_names
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.strategies import STRATEGIES
 from covey.matcher.filters.filter import Filter
+from covey.matcher.operators.named_operator import NamedOperator, Parameter
 
 QUOTE = EventType("Quote", {"n": "int64", "x": "float64", "word": "string", "b": "bool", "t": "timestamp"})
 WORDS = ["", "a", "ab", "abc", "b", "bcd", "é"]
@@ -208,3 +216,200 @@ def test_engines_match_as_filters_do(name: str, seed: int) -> None:
     engine.remove_many(sorted(oracle.of))
     oracle.of.clear()
     oracle.check(engine, [texts.event()])
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=engine_names())
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return create_engine(request.param, QUOTE)
+
+
+def events(*numbers: int | None) -> EventBatch:
+    return EventBatch.from_pylist(QUOTE, [{"n": n, "x": 1.0, "word": "ab"} for n in numbers])
+
+
+def matching(engine: Engine, *numbers: int | None) -> list[list[int]]:
+    return [ids.tolist() for ids in np.split(*reversed(_split(engine, numbers)))]
+
+
+def _split(engine: Engine, numbers: Any) -> tuple[Any, Any]:
+    offsets, ids = engine.match(events(*numbers)).ordered()
+    return offsets[1:-1], ids
+
+
+def test_a_call_that_raises_has_changed_nothing(engine: Engine) -> None:
+    near = parse("near(n, $c, 1) and x > $least and word == $word", QUOTE)
+    engine.add(1, near, {"c": 3, "least": 0, "word": "ab"})
+    engine.add(2, parse("n == $c", QUOTE), {"c": 3})
+    before = engine.render()
+    with pytest.raises(SubscriptionError, match="already added"):
+        engine.add(1, near, {"c": 3, "least": 0, "word": "ab"})
+    with pytest.raises(SubscriptionError, match="already added"):
+        engine.add_all([5, 1], [near, near], {"c": 3, "least": 0, "word": "ab"})
+    with pytest.raises(VariableError, match="least"):
+        engine.add(3, near, {"c": 3, "word": "ab"})
+    with pytest.raises(VariableError, match="word"):
+        engine.add_all([3, 4], [parse("n == $c", QUOTE), near], {"c": 3, "least": 0, "word": [None, 5]})
+    with pytest.raises(VariableError):
+        engine.update_many([2, 1], {"c": [4, "four"]})
+    with pytest.raises(VariableError, match="least is unknown"):
+        engine.update_many([1, 2], {"c": 4, "least": 1})
+    with pytest.raises(SubscriptionError, match="unknown id"):
+        engine.update_many([1, 9], {"c": 4})
+    with pytest.raises(SubscriptionError, match="unknown id"):
+        engine.remove_many([1, 9])
+    with pytest.raises(FilterError, match="word"):
+        create_engine(engine.name, EventType("Quote", {"n": "int64"})).add(1, near)
+    assert len(engine) == 2
+    assert 1 in engine
+    assert 3 not in engine
+    assert engine.render() == before
+    assert matching(engine, 3, 5) == [[1, 2], []]
+
+
+def test_updates_move_gates_and_calls(engine: Engine) -> None:
+    both = parse("near(n, $c, 1) and n > $c", QUOTE)
+    engine.add_many([1, 2, 3], both, {"c": [0, 3, 6]})
+    assert matching(engine, 1, 4, 7) == [[1], [2], [3]]
+    engine.update(1, {"c": 6})
+    engine.update_many([2, 3], {"c": [0, 3]})
+    assert matching(engine, 1, 4, 7) == [[2], [3], [1]]
+    engine.remove(3)
+    assert matching(engine, 1, 4, 7) == [[2], [], [1]]
+
+
+def test_a_type_may_be_widened(engine: Engine) -> None:
+    engine.add(1, parse("near(n, $c, 1)", QUOTE), {"c": 3})
+    wider = EventType("Quote", {**{n: str(k) for n, k in QUOTE.attributes.items()}, "z": "float64"})
+    engine.widen(wider)
+    engine.add(2, parse("near(z, $c, 1) or near(n, 0, 0)", wider), {"c": 3})
+    batch = EventBatch.from_pylist(wider, [{"n": 3}, {"n": 9, "z": 3.5}, {"n": 0, "z": 9.0}])
+    assert engine.match(batch).ordered()[1].tolist() == [1, 2, 2]
+    assert matching(engine, 3, 0) == [[1], [2]]
+
+
+def test_explain_shows_each_call(engine: Engine) -> None:
+    engine.add(1, parse('x > 0 and (near(n, $c, 1) or not resembles(word, "a"))', QUOTE), {"c": 3})
+    event = {"n": 3, "x": 1.0, "word": "ab"}
+    assert "matches" in engine.explain(event, 1).splitlines()[0]
+    assert "does not match" in engine.explain(event | {"n": 9}, 1).splitlines()[0]
+    assert engine.memory_bytes()
+    if engine.name != "naive":
+        assert "near(n, 3, 1) is true" in engine.explain(event, 1)
+        assert 'resembles(word, "a") is true' in engine.explain(event, 1)
+        assert "near(n, 3, 1) is false: an attribute is missing" in engine.explain({"x": 1.0}, 1)
+        assert "no operator is asked" in engine.explain({"x": -1.0}, 1)
+        assert engine.memory_bytes()["with calls"] > 0
+        assert "with calls" in engine.render()
+
+
+def test_an_operator_is_not_asked_where_an_interface_is_reached_already() -> None:
+    evaluator = Evaluator()
+    engine = create_engine("cluster", QUOTE, evaluator=evaluator)
+    engine.add(1, parse("n > 0", QUOTE), interface=1)
+    engine.add_many([2, 3, 4], parse("near(n, $c, 50)", QUOTE), {"c": [1, 2, 3]}, interface=1)
+    assert engine.match(events(5, 6)).interfaces().tolist() == [[2], [2]]
+    assert engine.match(events(5, 6)).any().tolist() == [True, True]
+    assert not evaluator.accounts
+    assert engine.match(events(0)).interfaces().tolist() == [[2]]
+    assert evaluator.accounts["near"].events == 1  # the first that is true is enough
+    assert engine.match(events(0)).counts.tolist() == [3]
+
+
+def raising(n: pa.Array) -> Any:
+    raise RuntimeError("no model")
+
+
+FAULTY = {
+    "raises": raising,
+    "wrong type": lambda n: [True] * len(n),
+    "wrong length": lambda n: np.ones(len(n) + 1, np.bool_),
+    "nulls": lambda n: pa.nulls(len(n), pa.bool_()),
+    "not a number": lambda n: np.full(len(n), np.nan),
+    "lists for truths": lambda n: pa.array([[1]] * len(n)),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTY)
+def test_a_faulty_operator_harms_no_other_subscription(
+    engine: Engine, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty = NamedOperator("faulty", (Parameter("n", frozenset({Kind.INT64})),), FAULTY[kind])
+    with registered(faulty):
+        engine.add(1, parse("faulty(n)", QUOTE))
+        engine.add(2, parse("not faulty(n)", QUOTE))
+        engine.add(3, parse("near(n, 3, 1) or faulty(n)", QUOTE))
+        engine.add(4, parse("near(n, 3, 1)", QUOTE))
+        engine.add(5, parse("n == 3", QUOTE))
+        if engine.name == "naive":  # stops at the first fault, or takes what the others refuse
+            assert {4, 5} <= set(matching(engine, 3)[0])
+            return
+        for _ in range(2):
+            assert matching(engine, 3, None, 8) == [[3, 4, 5], [], []]
+    assert len([record for record in caplog.records if "faulty" in record.getMessage()]) == 1
+
+
+def test_an_operator_that_changes_its_mind_is_asked_once_per_batch() -> None:
+    answers = iter([True, False] * 10)
+    fickle = NamedOperator(
+        "fickle", (Parameter("n", frozenset({Kind.INT64})),), lambda n: np.full(len(n), next(answers))
+    )
+    with registered(fickle):
+        engine = create_engine("cluster", QUOTE)
+        engine.add(1, parse("fickle(n)", QUOTE))
+        engine.add(2, parse("not fickle(n)", QUOTE))
+        for expected in ([1, 1], [2, 2]):
+            batch = events(1, 2)
+            for _ in range(3):
+                assert engine.match(batch)[1].tolist() in ([expected[0]], [expected[1]])
+                assert engine.match(batch).ids()[1].tolist() == expected
+
+
+def test_state_sees_what_the_rest_of_the_filter_lets_through_once() -> None:
+    seen: list[int] = []
+
+    def rises(state: list[int], n: pa.Array) -> Any:
+        truths = []
+        for value in n.to_pylist():
+            seen.append(value)
+            truths.append(bool(state) and value > state[-1])
+            state.append(value)
+        return np.array(truths, np.bool_)
+
+    operator = NamedOperator("rises", (Parameter("n", frozenset({Kind.INT64})),), rises, state=list)
+    with registered(operator):
+        engine = create_engine("cluster", QUOTE)
+        engine.add(1, parse("rises(n) and n > 0 and near(n, 0, 10)", QUOTE))
+        engine.add(2, parse("n > 0 and rises(n) and near(n, 0, 10)", QUOTE))
+        engine.add(3, parse("rises(n) and n > $least", QUOTE), {"least": 4})
+        first = events(2, -1, 5, 99, 3)
+        for _ in range(2):
+            engine.match(first).any()
+            assert [ids.tolist() for ids in engine.match(first).per_event()] == [[], [], [1, 2], [3], []]
+        assert sorted(seen) == sorted([2, 5, 3] * 2 + [5, 99])
+        assert matching(engine, 4, 200) == [[1, 2], [3]]
+        engine.update(3, {"least": 3})  # is another filter, which has seen nothing yet
+        assert matching(engine, 300) == [[]]
+
+
+def test_500_calls_and_a_depth_of_50_are_matched_at_once(engine: Engine) -> None:
+    wide = " and ".join(f"(near(n, {i}, 250) or near(x, {i}, 1))" for i in range(250))
+    deep = "near(n, 0, 0)"
+    for i in range(1, 50):
+        deep = f"({deep} {'or' if i % 2 else 'and'} {'not ' if i % 3 == 0 else ''}near(n, {i}, {40 - i % 7}))"
+    engine.add(1, parse(wide, QUOTE))
+    engine.add(2, parse(deep, QUOTE))
+    numbers = (0, 30, 70, 249, 260)
+    expected = [
+        [i for i, text in enumerate((wide, deep), 1) if parse(text, QUOTE).matches({"n": n, "x": 1.0})]
+        for n in numbers
+    ]
+    assert matching(engine, *numbers) == expected
+    assert expected[0] != expected[4]
+
+
+def test_options_are_checked(engine: Engine) -> None:
+    with pytest.raises(CoveyError, match="evaluation 'fast': expected one of greedy"):
+        create_engine(engine.name, QUOTE, evaluation="fast")
