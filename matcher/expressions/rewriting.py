@@ -60,7 +60,7 @@ def contents_of(
     different calls, in order, each as one that is expected to be true.
     """
     families: dict[str, Family] = {}
-    others: list[Call | Constraint] = []
+    others: list[Call | Constraint] | None = None
     pending = [expression]
     while pending:
         part = pending.pop()
@@ -71,11 +71,12 @@ def contents_of(
         elif isinstance(part, (And, Or)):
             pending.extend(reversed(part.parts))
         else:
+            others = [] if others is None else others
             others.append(part)
             for operand in operands_of(part):
                 if isinstance(operand, Variable):
                     families.setdefault(operand.name, Family.ANY)
-    if not others:
+    if others is None:
         return families, ()
     calls = {part if part.expected else part.negated(): None for part in others if isinstance(part, Call)}
     kinds = kinds_of(attributes, calls)

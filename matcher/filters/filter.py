@@ -76,6 +76,7 @@ class Filter:
     calls: tuple[Call, ...]
     """The different calls of named operators, in order, each as one that is expected to be true."""
     _families: dict[str, Family]
+    _gate: Filter
 
     def __init__(
         self, event_type: EventType, expression: Expression, *, unknown_operators: bool = False
@@ -98,7 +99,6 @@ class Filter:
         self._hash: int | None = None
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
-        self._gate: Filter | None = None
         self._lifted: _Lifted | None = None
         self._over: Filter | None = None
         self._plan: RegionPlan | None = None
@@ -109,7 +109,8 @@ class Filter:
     def of_checked(cls, event_type: EventType, expression: Expression) -> Filter:
         """A filter of an expression that is known to be checked and in normal form."""
         filter = cls.__new__(cls)
-        filter._set(event_type, expression, *contents_of(event_type.attributes, expression))
+        families, calls = contents_of(event_type.attributes, expression)
+        filter._set(event_type, expression, families, calls)
         return filter
 
     def over(self, event_type: EventType) -> Filter:
@@ -251,9 +252,11 @@ class Filter:
         """
         if not self.calls:
             return self
-        if self._gate is None:
+        try:
+            return self._gate
+        except AttributeError:  # which few filters need
             self._gate = Filter.of_checked(self.event_type, gate_of(self.expression))
-        return self._gate
+            return self._gate
 
     @property
     def stateless(self) -> Filter:

@@ -9,7 +9,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from covey.matcher.events.event_type import EventType, Kind
-from covey.matcher.expressions.expression import And, Constant, Expression, Or, Predicate, Scalar, Variable
+from covey.matcher.expressions.expression import (
+    And,
+    Call,
+    Column,
+    Constant,
+    Constraint,
+    Expression,
+    Free,
+    Or,
+    Predicate,
+    Scalar,
+    Variable,
+)
 from covey.matcher.expressions.operators import SPECS, Operator
 from covey.matcher.expressions.values import FAMILY, Family
 from covey.matcher.filters.filter import Filter
@@ -116,6 +128,82 @@ def expressions(event_type: EventType) -> st.SearchStrategy[Expression]:
         lambda parts: And(tuple(Or(tuple(parts[i : i + 2])) for i in range(0, len(parts), 2)))
     )
     return st.one_of(moving(event_type), moving(event_type), flat, flat, nested, nested, wide)
+
+
+_NUMBERS = (Kind.INT64, Kind.FLOAT64)
+
+
+@st.composite
+def calls(draw: st.DrawFn, event_type: EventType) -> Call | Predicate:
+    """A call of an operator of `named_operators.py`, a predicate where no attribute fits one."""
+    attribute = draw(st.sampled_from(event_type.names))
+    kind = event_type.attributes[attribute]
+    column = Column(attribute)
+
+    def free(prefix: str) -> Free:
+        return Free(prefix + draw(st.sampled_from("12")))
+
+    if kind in _NUMBERS and draw(st.booleans()):
+        number = Kind.FLOAT64
+        near = st.one_of(st.sampled_from([0, 1, 2]).map(Constant), operands(number))
+        return Call("near", (column, draw(near), draw(near)), draw(st.booleans()))
+    if kind in _NUMBERS:
+        floor = st.one_of(st.sampled_from([-2, 0, 1]).map(Constant), operands(Kind.FLOAT64))
+        return Call("span", (column, free("n"), free("n"), draw(floor)))
+    if kind is Kind.STRING:
+        samples = [draw(operands(kind)) for _ in range(draw(st.integers(1, 2)))]
+        return draw(
+            st.sampled_from(
+                [
+                    Call("resembles", (column, *samples), draw(st.booleans())),
+                    Call("tally", (column, free("n"))),
+                    Call("letter", (column, free("c"))),
+                ]
+            )
+        )
+    return draw(predicates(event_type))
+
+
+@st.composite
+def constraints(draw: st.DrawFn, names: list[str]) -> Constraint:
+    """A constraint of one of these free variables, or of several numbers."""
+    name = draw(st.sampled_from(names))
+    operator = draw(st.sampled_from([*_ORDER, *_EQUAL]))
+    usual = st.sampled_from(["a", "b", "c"] if name.startswith("c") else [0, 1, 2, 3]).map(Constant)
+    if name.startswith("c"):
+        return Constraint(((1, name),), operator, draw(st.one_of(usual, usual, operands(Kind.STRING))))
+    others = [other for other in names if other.startswith("n") and other != name]
+    terms: list[tuple[int | float, str]] = [(draw(st.sampled_from([1, 1, 1, 2, 0.5])), name)]
+    if others and draw(st.booleans()):
+        terms.append((draw(st.sampled_from([-1, -2, 1.5])), draw(st.sampled_from(others))))
+    return Constraint(tuple(terms), operator, draw(st.one_of(usual, usual, operands(Kind.FLOAT64))))
+
+
+@st.composite
+def joined_calls(draw: st.DrawFn, event_type: EventType, names: tuple[str, ...], depth: int) -> Expression:
+    """Calls and constraints of the free variables that these and the surrounding ones bind."""
+    leaves: list[Expression] = draw(st.lists(calls(event_type), min_size=1, max_size=3))
+    bound = sorted({*names, *[name for leaf in leaves if isinstance(leaf, Call) for name in leaf.free]})
+    parts = [*leaves, *draw(st.lists(predicates(event_type), max_size=2))]
+    if bound:
+        parts += draw(st.lists(constraints(bound), max_size=2))
+    for _ in range(draw(st.integers(0, 2)) if depth else 0):
+        choices: list[st.SearchStrategy[Any]] = [predicates(event_type)]
+        choices += [constraints(bound)] if bound else []
+        choices.append(joined_calls(event_type, tuple(bound), depth - 1))
+        parts.append(Or(tuple(draw(st.lists(st.one_of(choices), min_size=1, max_size=3)))))
+    return And(tuple(draw(st.permutations(parts))))
+
+
+def expressions_with_calls(event_type: EventType) -> st.SearchStrategy[Expression]:
+    """Expressions that call the operators of `named_operators.py`, in every place where calls may stand."""
+    group = joined_calls(event_type, (), 2)
+    either = st.lists(st.one_of(group, predicates(event_type)), min_size=2, max_size=3)
+    return st.one_of(group, calls(event_type), either.map(lambda parts: Or(tuple(parts))))
+
+
+def filters_with_calls(event_type: EventType) -> st.SearchStrategy[Filter]:
+    return expressions_with_calls(event_type).map(lambda expression: Filter(event_type, expression))
 
 
 def filters(event_type: EventType) -> st.SearchStrategy[Filter]:
