@@ -141,9 +141,9 @@ def calls(draw: st.DrawFn, event_type: EventType) -> Call | Predicate:
     column = Column(attribute)
 
     def free(prefix: str) -> Free:
-        return Free(prefix + draw(st.sampled_from("12")))
+        return Free(prefix + draw(st.sampled_from("112")))
 
-    if kind in _NUMBERS and draw(st.booleans()):
+    if kind in _NUMBERS and draw(st.integers(0, 2)) == 0:
         number = Kind.FLOAT64
         near = st.one_of(st.sampled_from([0, 1, 2]).map(Constant), operands(number))
         return Call("near", (column, draw(near), draw(near)), draw(st.booleans()))
@@ -156,6 +156,7 @@ def calls(draw: st.DrawFn, event_type: EventType) -> Call | Predicate:
             st.sampled_from(
                 [
                     Call("resembles", (column, *samples), draw(st.booleans())),
+                    Call("tally", (column, free("n"))),
                     Call("tally", (column, free("n"))),
                     Call("letter", (column, free("c"))),
                 ]
@@ -184,7 +185,9 @@ def joined_calls(draw: st.DrawFn, event_type: EventType, names: tuple[str, ...],
     """Calls and constraints of the free variables that these and the surrounding ones bind."""
     leaves: list[Expression] = draw(st.lists(calls(event_type), min_size=1, max_size=3))
     bound = sorted({*names, *[name for leaf in leaves if isinstance(leaf, Call) for name in leaf.free]})
-    parts = [*leaves, *draw(st.lists(predicates(event_type), max_size=2))]
+    parts = list(leaves)
+    if draw(st.integers(0, 3)) == 0:
+        parts += draw(st.lists(predicates(event_type), max_size=2))
     if bound:
         parts += draw(st.lists(constraints(bound), max_size=2))
     for _ in range(draw(st.integers(0, 2)) if depth else 0):

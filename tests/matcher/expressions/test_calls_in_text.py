@@ -346,3 +346,20 @@ def test_over_another_schema_the_attributes_of_calls_count() -> None:
     with pytest.raises(FilterError, match="unknown attribute 'f'"):
         filter.over(EventType("T", {"s": "string"}))
     assert NEAR.signature == "near(value, center, radius)"
+
+
+def test_deep_and_long_filters_with_calls_need_no_recursion_and_no_more_than_linear_time() -> None:
+    parts = [f"(f > {i} and tally(s, ?n{i % 7}) and (?n{i % 7} > {i + 9} or " for i in range(100)]
+    text = "".join(parts) + "b == true" + "))" * 100
+    filter = parse(text, T)
+    assert parse(str(filter), T) == filter
+    assert filter.gate.calls == ()
+    assert not filter.matches({"s": "abcd", "f": 98.5, "b": True})
+    assert filter.matches({"s": "abcd", "f": 99.5, "b": True})
+    structure, operands = filter.lift()
+    assert structure.substitute(filter.lift_values({})) == filter
+    assert len(operands) == 201
+    wide = parse(" or ".join([f"near(f, {i}, 1) and near(i, {i}, 2)" for i in range(2_000)]), T)
+    assert len(wide.calls) == 4_000
+    assert wide.matches({"f": 1500.5, "i": 1502})
+    assert not wide.matches({"f": 1500.5, "i": 1505})

@@ -38,7 +38,7 @@ _COMPARISONS = {
     ">=": operator.ge,
 }
 
-TEXTS = EventType("T", {"s": "string", "r": "string", "i": "int64", "f": "float64"})
+EVENTS = EventType("T", {"s": "string", "r": "string", "i": "int64", "f": "float64"})
 _WORDS = ["abcd", "ab", "cba", "b", ""]
 
 
@@ -48,7 +48,7 @@ def operators() -> Iterator[None]:
         yield
 
 
-@examples(400)
+@examples(300)
 @given(st.data())
 def test_the_text_of_a_filter_is_that_filter(data: st.DataObject) -> None:
     event_type = data.draw(event_types())
@@ -62,17 +62,19 @@ def test_the_text_of_a_filter_is_that_filter(data: st.DataObject) -> None:
     assert again.calls == filter.calls
 
 
-@examples(1500)
+@examples(700)
 @given(st.data())
 def test_matching_agrees_with_enumeration_with_substitution_and_with_structures(
     data: st.DataObject,
 ) -> None:
-    event_type = data.draw(st.one_of(st.just(TEXTS), event_types()))
+    usual = data.draw(st.sampled_from([True, True, True, False]))
+    event_type = EVENTS if usual else data.draw(event_types())
     filter = data.draw(filters_with_calls(event_type))
     values = data.draw(values_of(filter.variables))
     event = data.draw(events(event_type))
-    if event_type is TEXTS:  # so that most calls have solutions
-        event |= data.draw(st.fixed_dictionaries({name: st.sampled_from(_WORDS) for name in ("s", "r")}))
+    if usual:  # so that most calls have solutions
+        event |= {name: data.draw(st.sampled_from(_WORDS)) for name in ("s", "r")}
+        event |= {"i": data.draw(st.sampled_from([0, 1, 2, 3])), "f": data.draw(st.sampled_from([1.5, 2.0]))}
     checked = filter.check_values(values)
     bound = filter.substitute(values)
     structure, operands = filter.lift()
