@@ -22,8 +22,10 @@ NS_PER_S = 1_000_000_000
 _NS_PER_MS = 1_000_000
 _FIRST_EVENTS = 16
 """Events of the first call of an operator whose cost nobody has declared, and of one after a suspension."""
-_NEWEST_SHARE = 0.25
-"""The weight of the newest call in the learned cost; a dearer one counts at once."""
+_LEARNING_EVENTS = 64
+"""A call of so many events, or more, has half of the weight in the learned cost; one of fewer less."""
+_LEAST_NS = 5_000_000
+"""With less time left than for a few events, and than this, there is no call: its cost would be its own."""
 _MOST_CALLS = 4_096
 """Distinct calls whose budgets are stored; one that comes again after more others has a new one."""
 
@@ -33,7 +35,7 @@ class OperatorLimits:
     """The limits, as in the section `operators` of the overlay file (docs/operators.md)."""
 
     deadline_ms: float = 200.0
-    turn_ms: float = 100.0
+    turn_ms: float = 50.0
     operator_share: float = 0.5
     call_share: float = 0.25
     faults_in_a_row: int = 3
@@ -102,6 +104,8 @@ class Limiter:
         self._operators: dict[str, _Operator] = {}
         self._calls: OrderedDict[int, Budget] = OrderedDict()
         self._turn_left_ns = round(limits.turn_ms * _NS_PER_MS)
+        shares_ns = min(limits.operator_share, limits.call_share) * NS_PER_S
+        self._least_ns = min(_LEAST_NS, shares_ns / 2, self._turn_left_ns / 2)
 
     def begin_turn(self) -> None:
         """The broker begins another turn."""
@@ -129,10 +133,11 @@ class Limiter:
         if now_ns < operator.suspended_until_ns:
             left_s = (operator.suspended_until_ns - now_ns) / NS_PER_S
             return Grant(0, reason=f"is suspended for {left_s:.1f} s: it {operator.why}")
-        if self._turn_left_ns <= 0:
-            return Grant(0, reason="waits for another turn: this one is used up")
-        left_ns = min(self._turn_left_ns, operator.budget.refill(now_ns), self._call(key, now_ns).left_ns)
-        if left_ns <= 0:
+        budget_ns = min(operator.budget.refill(now_ns), self._call(key, now_ns).left_ns)
+        left_ns = min(self._turn_left_ns, budget_ns)
+        if left_ns <= min(operator.cost_ns * min(events, _FIRST_EVENTS), self._least_ns):
+            if budget_ns > left_ns:
+                return Grant(0, reason="waits for another turn: this one is used up")
             return Grant(0, reason="has used up its share of the time")
         deadline_ns = round(self.limits.deadline_ms * _NS_PER_MS)
         if operator.probing or not operator.cost_ns:
@@ -159,9 +164,8 @@ class Limiter:
         operator.probing = False
         operator.why = ""
         cost_ns = took_ns / events
-        operator.cost_ns += (cost_ns - operator.cost_ns) * (
-            1.0 if cost_ns > operator.cost_ns else _NEWEST_SHARE
-        )
+        weight = min(events, _LEARNING_EVENTS) / (2 * _LEARNING_EVENTS) if operator.cost_ns else 1.0
+        operator.cost_ns += (cost_ns - operator.cost_ns) * weight
         self._spend(operator, key, took_ns)
 
     def failed(self, name: str, key: int, took_ns: int, now_ns: int, why: str, *, late: bool = False) -> None:
