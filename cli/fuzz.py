@@ -36,6 +36,12 @@ def fuzz(
     motion: Annotated[bool, typer.Option(help="Give half of the bounds a rate (Motion).")] = False,
     content: Annotated[bool, typer.Option(help="Add content filters to advertisements.")] = False,
     operators: Annotated[bool, typer.Option(help="Add filters with or, !=, prefix and the like.")] = False,
+    calls: Annotated[
+        bool,
+        typer.Option(
+            help="Add filters that call named operators, which some brokers lack and which fail now and then."
+        ),
+    ] = False,
     dense: Annotated[
         bool, typer.Option(help="Only intervals on one attribute, so that filters often cover each other.")
     ] = False,
@@ -46,7 +52,7 @@ def fuzz(
         str | None,
         typer.Option(
             help="Inject a defect into the brokers: drop-update, keep-slot, swap-order, echo-event, "
-            "early-acknowledge, claim-newest, no-replay, repeat-event."
+            "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results."
         ),
     ] = None,
     stalls: Annotated[

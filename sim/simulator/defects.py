@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from covey.matcher.events.results import Answers, Results
 from covey.overlay.core.messages import (
     Acknowledge,
     Action,
@@ -158,6 +159,23 @@ class RepeatEvent(Defect):
         return altered
 
 
+class WrongResults(Defect):
+    """Answers of named operators travel as their contrary."""
+
+    def apply(self, core: Broker, source: str, message: Message, actions: list[Action]) -> list[Action]:
+        altered: list[Action] = []
+        for action in actions:
+            if isinstance(action, Send) and isinstance(action.message, Publish):
+                batch, wrong = action.message.batch, Results()
+                for key, answers in () if batch.results is None else batch.results.items():
+                    self.fired += answers.solutions is None
+                    truths = answers.truths if answers.solutions is not None else ~answers.truths
+                    wrong.add(key, Answers(answers.rows, truths, answers.solutions))
+                action = Send(action.interface, replace(action.message, batch=batch.with_results(wrong)))
+            altered.append(action)
+        return altered
+
+
 DEFECTS: dict[str, type[Defect]] = {
     "drop-update": DropUpdate,
     "keep-slot": KeepSlot,
@@ -167,5 +185,6 @@ DEFECTS: dict[str, type[Defect]] = {
     "claim-newest": ClaimNewest,
     "no-replay": NoReplay,
     "repeat-event": RepeatEvent,
+    "wrong-results": WrongResults,
 }
 """The defects of `covey sim fuzz --defect`, by name."""

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
@@ -34,7 +35,7 @@ class Client:
 
 
 class Network:
-    """Names are those of interfaces: `broker/b1`, `client/c1`."""
+    """Names are those of interfaces: `broker/b1`, `client/c1`. `options` are those of a broker, by name."""
 
     def __init__(
         self,
@@ -43,7 +44,9 @@ class Network:
         merging: str = "off",
         on_deliver: Callable[[Client, DeliverTo], None] | None = None,
         trace: Trace | None = None,
+        options: Callable[[str], dict[str, Any]] = lambda _: {},
     ) -> None:
+        self._options = options
         self.routing, self.merging = routing, merging
         self.brokers: dict[str, Broker] = {}
         self.clients: dict[str, Client] = {}
@@ -67,6 +70,7 @@ class Network:
             neighbours=[
                 b.partition("/")[2] for pair in self.links for a, b in (pair, pair[::-1]) if a == name
             ],
+            **self._options(name),
         )
         self.brokers[name] = broker
         return broker

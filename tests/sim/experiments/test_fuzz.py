@@ -25,6 +25,7 @@ SEEN = {
     "claim-newest": {"strictness"},
     "no-replay": {"coverage"},
     "repeat-event": {"repetition", "duplicate"},
+    "wrong-results": {"coverage", "strictness"},
 }
 """What random histories find each defect as; `swap-order`, which few of them hit, has one of its own."""
 
@@ -34,7 +35,13 @@ SEEDS = {"no-replay": 45}
 
 @pytest.mark.parametrize(("defect", "operators"), [*((name, False) for name in SEEN), ("keep-slot", True)])
 def test_every_seeded_defect_is_seen(defect: str, operators: bool) -> None:
-    options = FuzzOptions(steps=120, defect=defect, gapless=defect == "no-replay", operators=operators)
+    options = FuzzOptions(
+        steps=120,
+        defect=defect,
+        gapless=defect == "no-replay",
+        operators=operators,
+        calls=defect == "wrong-results",
+    )
     outcomes = [play_history(seed, options) for seed in range(SEEDS.get(defect, 15))]
     assert not [outcome.error for outcome in outcomes if outcome.error]
     found = {outcome.findings[0].what for outcome in outcomes if outcome.failed}
@@ -86,6 +93,10 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     "options",
     [
         FuzzOptions(operators=True),
+        FuzzOptions(calls=True),
+        FuzzOptions(calls=True, engine="cluster", gapless=True, widen=True, operators=True, steps=250),
+        FuzzOptions(calls=True, routing="static"),
+        FuzzOptions(calls=True, merging="budget", damping=2.0, content=True, poset="diagram"),
         FuzzOptions(widen=True),
         FuzzOptions(widen=True, gapless=True, content=True, merging="budget"),
         FuzzOptions(widen=True, engine="cluster", merging="perfect", operators=True, steps=250),
@@ -117,6 +128,10 @@ def test_break_before_make_is_seen_to_lose_events_and_make_before_break_does_not
     ],
     ids=[
         "operators",
+        "calls",
+        "calls-cluster-gapless-widen-long",
+        "calls-static",
+        "calls-budget-damping-content",
         "widen",
         "widen-gapless-content-budget",
         "widen-cluster-perfect-long",
