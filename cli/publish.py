@@ -232,7 +232,7 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
             texts = records.column(position).to_pylist()
             try:
                 lists = pa.array([json.loads(text) if text else None for text in texts], Kind.STRINGS.arrow)
-            except ValueError as error:  # Arrow's errors are such, too
+            except (ValueError, TypeError) as error:  # Arrow's errors are such, too
                 raise EventError(f'column {name!r}: {error}; expected lists such as ["a", "b"]') from None
             records = records.set_column(position, name, lists)
     return records

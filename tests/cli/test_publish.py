@@ -1,15 +1,17 @@
-"""Events from standard input: a closed client, and invalid lines."""
+"""Events from standard input: a closed client, and invalid lines; and lists in CSV files."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from covey.cli.publish import _Pace, _publish_lines
-from covey.matcher import EventType
+from covey.cli.publish import _Pace, _publish_csv, _publish_lines
+from covey.matcher import EventBatch, EventError, EventType
 from covey.overlay import ConnectError
 
 QUOTE = EventType("Quote", {"price": "float64"})
@@ -44,3 +46,27 @@ def test_deeply_nested_json_is_refused_like_other_invalid_lines(
     monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
     assert asyncio.run(_publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))) == (0, 1)
     assert capsys.readouterr().err.startswith("line 1: not JSON: ")
+
+
+def csv_rows(file: Path, text: str) -> list[dict[str, object]]:
+    """The events that are published of a CSV file with this text."""
+    photo = EventType("Photo", {"tags": "list<string>", "time": "timestamp"})
+    published: list[dict[str, object]] = []
+
+    async def publish_batch(type_name: str, records: object, *, confirm: bool) -> None:
+        published.extend(EventBatch.from_arrow(photo, records).to_pylist())
+
+    file.write_text(text)
+    client, session = SimpleNamespace(publish_batch=publish_batch), SimpleNamespace(published=0)
+    asyncio.run(_publish_csv(cast(Any, client), cast(Any, session), photo, str(file), _Pace(None)))
+    return published
+
+
+def test_lists_of_a_csv_file_are_json(tmp_path: Path) -> None:
+    rows = csv_rows(
+        tmp_path / "photos.csv", 'tags,time\n"[""sea"", ""é""]",2026-01-31\n[],2026-01-31\n,2026-01-31\n'
+    )
+    assert [row["tags"] for row in rows] == [["sea", "é"], [], None]
+    for wrong in ("sea", '"[1]"', '"{}"'):
+        with pytest.raises(EventError, match=r"photos.csv: column 'tags': .*; expected lists such as"):
+            csv_rows(tmp_path / "photos.csv", f"tags,time\n{wrong},2026-01-31\n")
