@@ -68,10 +68,6 @@ class OperatorsResult:
     """Of the operator's function, each for one or more events."""
     matches: float
 
-    def times(self, other: OperatorsResult) -> float:
-        """How many times as many evaluations `other` has."""
-        return other.evaluations / max(self.evaluations, 1e-9)
-
 
 @dataclass(slots=True)
 class _Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def make(seed, *, events, chains, predicates, longest=4, undecided=0.1, grouped=
                 seed,
                 np.cumsum([0, *map(len, lists)]).astype(np.int64),
                 np.concatenate([*lists, []]).astype(np.int64),
-                draw.choice([1.0, 1.0, 5.0, 100.0], predicates),
+                draw.choice([0.0, 1.0, 1.0, 5.0, 100.0], predicates),
                 selectivities,
             ),
             events,
@@ -154,6 +154,20 @@ def test_a_strategy_follows_changes_of_the_chains(name):
     for seed, chains in enumerate((5, 30, 2, 0, 40)):
         case = make(seed, events=5, chains=chains, predicates=6, undecided=0.0)
         assert strategy.decide(case.problem, case.ask).tolist() == brute_force(case)
+
+
+def test_cheap_predicates_are_called_once_per_batch():
+    case = make(2, events=30, chains=40, predicates=10, undecided=0.0)
+    calls = []
+
+    def ask(predicate, rows):
+        calls.append(predicate)
+        return case.ask(predicate, rows)
+
+    chains = replace(case.problem.chains, costs=np.full(10, 0.0))
+    truths = create_strategy("greedy").decide(replace(case.problem, chains=chains), ask)
+    assert truths.tolist() == brute_force(case)
+    assert len(calls) == len(set(calls)) <= 10
 
 
 def test_an_unknown_strategy_is_an_error():
