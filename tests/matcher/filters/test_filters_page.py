@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from named_operators import registered
 
 from covey.matcher import Filter, parse
 from covey.matcher.events.event_type import RESERVED
 from covey.matcher.expressions.operators import SPECS, WORDS, Operator
+from covey.matcher.operators.table import unregister
 
 PAGE = (Path(__file__).parents[3] / "docs" / "filters.md").read_text()
 
@@ -30,13 +32,20 @@ def names() -> dict[str, Any]:
 
 
 SCOPE = names()
+unregister("divisors")  # until the tests of this page run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def operators() -> Iterator[None]:
+    with registered(SCOPE["DIVISORS"]):
+        yield
 
 
 def tables() -> Iterator[dict[str, list[str]]]:
     """The rows of all tables, by heading; each cell is the list of its pieces of code, or its text."""
     heading: list[str] = []
     for line in PAGE.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        cells = [cell.strip() for cell in re.split(r" \|(?= )", line.strip("|"))]
         if not line.startswith("|"):
             heading = []
         elif not heading:
