@@ -8,6 +8,7 @@ implies that its attributes are present, and that they lie within the bounds tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from covey.matcher.covering.call_atoms import FREE, CallAtom, Joint, Whole
 from covey.matcher.covering.cuts import LINES
@@ -28,7 +29,9 @@ from covey.matcher.expressions.expression import (
     Variable,
 )
 from covey.matcher.expressions.rewriting import lifted
+from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
+from covey.matcher.operators.named_operator import NUMBERS
 from covey.matcher.operators.rules import Intervals, bounds_of, is_stateful, note_bounds
 
 Restriction = tuple[str, Cuts]
@@ -72,15 +75,36 @@ class CallPlan:
 
     def bounds(self, atom: CallAtom) -> list[Restriction]:
         """The bounds of its attributes, for these values."""
-        if not self.expected or any(isinstance(value, Variable) for value in atom.values):
-            return []
-        name = self._shape[0]
-        bounds = bounds_of(name, atom.values)
+        name, bounds = self._shape[0], self._bounds(atom)
         return [
             (attribute, cuts)
             for place, attribute, kind in (self._attributes if bounds else ())
             if (cuts := _cuts_of(name, kind, bounds[place])) is not None
         ]
+
+    def intervals(self, atom: CallAtom) -> dict[str, list[tuple[float, float]]]:
+        """The closed intervals of its numeric attributes that have bounds, for these values."""
+        name, bounds = self._shape[0], self._bounds(atom)
+        found: dict[str, list[tuple[float, float]]] = {}
+        for place, attribute, kind in self._attributes if bounds else ():
+            intervals = bounds[place]
+            if intervals is not None and kind in NUMBERS and attribute not in found:
+                try:
+                    found[attribute] = [(_number(low), _number(high)) for low, high in intervals]
+                except Exception as error:  # of code that Covey does not know
+                    note_bounds(name, error)
+        return found
+
+    def _bounds(self, atom: CallAtom) -> Sequence[Intervals | None]:
+        if not self.expected or any(isinstance(value, Variable) for value in atom.values):
+            return ()
+        return bounds_of(self._shape[0], atom.values)
+
+
+def _number(end: Any) -> float:
+    number = coerce(Family.NUMBER, end)
+    assert isinstance(number, int | float)
+    return number
 
 
 def _place(argument: Argument) -> str | None:

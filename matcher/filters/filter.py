@@ -37,6 +37,7 @@ from covey.matcher.expressions.rewriting import (
 from covey.matcher.expressions.solutions import has_solution
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
+from covey.matcher.filters.bounded_gate import BoundedGate
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
 from covey.matcher.operators import table
 from covey.matcher.operators.rules import is_stateful
@@ -53,6 +54,7 @@ class Filter:
     """
 
     __slots__ = (
+        "_bounded",
         "_boxes",
         "_families",
         "_gate",
@@ -99,6 +101,7 @@ class Filter:
         self._hash: int | None = None
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
+        self._bounded: BoundedGate | None = None
         self._lifted: _Lifted | None = None
         self._over: Filter | None = None
         self._plan: RegionPlan | None = None
@@ -270,6 +273,16 @@ class Filter:
             same = expression is self.expression
             self._stateless = self if same else Filter.of_checked(self.event_type, expression)
         return self._stateless
+
+    def gate_at(self, values: Mapping[str, Scalar]) -> tuple[Filter, dict[str, Scalar]]:
+        """A gate that the bounds of operators narrow (`bounded_gate.py`), one for all values, and the values
+        of its variables for these checked ones of this filter.
+        """
+        if not self.calls:
+            return self, dict(values)
+        if self._bounded is None:
+            self._bounded = BoundedGate(self, values)
+        return self._bounded.filter, self._bounded.values(values)
 
     @property
     def residue(self) -> Expression | None:

@@ -63,8 +63,8 @@ argument: a value, or None for an attribute, a free variable or a variable witho
 
 Bounds = Callable[[Sequence[Any]], Sequence[Sequence[tuple[Any, Any]] | None]]
 """`bounds(arguments)`: per argument closed intervals, outside of which no value of the attribute there makes
-the operator true; None for any value, and for arguments that are no attributes. Arguments as in `Covers`, all
-variables with values. Of arguments that cover others, the bounds should hold theirs.
+the operator true; None for any value but NaN, and for arguments that are no attributes. Arguments as in
+`Covers`, all variables with values. Of arguments that cover others, the bounds should hold theirs.
 """
 
 Check = Callable[[Sequence[Any]], None]

@@ -69,8 +69,10 @@ class GatedSubscriptions:
         each = _one_by_one(filter, columns_of(values), len(ids))
         numbers = self._residues.add_many(filter, _columns(filter, each), len(ids))
         try:
-            gate = filter.gate
-            self.gates.add_many(numbers, gate, _columns(gate, each))
+            gates = [filter.gate_at(mine) for mine in each]
+            if gates:
+                gate = gates[0][0]
+                self.gates.add_many(numbers, gate, _columns(gate, [values for _, values in gates]))
         except BaseException:
             self._residues.remove(numbers)
             raise
@@ -123,7 +125,7 @@ class GatedSubscriptions:
                     f"variable ${min(unknown)} is unknown: subscription {int(ids[place])} has {known}"
                 )
             after.append(filter.check_values({**before[place], **mine}))
-        self._update_gates(numbers, names, before, after)
+        self._update_gates(numbers, before, after)
         for filter, places in self._by_filter(numbers).items():
             chosen = [after[place] for place in places]
             mine_numbers = np.array([numbers[place] for place in places], np.int64)
@@ -131,24 +133,24 @@ class GatedSubscriptions:
         self._values.update(zip(numbers, after, strict=True))
 
     def _update_gates(
-        self,
-        numbers: list[int],
-        names: Any,
-        before: list[dict[str, Scalar]],
-        after: list[dict[str, Scalar]],
+        self, numbers: list[int], before: list[dict[str, Scalar]], after: list[dict[str, Scalar]]
     ) -> None:
-        done: list[tuple[Numbers, Filter, list[str], list[int]]] = []
+        done: list[tuple[Filter, list[int]]] = []
         try:
             for filter, places in self._by_filter(numbers).items():
-                changed = [name for name in filter.gate.variables if name in names]
-                if changed:
-                    mine = np.array([numbers[place] for place in places], np.int64)
-                    self.gates.update_many(mine, {n: [after[place][n] for place in places] for n in changed})
-                    done.append((mine, filter, changed, places))
+                self._update_gates_of(filter, [numbers[p] for p in places], [after[p] for p in places])
+                done.append((filter, places))
         except BaseException:
-            for mine, _, changed, places in done:
-                self.gates.update_many(mine, {n: [before[place][n] for place in places] for n in changed})
+            for filter, places in done:
+                self._update_gates_of(filter, [numbers[p] for p in places], [before[p] for p in places])
             raise
+
+    def _update_gates_of(self, filter: Filter, numbers: list[int], each: list[dict[str, Scalar]]) -> None:
+        gates = [filter.gate_at(mine) for mine in each]
+        gate = gates[0][0]
+        if gate.variables:
+            columns = _columns(gate, [values for _, values in gates])
+            self.gates.update_many(np.array(numbers, np.int64), columns)
 
     def _by_filter(self, numbers: Sequence[int]) -> dict[Filter, list[int]]:
         """The places of each filter's residues."""

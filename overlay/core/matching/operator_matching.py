@@ -71,7 +71,7 @@ class OperatorMatching:
         if not filter.calls:
             self.plain.check_room(filter, values, replaced)
         else:
-            self._gates().check_room(filter.gate, values, replaced)
+            self._gates().check_room(*filter.gate_at(values), replaced)
 
     def put(self, interest: Matched, number: int) -> None:
         if interest.filter.calls:
@@ -167,5 +167,4 @@ def _keys(rows: Int64s, uids: Int64s) -> Int64s:
 
 
 def _gate_of(interest: Matched) -> FilterAt:
-    gate = interest.filter.gate
-    return FilterAt(interest.uid, gate, {name: interest.values[name] for name in gate.variables})
+    return FilterAt(interest.uid, *interest.filter.gate_at(interest.values))

@@ -99,6 +99,19 @@ def test_a_region_covers_itself_and_its_gate_covers_it(filter: Filter, its_value
         assert covers_region(gate, region)
 
 
+@given(filters(), st.lists(values, min_size=1, max_size=3))
+def test_the_bounded_gate_is_true_wherever_the_filter_is(filter: Filter, each: list[dict[str, Any]]) -> None:
+    """The first values decide how many intervals there are."""
+    gates = set()
+    for its_values in each:
+        gate, bounds = filter.gate_at({name: its_values[name] for name in filter.variables})
+        gates.add(gate)
+        for event in EVENTS:
+            assert gate.matches(event, bounds) or not is_true(filter, its_values, event)
+    assert len(gates) == 1
+    assert not gate.calls
+
+
 @given(filters(), values)
 def test_a_structure_has_the_region_of_its_filter(filter: Filter, its_values: dict[str, Any]) -> None:
     its_values = {name: its_values[name] for name in filter.variables}
@@ -182,6 +195,22 @@ def test_circles_that_are_far_from_each_other_or_within_are_disjoint_from_what_e
         filter_of(Predicate("lat", Operator.NOT_EXISTS), CHEAP)
     )
     assert filter_of(circle(52, 13, 5), circle(52, 13, 9, expected=False)).region().is_empty
+
+
+def test_the_bounded_gate_of_a_circle_is_its_box() -> None:
+    """At longitudes that are equal modulo 360°; near a pole a circle has all longitudes."""
+    filter = filter_of(CHEAP, circle(Variable("lat"), 13, 500), circle(10, 10, 5, expected=False))
+    gate, bounds = filter.gate_at({"lat": 52.0})
+    event = {"lat": 52.001, "lon": 13.001, "price": 1}
+    assert gate.matches(event, bounds)
+    assert gate.matches(event | {"lon": 373.001}, bounds)
+    assert not gate.matches(event | {"lon": 13.1}, bounds)
+    assert not gate.matches(event | {"lat": 52.1}, bounds)
+    assert not gate.matches(event | {"price": 7}, bounds)
+    polar, bounds = filter.gate_at({"lat": 90.0})
+    assert polar is gate
+    assert gate.matches(event | {"lat": 89.999, "lon": -170.0}, bounds)
+    assert filter_of(CHEAP).gate_at({}) == (filter_of(CHEAP), {})
 
 
 def test_calls_require_their_attributes() -> None:
