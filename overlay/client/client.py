@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, Filter, filter_of, parse
 from covey.matcher.errors import FilterError
+from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.events.data_frames import is_data_frame
 from covey.matcher.events.event_type import check_event_type
 from covey.matcher.jit.compiling import load_in_background
@@ -23,6 +25,7 @@ from covey.overlay.client.deliveries import Deliveries
 from covey.overlay.client.driver import SessionDriver
 from covey.overlay.client.errors import ConnectError
 from covey.overlay.client.listeners import Listeners
+from covey.overlay.client.operator_runner import run_timed
 from covey.overlay.client.subscription import Subscription
 from covey.overlay.client.unary import call_broker, inspect_broker
 from covey.overlay.core.client.session import ClientSession
@@ -91,7 +94,9 @@ class Client:
         self.name = name if name is not None else f"client-{secrets.token_hex(6)}"
         self._connect_timeout = connect_timeout
         publisher = f"{self.name}/{secrets.token_hex(6)}"
-        self._core = session or ClientSession(publisher, routing=routing, resubscribe=resubscribe)
+        self._core = session or ClientSession(
+            publisher, routing=routing, resubscribe=resubscribe, evaluator=Evaluator(run=run_timed)
+        )
 
         link = Link(secrets.randbits(63) | 1, window_bytes=window_bytes, max_control=MAX_CONTROL)
         self._endpoint = ClientEndpoint(
@@ -364,6 +369,13 @@ class Client:
                 if known.includes(await self.event_type(name)):
                     raise
         return _filter(filter, await self.event_type(name))
+
+    def operator_accounts(self) -> dict[str, dict[str, int]]:
+        """What named operators were asked in this process, by operator: calls of their functions, events
+        asked about and those of them that were true, answers reused (of brokers, too), events that stayed
+        undecided and were dropped, failures, and the time in nanoseconds.
+        """
+        return {name: asdict(account) for name, account in self._core.evaluator.accounts.items()}
 
     def deliveries(self) -> Deliveries:
         """Queued and future events of all subscriptions in one stream, which replaces their own iterators.

@@ -69,6 +69,8 @@ class SessionDriver:
         self._on_notice = on_notice
         self._notices_logged: dict[str, float] = {}
         """By operator, when its last notice was logged."""
+        self._own_notices_at = 0.0
+        """When notices of operators that do not answer in this process are due."""
         self._untold = 0
         """Events of gaps that the log has no line for yet."""
         self._tell_at = 0.0
@@ -204,6 +206,7 @@ class SessionDriver:
     def _hand_out(self, matches: Matches) -> Matches:
         strict = self.core.strict(matches)
         self._count_spurious(strict)
+        self._report_own_notices()
         return strict
 
     def _count_spurious(self, matches: Matches) -> None:
@@ -214,6 +217,7 @@ class SessionDriver:
     def _deliver(self, message: Deliver) -> None:
         release = self.connection.claim(size_of(message))
         matches = self.core.matches(message)
+        self._report_own_notices()
         if matches is None or not len(matches.rows):
             if matches is not None:
                 self._count_spurious(matches)
@@ -305,6 +309,13 @@ class SessionDriver:
             self._on_gap(gap)
         except Exception:
             log.exception("client %s: on_gap failed", self.name)
+
+    def _report_own_notices(self) -> None:
+        """Tell of operators that do not answer here, at most once in `_LOG_EVERY_S`."""
+        if self.core.has_notices and time.monotonic() >= self._own_notices_at:
+            self._own_notices_at = time.monotonic() + _LOG_EVERY_S
+            for notice in self.core.take_notices():
+                self._report_notice(notice)
 
     def _report_notice(self, notice: Notice) -> None:
         for subscription_id in notice.subscription_ids:

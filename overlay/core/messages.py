@@ -189,7 +189,8 @@ class Gap:
 class Notice:
     """A named operator that subscriptions of the receiver call did not answer at a broker, which has passed
     events on that they may not match. `subscription_ids` are a client's; `count` is the number of events
-    since the last notice of this operator and broker, 0 where it is not known.
+    since the last notice of this operator and broker, 0 where it is not known. Without a broker it is of the
+    client itself, which drops such events.
     """
 
     operator: str
@@ -199,8 +200,9 @@ class Notice:
     subscription_ids: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        events = f", {self.count:,} events undecided" if self.count else ""
-        return f"operator {self.operator} at broker {self.broker}: {self.reason}{events}"
+        events = f", {self.count:,} event{'' if self.count == 1 else 's'} undecided" if self.count else ""
+        where = f"at broker {self.broker}" if self.broker else "in this client"
+        return f"operator {self.operator} {where}: {self.reason}{events}"
 
 
 # --- refusals; interfaces that come and go ------------------------------------------------------------------

@@ -415,6 +415,11 @@ class ClientSession:
         count = fault.events + (0 if known is None else known.count)
         self._undecided[fault.operator] = Notice(fault.operator, "", fault.reason, count)
 
+    @property
+    def has_notices(self) -> bool:
+        """Whether `take_notices` has something to return."""
+        return bool(self._undecided)
+
     def take_notices(self) -> list[Notice]:
         """The operators that have not answered here since the last call, each with the subscriptions that
         call it: these get no events that only it could decide.

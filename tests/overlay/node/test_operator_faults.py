@@ -103,6 +103,7 @@ async def check_mind(overlay: LocalOverlay, publisher: Client, subscriber: Clien
     first, third = await operators_at(overlay, "b1"), await operators_at(overlay, "b3")
     assert (first["fickle"]["events"], third["fickle"]["events"]) == (20 * len(VALUES), 0)
     assert third["fickle"]["reused"] == 20 * len(MATCHING)
+    assert "fickle" not in subscriber.operator_accounts()
     await subscription.unsubscribe()
 
 
@@ -127,6 +128,9 @@ async def check_missing(
             ("known_elsewhere", "b2", "unknown")
         }
         assert {notice.broker for notice in local.notices} == {"b1", "b2"}
+    asked = subscriber.operator_accounts().get("known_elsewhere", {"events": 0})
+    assert asked["events"] == 0
+    assert bystander.operator_accounts()["known_to_client"]["true"] == 2 * len(MATCHING)
     await subscription.unsubscribe()
     await local.unsubscribe()
 
