@@ -7,12 +7,15 @@ NaN and for infinity.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import shapely
+import shapely.geometry
 
 from covey.matcher.events.event_type import Kind
 from covey.matcher.operators.arguments import column, parsed_once
@@ -21,7 +24,11 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 MOST_COMPARED = 2_000
 """The points of two polygons that covering compares: 1 ms. Larger ones cover equal text alone."""
 
-_POLYGONS = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
+MOST_POINTS = 10_000
+"""The most points of a polygon, which is parsed and checked in up to 50 ms."""
+
+_WKT = re.compile(r"\s*(MULTI)?POLYGON\b", re.IGNORECASE)
+_TYPES = ("Polygon", "MultiPolygon")
 
 
 @parsed_once
@@ -29,19 +36,36 @@ def _polygon(text: str) -> Any:
     """The prepared polygon; ValueError says what is wrong with the text."""
     shown = repr(text if len(text) <= 60 else text[:57] + "...")
     try:
-        geometry = shapely.from_geojson(text) if text.lstrip().startswith("{") else shapely.from_wkt(text)
-    except shapely.errors.ShapelyError as error:
-        reason = str(error).splitlines()[0] if str(error) else "no geometry"
-        raise ValueError(
-            f"polygon {shown}: {reason}; expected WKT such as POLYGON ((0 0, 1 0, 1 1, 0 0))"
-        ) from None
-    if shapely.get_type_id(geometry) not in _POLYGONS:
-        raise ValueError(f"polygon {shown}: a {geometry.geom_type}, expected a Polygon or MultiPolygon")
+        geometry = _of_geojson(text) if text.lstrip().startswith("{") else _of_wkt(text)
+    except Exception as error:  # shapely raises many kinds
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"polygon {shown}: {reason}") from None
+    points = int(shapely.get_num_coordinates(geometry))
+    if points > MOST_POINTS:
+        raise ValueError(f"polygon {shown}: {points} points, expected at most {MOST_POINTS}")
     if not shapely.is_valid(geometry):
         raise ValueError(f"polygon {shown}: {shapely.is_valid_reason(geometry)}, expected a valid polygon")
     shapely.prepare(geometry)
     shapely.intersects_xy(geometry, 0.0, 0.0)  # builds the index, which no two threads may do
     return geometry
+
+
+def _of_wkt(text: str) -> Any:
+    """Of a polygon alone: GEOS reads collections by recursion, and deep ones end the process."""
+    if not _WKT.match(text):
+        raise ValueError("expected WKT such as POLYGON ((0 0, 1 0, 1 1, 0 0)), or a MULTIPOLYGON")
+    return shapely.from_wkt(text)
+
+
+def _of_geojson(text: str) -> Any:
+    """By Python's parser, for the same reason."""
+    try:
+        fields = json.loads(text)
+    except RecursionError:
+        fields = {}
+    if fields.get("type") not in _TYPES or "coordinates" not in fields:
+        raise ValueError(f"expected GeoJSON of type {' or '.join(_TYPES)} with coordinates")
+    return shapely.geometry.shape({"type": fields["type"], "coordinates": fields["coordinates"]})
 
 
 def _evaluate(lat: Any, lon: Any, polygon: str) -> Any:
