@@ -26,6 +26,10 @@ from covey.matcher.expressions.expression import Column
 from covey.matcher.operators.named_operator import NamedOperator
 from covey.matcher.operators.table import why_missing
 
+_UNKNOWN, _ABSENT = np.int8(3), np.int8(4)
+_AS_EXPECTED = np.array([FALSE, UNDECIDED, TRUE, UNDECIDED, FALSE], np.int8)
+_NEGATED = np.array([TRUE, UNDECIDED, FALSE, UNDECIDED, FALSE], np.int8)
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -48,27 +52,38 @@ OnFault = Callable[[Fault], None]
 
 
 class Asking:
-    """The operators before one batch."""
+    """The operators before some events of a batch, `window`; rows are those of the batch."""
 
     def __init__(
-        self, batch: EventBatch, accounts: Accounts, run: Runner, on_fault: OnFault, *, readers: bool
+        self,
+        batch: EventBatch,
+        window: range,
+        accounts: Accounts,
+        run: Runner,
+        on_fault: OnFault,
+        *,
+        readers: bool,
     ) -> None:
+        self._first, self._count = window.start, len(window)
         self._batch, self._accounts, self._run, self._on_fault = batch, accounts, run, on_fault
         self._readers = readers
         self._results = batch.shared_results()
         self._present: dict[tuple[str, ...], Mask] = {}
-        self._unanswered: dict[int, Int64s] = {}
-        """By key: rows about which it makes no sense to ask again."""
+        self._answers: dict[int, Truths] = {}
+        """By key, for all events of the window: a truth, _UNKNOWN or _ABSENT."""
+        self._new: dict[int, list[Int64s]] = {}
+        """By key: rows whose answers are not in the results yet."""
 
     def present(self, columns: tuple[str, ...]) -> Mask:
-        """The events that have all these attributes: bool[n_events]."""
+        """The events of the window that have all these attributes: bool[n]."""
         mask = self._present.get(columns)
         if mask is None:
-            mask = np.ones(len(self._batch), np.bool_)
+            mask = np.ones(self._count, np.bool_)
             for name in columns:
                 if name not in self._batch.event_type.attributes:
                     mask[:] = False
                 elif (column := self._batch.record_batch.column(name)).null_count:
+                    column = column.slice(self._first, self._count)
                     mask &= column.is_valid().to_numpy(zero_copy_only=False)
             self._present[columns] = mask
         return mask
@@ -79,19 +94,26 @@ class Asking:
 
     def truths(self, call: BoundCall, rows: Int64s, *, expected: bool = True) -> Truths:
         """Whether a call is as expected for events: int8[n], FALSE where an attribute is missing."""
-        truths = np.zeros(len(rows), np.int8)
-        present = self.present(call.columns)[rows]
-        wanted = rows if present.all() else rows[present]
-        if not len(wanted):
-            return truths
-        answers = self._answers(call, wanted)
+        answers = self._answers.get(call.key)
         if answers is None:
-            truths[present] = UNDECIDED
-            return truths
-        places, known = answers.positions(wanted)
-        as_expected = answers.truths[places] if expected else ~answers.truths[places]
-        truths[present] = np.where(known, np.where(as_expected, TRUE, FALSE), UNDECIDED)
+            answers = self._answers[call.key] = self._known(call)
+        known = answers[rows - self._first]
+        unknown = rows[known == _UNKNOWN]
+        if len(unknown):
+            if len(unknown) > 1 and not (unknown[1:] > unknown[:-1]).all():
+                unknown = np.unique(unknown)
+            self._ask(call, unknown, answers)
+            known = answers[rows - self._first]
+        truths: Truths = (_AS_EXPECTED if expected else _NEGATED)[known]
         return truths
+
+    def close(self) -> None:
+        """Add the answers to the results of the batch."""
+        for key, rows in self._new.items():
+            ascending = np.sort(np.concatenate(rows))
+            truths = self._answers[key][ascending - self._first] == TRUE
+            self._results.add(key, Answers(ascending, truths))
+        self._new.clear()
 
     def solutions(self, call: BoundCall, rows: Int64s) -> tuple[Int64s, list[npt.NDArray[Any]]]:
         """The solutions for events about which the call was wanted: the position in `rows` of each, and a
@@ -106,31 +128,29 @@ class Asking:
         of_each = np.repeat(positions, lists.value_lengths().to_numpy(zero_copy_only=False))
         return of_each, _columns(lists)
 
-    def _answers(self, call: BoundCall, rows: Int64s) -> Answers | None:
-        """The answers of a call, those about these events if there are any."""
-        answers = self._results.get(call.key)
-        if answers is not None and call.free and not _fits(answers.solutions, call):
-            return None  # of another version of the operator
-        left = rows
-        if answers is not None:
-            known = answers.positions(rows)[1]
-            self._accounts.of(call.operator).reused += int(np.count_nonzero(known))
-            left = rows[~known]
-        unanswered = self._unanswered.get(call.key)
-        if unanswered is not None and len(left):
-            left = left[~np.isin(left, unanswered)]
-        if not len(left):
+    def _known(self, call: BoundCall) -> Truths:
+        """The answers of a call that the batch has."""
+        answers = np.where(self.present(call.columns), _UNKNOWN, _ABSENT)
+        known = self._results.get(call.key)
+        if known is None:
             return answers
-        left = np.unique(left)
-        answered = self._ask(call, left)
-        if answered < len(left):
-            self._accounts.of(call.operator).undecided += len(left) - answered
-            earlier = [] if unanswered is None else [unanswered]
-            self._unanswered[call.key] = np.concatenate([*earlier, left[answered:]])
-        return self._results.get(call.key)
+        if call.free and not _fits(known.solutions, call):  # of another version of the operator
+            answers[answers == _UNKNOWN] = UNDECIDED
+            return answers
+        start, end = np.searchsorted(known.rows, (self._first, self._first + self._count))
+        answers[known.rows[start:end] - self._first] = np.where(known.truths[start:end], TRUE, FALSE)
+        self._accounts.of(call.operator).reused += int(end - start)
+        return answers
 
-    def _ask(self, call: BoundCall, rows: Int64s) -> int:
-        """Ask an operator about events; the number of those that it has answered, the first ones."""
+    def _ask(self, call: BoundCall, rows: Int64s, answers: Truths) -> None:
+        """Ask an operator about events, and write what it answers."""
+        answered = self._answered(call, rows, answers)
+        if answered < len(rows):
+            answers[rows[answered:] - self._first] = UNDECIDED
+            self._accounts.of(call.operator).undecided += len(rows) - answered
+
+    def _answered(self, call: BoundCall, rows: Int64s, answers: Truths) -> int:
+        """How many of the events the operator has answered, the first ones."""
         entry = call.entry
         if entry is None:
             self._on_fault(Fault(call.operator, why_missing(call.operator), call.text, len(rows)))
@@ -149,10 +169,15 @@ class Asking:
             left = len(rows) - outcome.answered
             self._on_fault(Fault(call.operator, outcome.reason, call.text, left))
         if outcome.answered:
-            true = sum(int(np.count_nonzero(part.truths)) for part in outcome.parts)
-            self._accounts.add(call, outcome.answered, true, outcome.took_ns)
+            true = 0
             for part in outcome.parts:
-                self._results.add(call.key, part)
+                true += int(np.count_nonzero(part.truths))
+                answers[part.rows - self._first] = np.where(part.truths, TRUE, FALSE)
+                if call.free:
+                    self._results.add(call.key, part)
+                else:
+                    self._new.setdefault(call.key, []).append(part.rows)
+            self._accounts.add(call, outcome.answered, true, outcome.took_ns)
         return outcome.answered
 
 

@@ -76,12 +76,22 @@ class Evaluator:
         truths = np.full(len(rows), FALSE)
         if not len(rows):
             return truths
-        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=readers)
-        return _Decision(self, asking, PredicateMasks(batch), residues, rows, numbers, groups).decide(truths)
+        masks = PredicateMasks(batch)
+        for first in range(0, len(batch), _WINDOW):
+            window = range(first, min(first + _WINDOW, len(batch)))
+            here = np.flatnonzero((rows >= first) & (rows < window.stop)) if len(batch) > _WINDOW else _ALL
+            asking = Asking(batch, window, self._accounts, self._run, self.on_fault, readers=readers)
+            mine = None if groups is None else groups[here]
+            decision = _Decision(self, asking, masks, residues, rows[here], numbers[here], mine)
+            try:
+                truths[here] = decision.decide()
+            finally:
+                asking.close()
+        return truths
 
     def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[str]:
         """The truth of every call of a residue for a batch of one event, in words."""
-        asking = Asking(batch, self._accounts, self._run, self.on_fault, readers=True)
+        asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=True)
         shown = []
         for call, _ in residues.calls_of(number):
             if asking.present(call.columns).all():
@@ -89,6 +99,7 @@ class Evaluator:
             else:
                 truth = "is false: an attribute is missing"
             shown.append(f"{call.text} {truth}")
+        asking.close()
         return list(dict.fromkeys(shown))
 
     def solve(self, problem: Problem, ask: Ask) -> Truths:
@@ -104,6 +115,9 @@ class Evaluator:
         self.on_fault(fault)
 
 
+_WINDOW = 1 << 13
+"""Events that are decided at a time: an answer of one call takes a byte for each of them meanwhile."""
+_ALL = slice(None)
 _WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}
 
 
@@ -127,9 +141,10 @@ class _Decision:
         self._evaluator, self._asking, self._masks, self._residues = evaluator, asking, masks, residues
         self._rows, self._numbers = rows, numbers
         self._groups = numbers if groups is None else groups
-        self._events = int(rows.max()) + 1
+        self._events = int(rows.max(initial=-1)) + 1
 
-    def decide(self, truths: Truths) -> Truths:
+    def decide(self) -> Truths:
+        truths = np.full(len(self._rows), FALSE)
         plans = self._residues.plan_of[self._numbers]
         problem = _ChainPairs()
         walked: list[tuple[PlanLines, Int64s]] = []
@@ -212,7 +227,7 @@ class _Decision:
         waves = _waves(key, _promise(problem.chains)[problem.chain_of])
         last = int(waves.max())
         if last == 0:
-            return self._evaluator.solve(problem, ask)
+            return self._evaluator.solve(replace(problem, groups=None), ask)
         truths = np.full(len(key), UNDECIDED)
         left = np.ones(len(key), np.bool_)
         for wave in range(last + 1):

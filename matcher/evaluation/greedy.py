@@ -126,11 +126,13 @@ class _Rounds:
         answered = chosen[self._question]
         pair, answers = self._pair[answered], self._truths[self._question[answered]]
         np.minimum.at(truths, pair, answers)
-        open_before = self._pair
+        is_open = np.zeros(len(truths), np.bool_)
+        is_open[self._pair] = True
         left = ~answered & (truths[self._pair] != FALSE)
         self._pair, self._question = self._pair[left], self._question[left]
         if self._groups is not None:
-            self._close_groups(truths, np.setdiff1d(open_before, self._pair))
+            is_open[self._pair] = False
+            self._close_groups(truths, np.flatnonzero(is_open))
 
     def _close_groups(self, truths: Truths, decided: Int64s) -> None:
         """Close the chains of the groups that the chains just decided have made true."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from covey.matcher import EventBatch, EventType, Filter, Kind
+from covey.matcher.evaluation import evaluator as evaluator_module
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.residues import Residues
@@ -265,3 +266,19 @@ def test_too_many_solutions_are_undecided(operators: Operators) -> None:
     truths = decided(several)
     assert truths[2] == FALSE
     assert truths[11] == UNDECIDED
+
+
+def test_many_events_are_decided_in_windows(operators: Operators, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator_module, "_WINDOW", 5)
+    several = And((call("divisors", "d"), call("divisors", "e"), where({"d": 1, "e": -2}, "==", 0)))
+    either = Or((And((several, test("x", ">", 1))), above(9)))
+    assert true(either) == [4, 6, 8, 10, 11]
+    questions = [(name, n) for name, rows in operators.rows for n in rows]
+    assert len(questions) == len(set(questions)) * len(STRATEGIES)
+    events = batch()
+    for _ in range(2):
+        assert decided(above(8), events) == [TRUE if n > 8 else FALSE for n in range(EVENTS)]
+    assert events.results is not None
+    assert [answers.rows.tolist() for _, answers in events.results.items()] == [
+        [n for n in range(EVENTS) if n != ABSENT]
+    ]
