@@ -202,6 +202,10 @@ class Engine(ABC):
         """The interfaces that match a batch of one event: bit i says that interface i does."""
         return bits_of(self.match(batch).interfaces())
 
+    def form(self, filter: Filter) -> str:
+        """How the engine would match a filter: in normal form or as a tree, and why; "" without a choice."""
+        return ""
+
     @abstractmethod
     def __len__(self) -> int: ...
 

@@ -75,12 +75,12 @@ class RowEngine(Engine):
         self.columns = Columns(event_type)
         self.plans = self._new_plans()
         self.store = self._new_store()
-        self.over_cap: RowEngine | None = None  # filters over the cap of the normal form
+        self.trees: RowEngine | None = None  # filters matched as trees
         self.gated: GatedSubscriptions | None = None  # filters with calls
         self._boxes = BoxRows(self.columns, self.store)
         self._ids = IdMap()
         self._overlapping = 0  # subscriptions of several rows that one event may match
-        self._interfaces = Interfaces()  # without those of subscriptions over the cap
+        self._interfaces = Interfaces()  # without those of those matched as trees
 
     def empty(self) -> RowEngine:
         """An empty engine of this kind."""
@@ -102,8 +102,8 @@ class RowEngine(Engine):
         self.event_type = event_type
         self.columns.widen(event_type)
         self.store.widen(event_type, self.columns.schema)
-        if self.over_cap is not None:
-            self.over_cap.widen(event_type)
+        if self.trees is not None:
+            self.trees.widen(event_type)
         if self.gated is not None:
             self.gated.widen(event_type)
 
@@ -160,7 +160,7 @@ class RowEngine(Engine):
         if filter.calls:
             self._gated_subscriptions().add_many(ids, filter, values, interfaces)
         elif numbered is None:
-            self._engine_over_cap().add_many(ids, filter, values, interface=interfaces)
+            self._tree_engine().add_many(ids, filter, values, interface=interfaces)
         else:
             number, operand_list = numbered
             try:
@@ -205,7 +205,7 @@ class RowEngine(Engine):
             self._boxes.check_texts((self.plans[one.plans[0]].plan, one.operands) for one in additions)
             if over:
                 part = load.part(over)
-                self._engine_over_cap().add_all(
+                self._tree_engine().add_all(
                     part.ids, part.filters, part.values, numbers=part.numbers, interface=part.interfaces
                 )
                 added.append(part.ids)
@@ -251,8 +251,8 @@ class RowEngine(Engine):
         if first == UNORDERED:
             check_distinct(subscription_ids)
             repeated = subscription_ids[self._ids.find(ids, subscription_ids) >= 0].tolist()[:1]
-        if self.over_cap is not None and not repeated:
-            over = self.over_cap
+        if self.trees is not None and not repeated:
+            over = self.trees
             repeated = subscription_ids[over._ids.find(over.store.arrays.ids, subscription_ids) >= 0].tolist()
         if self.gated is not None and not repeated:
             repeated = subscription_ids[self.gated.contain(subscription_ids)].tolist()
@@ -261,13 +261,13 @@ class RowEngine(Engine):
                 f"subscription {repeated[0]}: already added, expected an id that is not in use"
             )
 
-    def _engine_over_cap(self) -> RowEngine:
-        if self.over_cap is None:
+    def _tree_engine(self) -> RowEngine:
+        if self.trees is None:
             engine = create_engine("trees", self.event_type)
             assert isinstance(engine, RowEngine)
             engine.columns.most_texts = self.columns.most_texts
-            self.over_cap = engine
-        return self.over_cap
+            self.trees = engine
+        return self.trees
 
     def _gated_subscriptions(self) -> GatedSubscriptions:
         if self.gated is None:
@@ -335,10 +335,10 @@ class RowEngine(Engine):
             elsewhere = elsewhere[~gated]
             if not len(self.gated):
                 self.gated = None
-        if self.over_cap is not None:
-            self.over_cap.remove_many(elsewhere)
-            if not len(self.over_cap):
-                self.over_cap = None
+        if self.trees is not None:
+            self.trees.remove_many(elsewhere)
+            if not len(self.trees):
+                self.trees = None
         if not len(firsts):
             return
         arrays = self.store.arrays
@@ -376,8 +376,8 @@ class RowEngine(Engine):
         return firsts
 
     def _is_elsewhere(self, subscription_id: object) -> bool:
-        """Whether a subscription is over the cap or has calls."""
-        return (self.over_cap is not None and subscription_id in self.over_cap) or (
+        """Whether a subscription is matched as a tree or has calls."""
+        return (self.trees is not None and subscription_id in self.trees) or (
             self.gated is not None and subscription_id in self.gated
         )
 
@@ -426,7 +426,7 @@ class RowEngine(Engine):
             changes.append((use, chosen, checked))
         self._boxes.check_texts(moved)
         if len(over):  # raises before it changes anything
-            update_both(self.gated, self.over_cap, subscription_ids[over], part_of(values, over))
+            update_both(self.gated, self.trees, subscription_ids[over], part_of(values, over))
         self._boxes.collect_texts()
         for use, chosen, checked in changes:
             writes = use.in_place(values)
@@ -526,26 +526,26 @@ class RowEngine(Engine):
     @exclusive
     def match(self, batch: EventBatch) -> Matches:
         keys, shared = self._keys(batch), self._overlapping > 0
-        more = None if self.over_cap is None else self.over_cap.match(batch)
+        more = None if self.trees is None else self.trees.match(batch)
         gated = None if self.gated is None else self.gated.match(batch)
         return Matches(RowSearch(self, self.store, self._interfaces, keys, more, gated, shared=shared))
 
     def event_ids(self, batch: EventBatch) -> IdArray:
-        if self.over_cap is not None or self.gated is not None:
+        if self.trees is not None or self.gated is not None:
             return super().event_ids(batch)
         with self.guard:
             return ids_of_event(self.store, self._keys(batch), shared=self._overlapping > 0)
 
     def event_interfaces(self, batch: EventBatch) -> int:
         with self.guard:
-            if self.over_cap is None and self.gated is None:
+            if self.trees is None and self.gated is None:
                 return interfaces_of_event(self.store, self._keys(batch), self._interfaces)
             return super().event_interfaces(batch)
 
     # --- inspection -------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        others = (self.over_cap, self.gated)
+        others = (self.trees, self.gated)
         return len(self._ids) + sum([len(other) for other in others if other is not None])
 
     @exclusive
@@ -564,7 +564,7 @@ class RowEngine(Engine):
             "id map": self._ids.nbytes,
             "strings": self.columns.memory_bytes(),
             "plans, signatures and names": object_bytes([self.plans, self.store.signatures, self.columns]),
-            **({} if self.over_cap is None else {"over the cap": sum(self.over_cap.memory_bytes().values())}),
+            **({} if self.trees is None else {"trees": sum(self.trees.memory_bytes().values())}),
             **({} if self.gated is None else {"with calls": self.gated.memory_bytes()}),
         }
 
@@ -572,8 +572,8 @@ class RowEngine(Engine):
     def render(self) -> str:
         lines = [f"{self.name}: {len(self)} subscriptions to {self.event_type.name}"]
         lines += [f"  {line}" for line in self.store.render(self.columns)]
-        if self.over_cap is not None:
-            lines.append(f"  over the cap of the normal form, in {self.over_cap.render().splitlines()[0]}")
+        if self.trees is not None:
+            lines.append(f"  as trees, in {self.trees.render().splitlines()[0]}")
         if self.gated is not None:
             lines.append(f"  with calls, gates in {self.gated.gates.render().splitlines()[0]}")
         return "\n".join(lines)
@@ -583,13 +583,28 @@ class RowEngine(Engine):
         first = int(self._find(one_id(subscription_id))[0])
         if first < 0 and self.gated is not None and subscription_id in self.gated:
             return self.gated.explain(event, subscription_id)
-        if first < 0 and self.over_cap is not None:
-            return self.over_cap.explain(event, subscription_id)
+        if first < 0 and self.trees is not None:
+            return self._with_form(
+                self.trees.explain(event, subscription_id), self.trees.filter_of(subscription_id)
+            )
         batch = EventBatch.from_pylist(self.event_type, [event])
         matched = subscription_id in self.match(batch)[0].tolist()
         verdict = f"subscription {subscription_id} {'matches' if matched else 'does not match'}"
         number = self.store.plan_of(first)
-        return "\n".join([verdict, *self._explain(number, first, batch)])
+        plan = self.plans[number].plan
+        text = "\n".join([verdict, *self._explain(number, first, batch)])
+        return self._with_form(text, plan.filter) if len(plan.boxes) > 1 else text
+
+    def _with_form(self, explanation: str, filter: Filter) -> str:
+        """An explanation with the reason for the form of a filter as its second line."""
+        form = self.form(filter)
+        verdict, _, rest = explanation.partition("\n")
+        return f"{verdict}\n  {form}\n{rest}" if form else explanation
+
+    def filter_of(self, subscription_id: int) -> Filter:
+        """The filter that a subscription's plan was made for: its own, but for constants and variables."""
+        first = int(self._find(one_id(subscription_id))[0])
+        return self.plans[self.store.plan_of(first)].plan.filter
 
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
         """The tests of a subscription of plan `number` with the values of one event, line by line."""

@@ -72,8 +72,8 @@ class PlanUse:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroup:
-    """Some filters of many, by number, with the plan and the operands of each; the plan of those over the cap
-    is NONE.
+    """Some filters of many, by number, with the plan and the operands of each; the plan of those that are
+    matched as trees is NONE.
     """
 
     members: list[int]
@@ -100,12 +100,16 @@ class PlanTable:
         return len(self._uses)
 
     def find(self, filter: Filter) -> tuple[int, tuple[PartOperand, ...]] | None:
-        """The number of a filter's plan and its operands; None where it has no boxes."""
+        """The number of a filter's plan and its operands; None where it has no boxes, or is better matched as
+        a tree.
+        """
         key, operands = plan_key(filter)
         number = self._numbers.get(key)
         if number is None:
             plan: Plan | None = None
             mine: tuple[PartOperand, ...] = operands
+            if self._is_tree(filter, key):
+                return None
             if isinstance(key[0], Filter):
                 plan_and_operands = make_plan(filter, key, self._schema)
                 if plan_and_operands is None:
@@ -113,6 +117,10 @@ class PlanTable:
                 plan, mine = plan_and_operands
             number = self._enter(PlanUse(filter, key, mine, self._schema, plan))
         return number, operands or self[number].operands
+
+    def _is_tree(self, filter: Filter, key: PlanKey) -> bool:
+        """Whether a filter whose plan is not known is to be matched as a tree although it has boxes."""
+        return False
 
     def groups(self, filters: Sequence[Filter]) -> Iterator[PlanGroup]:
         """Filters in groups whose plans differ in the columns of their tests alone."""

@@ -1,4 +1,4 @@
-"""The products of a match: those of an engine's store, with those of its filters over the cap, and of those
+"""The products of a match: those of an engine's store, with those of its trees, and of those
 with calls.
 """
 
@@ -16,7 +16,7 @@ from covey.matcher.matches import Matches, Search
 
 
 class RowSearch(Search):
-    """The keys of a batch before an engine's store, and the matches of filters over the cap."""
+    """The keys of a batch before an engine's store, and the matches of trees."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class RowSearch(Search):
         store: RowStore,
         interfaces: Interfaces,
         keys: Keys,
-        over_cap: Matches | None,
+        trees: Matches | None,
         gated: GatedSearch | None,
         *,
         shared: bool,
@@ -32,23 +32,23 @@ class RowSearch(Search):
         """`shared`: an event may match several rows of a subscription."""
         super().__init__(engine, len(keys))
         self._store, self._interfaces, self._shared = store, interfaces, shared
-        self._keys, self._over_cap, self._gated = keys, over_cap, gated
+        self._keys, self._trees, self._gated = keys, trees, gated
 
     def counts(self) -> IdArray:
         counts = self._store.counts(self._keys, shared=self._shared)
-        counts = counts if self._over_cap is None else counts + self._over_cap.counts
+        counts = counts if self._trees is None else counts + self._trees.counts
         return counts if self._gated is None else counts + self._gated.counts()
 
     def any(self) -> npt.NDArray[np.bool_]:
         matching = self._store.counts(self._keys, shared=False, most=1) > 0
-        matching = matching if self._over_cap is None else matching | self._over_cap.any()
+        matching = matching if self._trees is None else matching | self._trees.any()
         return matching if self._gated is None else self._gated.any(matching)
 
     def interfaces(self) -> npt.NDArray[np.uint64]:
         bits = np.zeros((self.events, self._interfaces.highest // 64 + 1), dtype=np.uint64)
         self._store.set_interfaces(self._keys, bits, self._interfaces.in_use)
-        if self._over_cap is not None:
-            more = self._over_cap.interfaces()
+        if self._trees is not None:
+            more = self._trees.interfaces()
             bits[:, : more.shape[1]] |= more
         if self._gated is not None:
             self._gated.set_interfaces(bits)
@@ -56,7 +56,7 @@ class RowSearch(Search):
 
     def ids(self) -> tuple[IdArray, IdArray]:
         answers = self._store.ids(self._keys, shared=self._shared)
-        answers = answers if self._over_cap is None else _merged(answers, self._over_cap.ids())
+        answers = answers if self._trees is None else _merged(answers, self._trees.ids())
         return answers if self._gated is None else _merged(answers, self._gated.ids())
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher.compile.access_rows import Row, access_rows
+from covey.matcher.compile.form_model import PASSED
 from covey.matcher.compile.plan import Shape, TestPlan
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
@@ -32,11 +33,8 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.events.event_type import EventType
 from covey.matcher.events.int64 import FIRST, LAST, MISSING, NOTHING
 
-PASSED = {Shape.EQUAL: 0.02, Shape.FIXED: 0.5, Shape.LOW: 0.5, Shape.HIGH: 0.5, Shape.BOTH: 0.25}
-"""The part of the events that pass a test, as long as no event is known; it counts as much as CERTAINTY
-events.
-"""
 CERTAINTY = 8
+"""Events as many as which the prior part that passes a test counts."""
 _SAMPLED = 256
 """The most events that a leaf is tried on."""
 

@@ -53,13 +53,13 @@ def test_filters_over_the_cap_free_their_columns() -> None:
     engine = ClusterEngine(QUOTE)
     wide = parse(" and ".join(f"(volume == {i} or firm suffix $p)" for i in range(7)), QUOTE)
     engine.add(1, wide, {"p": "a"})
-    assert engine.over_cap is not None
+    assert engine.trees is not None
     engine.update(1, {"p": "b"})
-    assert engine.over_cap.columns.derived == 1
-    assert "over the cap of the normal form, in trees: 1 subscriptions" in engine.render()
+    assert engine.trees.columns.derived == 1
+    assert "as trees, in trees: 1 subscriptions" in engine.render()
     assert "of these predicates" in engine.explain({"firm": "b"}, 1)
     engine.remove(1)
-    assert engine.over_cap is None
+    assert engine.trees is None
     assert len(engine) == 0
 
 

@@ -527,7 +527,7 @@ def test_long_lists_are_sets(engine: Engine) -> None:
     assert volumes(engine, 0, 1, 6) == [[3], [4], [3, 4]]
     assert prices(engine, 1.5) == [[6]]
     if isinstance(engine, RowEngine):
-        assert engine.over_cap is None
+        assert engine.trees is None
         shown = "(0, 3, 6, 9 and 130 more)" in engine.explain({"volume": 3}, 3)
         assert shown is (engine.name not in ("noncanonical", "trees"))
         engine.remove_many(np.array([2, 3, 4, 6, 8, 9, 10]))
@@ -568,7 +568,7 @@ def test_lists_that_make_too_many_conjunctions_are_sets(engine: Engine) -> None:
     engine.add(1, parse(f"volume in ({listed(range(50))}) and price in ({listed(range(50))})", QUOTE))
     rows = [{"volume": 3, "price": 4.0}, {"volume": 50, "price": 4.0}, {"volume": 3, "price": 4.5}]
     assert matches(engine, *rows) == [[1], [], []]
-    assert not isinstance(engine, RowEngine) or engine.over_cap is None
+    assert not isinstance(engine, RowEngine) or engine.trees is None
 
 
 def test_strings_of_sets_stay(engine: Engine) -> None:
@@ -582,7 +582,7 @@ def test_strings_of_sets_stay(engine: Engine) -> None:
 def test_subscriptions_over_the_cap_leave_nothing_behind(engine: Engine) -> None:
     engine.add(1, parse(WIDE, QUOTE), {"x": 1, "s": "a"})
     engine.remove(1)
-    assert not isinstance(engine, RowEngine) or engine.over_cap is None
+    assert not isinstance(engine, RowEngine) or engine.trees is None
 
 
 # --- over the cap -----------------------------------------------------------------------------

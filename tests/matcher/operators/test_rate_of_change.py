@@ -21,9 +21,7 @@ from covey.matcher.operators.rate_of_change import Rates
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 Row = tuple[float, int, str]
 rows = st.lists(
-    st.tuples(
-        st.sampled_from([0.0, 1.0, -2.5, 1e300, inf, nan]), st.integers(0, 12), st.sampled_from("abc")
-    ),
+    st.tuples(st.sampled_from([0.0, 1.0, -2.5, 1e300, inf, nan]), st.integers(0, 12), st.sampled_from("abc")),
     max_size=25,
 )
 

@@ -1,0 +1,245 @@
+"""Normal form or tree: what a filter would take in memory and in time as either.
+
+The paper's part (Bittner and Hinze 2005): its 14 parameters (Table 1), and equations 1 to 5 and 11 to 14; 6
+to 10 are 1 to 5 for one subscription. `S_s` and `s_p` are counted exactly, in linear time, without making the
+normal form: in an `and`, conjunctions multiply, and a leaf is in those of its part times those of the others;
+in an `or`, both add up.
+
+Ours: the paper compares memory alone, of identifiers in tables that the cluster engine does not have.
+`normal_form` and `tree` count what its rows take (ROW, and bounds by kind), and what trees take with their
+access rows (`access_rows.py`); and the expected nanoseconds per event and subscription, by the part of the
+events that passes each test. A row that is hashed is checked as often as its equalities hold, another stands
+in bitmaps, and a tree is evaluated as often as one of its access rows holds. The constants were measured with
+20,000 subscriptions of 12 predicates. The form with the lesser product of bytes and nanoseconds is chosen:
+a factor of memory weighs as much as the same factor of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from covey.matcher.compile.access_rows import access_rows
+from covey.matcher.compile.plan import BoxPlan, Shape
+from covey.matcher.events.event_type import Kind
+from covey.matcher.expressions.expression import And, Expression, Or
+
+PASSED = {Shape.EQUAL: 0.02, Shape.FIXED: 0.5, Shape.LOW: 0.5, Shape.HIGH: 0.5, Shape.BOTH: 0.25}
+"""The part of the events that pass a test, as long as no event is known."""
+
+Passed = Callable[[int, int], float]
+"""The part of the events that pass a test of a shape on a column."""
+
+ROW, HASHED_ROW, TREE = 100.0, 60.0, 44.0
+"""Bytes beside bounds: of a row in bitmaps, of one that is hashed, of a tree."""
+SEARCH, COMBINE, CHECK, RECORD = 0.04, 0.003, 1.5, 15.0
+"""Nanoseconds per event: of a row, of each of its tests in bitmaps; of a hashed row that is checked, of one
+that bitmaps let through.
+"""
+EVALUATE, LEAF = 60.0, 4.0
+"""Nanoseconds of a tree that is evaluated, of each leaf looked at."""
+FLOOR = 0.02
+"""Nanoseconds below which times count as equal."""
+HASHED = 3
+"""The most equalities of an access predicate."""
+
+
+# --- the paper ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Table 1, of filters that are alike; `p`, `op`, `s`, `p_u` are the paper's |p|, |op|, |s|, |p_u|."""
+
+    p: float
+    op: float
+    S_s: float
+    s_p: float
+    s: float = 1
+    p_u: float | None = None
+    p_e: float = 0
+    w_s: int = 4
+    w_p: int = 4
+    w_l: int = 4
+    w_c: int = 4
+
+    @property
+    def op_r(self) -> float:
+        """op^r, operators per predicate."""
+        return self.op / self.p
+
+    @property
+    def r_p(self) -> float:
+        """Predicate redundancy."""
+        return 0.0 if self.p_u is None else 1.0 - self.p_u / (self.p * self.s)
+
+    @property
+    def s_r(self) -> float:
+        """s^r, the share of the conjunctions that contain a predicate."""
+        return self.s_p / self.S_s
+
+    def counting(self, *, unsubscription: bool = True) -> float:
+        """Bytes of the counting approach, (1); (2) with fast unsubscription."""
+        association = self.s_p * self.p
+        return self.s * (
+            2 * self.S_s + self.w_s * association + (self.w_p * association if unsubscription else 0)
+        )
+
+    def cluster(self, *, unsubscription: bool = True) -> float:
+        """Bytes of the cluster approach, (3); (4) with fast unsubscription."""
+        association = self.s_p * self.p
+        more = self.S_s * self.w_c + association * self.w_s if unsubscription else 0
+        return self.s * (self.S_s * self.w_s + association * self.w_p + more)
+
+    def noncanonical(self) -> float:
+        """Bytes of the non-canonical approach, (5)."""
+        return self.s * (self.w_p * self.p + self.p + 2 * self.op + self.w_l + self.p * self.w_s + 2)
+
+    def turning_point(self, approach: str, *, unsubscription: bool = True) -> float:
+        """S_s from which the tree takes less than `counting`, (11) and (12), or `cluster`, (13) and (14);
+        with identifiers of 4 bytes.
+        """
+        base = {("counting", False): (2, 4), ("counting", True): (2, 8)}
+        base |= {("cluster", False): (4, 4), ("cluster", True): (8, 8)}
+        fixed, each = base[approach, unsubscription]
+        return (self.p * (2 * self.op_r + 9) + 6) / (fixed + each * self.s_r * self.p)
+
+
+def parameters_of(expression: Expression) -> Parameters:
+    """|p|, |op|, S_s and s_p of a filter, exactly, in time linear in it."""
+    predicates, operators, conjunctions, tests = _counted(expression)
+    return Parameters(
+        predicates, operators, _float(conjunctions), _float(tests) / predicates if predicates else 0.0
+    )
+
+
+def conjunction_count(expression: Expression) -> int:
+    """How many conjunctions the disjunctive normal form has, S_s, without making it."""
+    return _counted(expression)[2]
+
+
+def _counted(expression: Expression) -> tuple[int, int, int, int]:
+    """Predicates, operators, conjunctions of the normal form, predicates in these."""
+    if not isinstance(expression, And | Or):
+        return 1, 0, 1, 1
+    parts = [_counted(part) for part in expression.parts]
+    predicates, operators = sum(part[0] for part in parts), 1 + sum(part[1] for part in parts)
+    if isinstance(expression, Or):
+        return predicates, operators, sum(part[2] for part in parts), sum(part[3] for part in parts)
+    conjunctions, tests = 1, 0
+    for _, _, of_part, in_part in parts:
+        conjunctions, tests = conjunctions * of_part, tests * of_part + in_part * conjunctions
+    return predicates, operators, conjunctions, tests
+
+
+def _float(count: int) -> float:
+    return float(count) if count < 1 << 1000 else float("inf")
+
+
+# --- ours -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one subscription: bytes, and nanoseconds per event."""
+
+    bytes: float
+    ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A filter's costs in both forms; `normal_form` is None where it is over a bound."""
+
+    conjunctions: int
+    normal_form: Cost | None
+    tree: Cost
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether the filter is matched as a tree."""
+        normal, tree = self.normal_form, self.tree
+        return normal is None or tree.bytes * (tree.ns + FLOOR) < normal.bytes * (normal.ns + FLOOR)
+
+    @property
+    def reason(self) -> str:
+        """The choice in words."""
+        count = (
+            f"{self.conjunctions:,} conjunctions" if self.conjunctions < 1 << 40 else "over 2^40 conjunctions"
+        )
+        tree = f"the tree {_size(self.tree)}"
+        if self.normal_form is None:
+            return f"matched as a tree: its normal form of {count} is over the bound, {tree}"
+        if self.is_tree:
+            return f"matched as a tree: {count} would take {_size(self.normal_form)}, {tree}"
+        return f"matched in normal form: {count} take {_size(self.normal_form)}, {tree}"
+
+
+def _size(cost: Cost) -> str:
+    size = f"{cost.bytes / 1024:.1f} KB" if cost.bytes >= 1024 else f"{cost.bytes:.0f} B"
+    return f"{size} and {cost.ns:.2g} ns per event"
+
+
+def normal_form(boxes: Iterable[BoxPlan], kinds: dict[int, Kind], passed: Passed) -> Cost:
+    """What the rows of a normal form take."""
+    rows = [_row(_columns(box), kinds, passed, range(box.size)) for box in boxes]
+    return Cost(sum(row.bytes for row in rows), sum(row.ns for row in rows))
+
+
+def tree(words: Sequence[int], leaves: BoxPlan, kinds: dict[int, Kind], passed: Passed) -> Cost:
+    """What a tree takes whose words are those of `tree_plan.py`, and whose leaves are the tests of a box."""
+    tested = _columns(leaves)
+    parts = [passed(shape, column) for column, shape in tested]
+    access = access_rows(words, parts)
+    rows = [_row(tested, kinds, passed, row) for row in access.rows]
+    looked_at, _, _ = _looked_at(words, 0, parts)
+    bounds = sum(16 if shape == Shape.BOTH else 8 for _, shape in tested)
+    return Cost(
+        TREE + bounds + sum(row.bytes for row in rows),
+        sum(row.ns for row in rows) + access.passed * (EVALUATE + LEAF * looked_at),
+    )
+
+
+def _columns(box: BoxPlan) -> list[tuple[int, Shape]]:
+    """(column, shape) of each test; -1 for the columns of texts, which are derived."""
+    columns = [*box.columns, *[-1] * (box.size - len(box.columns))]
+    return list(zip(columns, box.shapes, strict=True))
+
+
+def _row(
+    tested: Sequence[tuple[int, Shape]], kinds: dict[int, Kind], passed: Passed, chosen: Iterable[int]
+) -> Cost:
+    """What a row of these of the tests takes."""
+    tests = [tested[number] for number in chosen]
+    size = sum(_width(kinds.get(column), shape) for column, shape in tests)
+    parts = [passed(shape, column) for column, shape in tests]
+    equal = sorted(part for part, (_, shape) in zip(parts, tests, strict=True) if shape == Shape.EQUAL)[
+        :HASHED
+    ]
+    if equal:
+        reached = prod(equal)
+        return Cost(HASHED_ROW + size, SEARCH / 4 + reached * CHECK)
+    return Cost(ROW + size, SEARCH + COMBINE * len(tests) + prod(parts) * RECORD)
+
+
+def _width(kind: Kind | None, shape: Shape) -> int:
+    """The bytes of a test's bounds; integers and strings usually fit four."""
+    width = 8 if kind in (Kind.FLOAT64, Kind.TIMESTAMP) else 1 if kind is Kind.BOOL else 4
+    return 2 * width if shape == Shape.BOTH else width
+
+
+def _looked_at(words: Sequence[int], at: int, passed: Sequence[float]) -> tuple[float, float, int]:
+    """The leaves that an evaluation of the node at a word looks at, its probability, and the next word."""
+    word = words[at]
+    at += 1
+    if word >= 0:
+        return 1.0, passed[word], at
+    node = -1 - word
+    end, is_or = at + (node >> 1), node & 1
+    leaves, going = 0.0, 1.0
+    while at < end:
+        more, part, at = _looked_at(words, at, passed)
+        leaves += going * more
+        going *= 1 - part if is_or else part
+    return leaves, 1 - going if is_or else going, at
