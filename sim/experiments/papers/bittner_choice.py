@@ -32,7 +32,7 @@ def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:
         results = measure(workload, count, FORMS, plan, inner)
         if len(results) == len(FORMS):
             shared = round(shape.shared / shape.conjunctions, 2)
-            described = {"p_e / |s||p|": share, "S_s": shape.conjunctions, "s^r": shared}
+            described: dict[str, Cell] = {"p_e / |s||p|": share, "S_s": shape.conjunctions, "s^r": shared}
             rows.append(described | _row(results))
     mean = {name: exp(sum(log(_product(row, name)) for row in rows) / len(rows)) for name in FORMS}
     worst = {name: max(_product(row, name) for row in rows) for name in FORMS}
