@@ -41,7 +41,7 @@ class ChainTable:
         self._place = np.full(len(chains.costs), -1, np.int64)
         self._place[used] = np.arange(len(used))
         self._truths = np.full((len(used), problem.events), UNKNOWN, np.int8)
-        self.group_of, groups = _shared_groups(problem.groups, present, len(chains.offsets) - 1)
+        self.group_of, groups = shared_groups(problem.groups, present, len(chains.offsets) - 1)
         self._true_groups = np.zeros((groups, problem.events), np.bool_)
 
     def predicates(self, chain: int) -> Int64s:
@@ -156,7 +156,7 @@ def places_of(chains: Chains, of: Int64s) -> Int64s:
     return shifts + np.arange(len(shifts))
 
 
-def _shared_groups(groups: Int64s | None, present: Int64s, chains: int) -> tuple[Int64s, int]:
+def shared_groups(groups: Int64s | None, present: Int64s, chains: int) -> tuple[Int64s, int]:
     """The group of each chain, numbered from 0, where several of the chains present have it; else -1."""
     numbers = np.full(chains, -1, np.int64)
     if groups is None or not len(present):

@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.evaluation.chainwise import places_of
+from covey.matcher.evaluation.chainwise import places_of, shared_groups
 from covey.matcher.evaluation.problem import FALSE, TRUE, UNDECIDED, Ask, Int64s, Problem, Truths
 
 _CELLS = 1 << 22
@@ -64,7 +64,8 @@ class _Rounds:
     def __init__(self, problem: Problem, part: slice) -> None:
         chains = problem.chains
         self._rows, self._chain_of = problem.rows[part], problem.chain_of[part]
-        self._groups = problem.groups
+        present = np.unique(self._chain_of)
+        group_of, groups = shared_groups(problem.groups, present, len(chains.offsets) - 1)
         lengths = chains.offsets[self._chain_of + 1] - chains.offsets[self._chain_of]
         predicates = chains.predicates[places_of(chains, self._chain_of)]
         pair = np.repeat(np.arange(len(lengths)), lengths)
@@ -81,12 +82,15 @@ class _Rounds:
         self._is_cheap = (chains.costs < _CHEAP_US)[self._predicates]
         self._logarithms = np.log(selectivities)[self._predicates]
         self._truths = np.full(len(unique), UNDECIDED)
+        group = group_of[self._chain_of]
+        self._group = (
+            np.where(group >= 0, (self._rows - self._first) * groups + group, -1) if groups else None
+        )
 
     def decide(self, ask: Ask, truths: Truths) -> None:
         """Write the truth of each pair to `truths`."""
         truths[:] = TRUE
-        if self._groups is not None:
-            self._close_groups(truths, np.setdiff1d(np.arange(len(truths)), self._pair))
+        self._close_groups(truths, np.ones(len(truths), np.bool_))
         while len(self._question):
             chosen = self._choose()
             self._ask(chosen, ask)
@@ -126,25 +130,26 @@ class _Rounds:
         answered = chosen[self._question]
         pair, answers = self._pair[answered], self._truths[self._question[answered]]
         np.minimum.at(truths, pair, answers)
-        is_open = np.zeros(len(truths), np.bool_)
-        is_open[self._pair] = True
+        changed = np.zeros(len(truths), np.bool_)
+        changed[pair] = True
         left = ~answered & (truths[self._pair] != FALSE)
         self._pair, self._question = self._pair[left], self._question[left]
-        if self._groups is not None:
-            is_open[self._pair] = False
-            self._close_groups(truths, np.flatnonzero(is_open))
+        self._close_groups(truths, changed)
 
-    def _close_groups(self, truths: Truths, decided: Int64s) -> None:
-        """Close the chains of the groups that the chains just decided have made true."""
-        assert self._groups is not None
-        true = decided[truths[decided] == TRUE]
-        if not len(true) or not len(self._pair):
+    def _close_groups(self, truths: Truths, changed: npt.NDArray[np.bool_]) -> None:
+        """Close the chains of the groups that a chain has made true which is decided now."""
+        if self._group is None:
             return
-        groups = int(self._groups.max()) + 1
-        key = self._rows * groups + self._groups[self._chain_of]
-        closed = np.isin(key[self._pair], key[true])
-        truths[self._pair[closed]] = UNDECIDED
-        self._pair, self._question = self._pair[~closed], self._question[~closed]
+        decided = changed & (self._group >= 0) & (truths == TRUE)
+        decided[self._pair] = False
+        true = self._group[decided]
+        if len(true) and len(self._pair):
+            is_true = np.zeros(int(self._group.max()) + 1, np.bool_)
+            is_true[true] = True
+            group = self._group[self._pair]
+            closed = (group >= 0) & is_true[group]
+            truths[self._pair[closed]] = UNDECIDED
+            self._pair, self._question = self._pair[~closed], self._question[~closed]
 
 
 def _numbered(keys: Int64s, limit: int) -> tuple[Int64s, Int64s]:
