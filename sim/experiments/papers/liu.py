@@ -193,7 +193,7 @@ def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
         words += f" The paper's {' and '.join(below)} are below that, so its workload was another one."
     stated = experiment.points[-1].paper.get(NAIVE, 0)
     if stated > last[USED]:
-        words += f" The paper's naive {stated:,} is more than the {last[USED]:,.0f} predicates that occur at all."
+        words += f" The paper's naive {stated:,} is more than all {last[USED]:,.0f} predicates that occur."
     return words, _ordered(costs) and _less(last, SUB_ORDER) >= _REDUCTION - 0.05
 
 
