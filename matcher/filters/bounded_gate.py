@@ -10,12 +10,13 @@ the end become one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
 from covey.matcher.covering.call_plans import CallPlan
+from covey.matcher.events.event_type import EventType
 from covey.matcher.expressions.expression import (
+    TRUE,
     And,
     Call,
     Constraint,
@@ -29,39 +30,43 @@ from covey.matcher.expressions.expression import (
 )
 from covey.matcher.expressions.operators import Operator
 
-if TYPE_CHECKING:
-    from covey.matcher.filters.filter import Filter
-
 _Intervals = list[tuple[float, float]]
 _EVERYTHING, _NOTHING = (-inf, inf), (inf, -inf)
 
 
-class BoundedGate:
-    """The bounded gate of one filter; `filter` is the plain gate where no operator has bounds."""
+class CallBounds:
+    """The bounds of calls as predicates with variables; false where no operator has bounds."""
 
-    def __init__(self, filter: Filter, values: Mapping[str, Scalar]) -> None:
+    def __init__(self, event_type: EventType, calls: Iterable[Call], values: Mapping[str, Scalar]) -> None:
         self._plans: list[tuple[CallPlan, dict[str, list[tuple[str, str]]]]] = []
         """Per call the variables of the intervals of each attribute."""
-        boxes: dict[Call, Expression] = {}
-        for number, call in enumerate(filter.calls):
-            plan = CallPlan(filter.event_type, call)
+        self._boxes: dict[Call, Expression] = {}
+        for number, call in enumerate(calls):
+            plan = CallPlan(event_type, call)
             names: dict[str, list[tuple[str, str]]] = {}
             for attribute, intervals in plan.intervals(plan.atom(values)).items():
                 prefixes = [f"~{number}.{attribute}.{i}" for i in range(max(1, len(intervals)))]
                 names[attribute] = [(f"{prefix}<", f"{prefix}>") for prefix in prefixes]
             if names:
                 self._plans.append((plan, names))
-                boxes[call] = all_of([_between(attribute, pairs) for attribute, pairs in names.items()])
-        self.filter = filter.gate
-        if boxes:
-            bounded = filter.of_checked(filter.event_type, _gate(filter.expression, boxes))
-            if bounded.boxes() is not None or filter.gate.boxes() is None:
-                self.filter = bounded
-        if self.filter is filter.gate:
-            self._plans.clear()
+                self._boxes[call] = all_of([_between(attribute, pairs) for attribute, pairs in names.items()])
+
+    def __bool__(self) -> bool:
+        return bool(self._plans)
+
+    def gate_of(self, expression: Expression) -> Expression:
+        """As `rewriting.gate_of`, with the bounds of calls that have some in their places."""
+        if isinstance(expression, And | Or):
+            parts: list[Expression] = []
+            for part in expression.parts:
+                parts.append(self.gate_of(part))  # noqa: PERF401 (saves stack)
+            return all_of(parts) if isinstance(expression, And) else any_of(parts)
+        if isinstance(expression, Predicate):
+            return expression
+        return TRUE if isinstance(expression, Constraint) else self._boxes.get(expression, TRUE)
 
     def values(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """The values of its variables, for checked values of the filter."""
+        """Checked values of a filter, and those of the variables of its bounds."""
         result = dict(values)
         for plan, names in self._plans:
             intervals = plan.intervals(plan.atom(values))
@@ -69,7 +74,7 @@ class BoundedGate:
                 fitted = _fitted(intervals.get(attribute, [_EVERYTHING]), len(pairs))
                 for (low, high), ends in zip(pairs, fitted, strict=True):
                     result[low], result[high] = ends
-        return {name: result[name] for name in self.filter.variables}
+        return result
 
 
 def _between(attribute: str, pairs: list[tuple[str, str]]) -> Expression:
@@ -82,17 +87,3 @@ def _fitted(intervals: _Intervals, count: int) -> _Intervals:
         return intervals + [_NOTHING] * (count - len(intervals))
     last = intervals[count - 1 :]
     return [*intervals[: count - 1], (min(low for low, _ in last), max(high for _, high in last))]
-
-
-def _gate(expression: Expression, boxes: Mapping[Call, Expression]) -> Expression:
-    """As `rewriting.gate_of`, with boxes for calls that have some."""
-    if isinstance(expression, And | Or):
-        parts: list[Expression] = []
-        for part in expression.parts:
-            parts.append(_gate(part, boxes))  # noqa: PERF401 (saves stack)
-        return all_of(parts) if isinstance(expression, And) else any_of(parts)
-    if isinstance(expression, Predicate):
-        return expression
-    if isinstance(expression, Constraint):
-        return And()
-    return boxes.get(expression, And())

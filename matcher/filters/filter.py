@@ -37,7 +37,7 @@ from covey.matcher.expressions.rewriting import (
 from covey.matcher.expressions.solutions import has_solution
 from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
-from covey.matcher.filters.bounded_gate import BoundedGate
+from covey.matcher.filters.bounded_gate import CallBounds
 from covey.matcher.filters.lifting import LiftingStep, lifting_steps
 from covey.matcher.operators import table
 from covey.matcher.operators.rules import is_stateful
@@ -101,7 +101,7 @@ class Filter:
         self._hash: int | None = None
         self._text: str | None = None
         self._boxes: tuple[Box, ...] | EllipsisType | None = ...
-        self._bounded: BoundedGate | None = None
+        self._bounded: tuple[Filter, CallBounds | None] | None = None
         self._lifted: _Lifted | None = None
         self._over: Filter | None = None
         self._plan: RegionPlan | None = None
@@ -281,8 +281,15 @@ class Filter:
         if not self.calls:
             return self, dict(values)
         if self._bounded is None:
-            self._bounded = BoundedGate(self, values)
-        return self._bounded.filter, self._bounded.values(values)
+            bounds = CallBounds(self.event_type, self.calls, values)
+            bounded = Filter.of_checked(self.event_type, bounds.gate_of(self.expression)) if bounds else None
+            if bounded is None or (bounded.boxes() is None and self.gate.boxes() is not None):
+                self._bounded = self.gate, None
+            else:
+                self._bounded = bounded, bounds
+        gate, chosen = self._bounded
+        known = values if chosen is None else chosen.values(values)
+        return gate, {name: known[name] for name in gate.variables}
 
     @property
     def residue(self) -> Expression | None:
