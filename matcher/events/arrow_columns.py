@@ -10,6 +10,7 @@ from covey.matcher.errors import EventError
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.events.int64 import FIRST, LAST
 from covey.matcher.events.times import FIRST_US, LAST_US
+from covey.matcher.events.value_columns import is_text
 
 
 def _lossless(arrow_type: pa.DataType, kind: Kind) -> bool:
@@ -24,9 +25,7 @@ def _lossless(arrow_type: pa.DataType, kind: Kind) -> bool:
     if kind is Kind.FLOAT64:
         return bool(is_.is_floating(arrow_type) or is_.is_integer(arrow_type))
     if kind is Kind.STRING:
-        return bool(
-            is_.is_string(arrow_type) or is_.is_large_string(arrow_type) or is_.is_string_view(arrow_type)
-        )
+        return is_text(arrow_type)
     if kind is Kind.STRINGS:
         is_list = is_.is_list(arrow_type) or is_.is_large_list(arrow_type)
         return bool(is_list and _lossless(arrow_type.value_type, Kind.STRING))

@@ -70,7 +70,9 @@ def _of_geojson(text: str) -> Any:
 
 def _evaluate(lat: Any, lon: Any, polygon: str) -> Any:
     lats, lons = column(lat), column(lon)
-    return shapely.intersects_xy(_polygon(polygon), lons, lats) & np.isfinite(lats) & np.isfinite(lons)
+    with np.errstate(invalid="ignore"):  # shapely 2.0 warns of empty polygons
+        are_inside = shapely.intersects_xy(_polygon(polygon), lons, lats)
+    return are_inside & np.isfinite(lats) & np.isfinite(lons)
 
 
 def _check(arguments: Sequence[Any]) -> None:
