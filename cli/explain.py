@@ -71,8 +71,9 @@ def attributes(text: str) -> dict[str, Any]:
 def _print(step: dict[str, Any]) -> None:
     slot = f"{step['interface']}#{step['subscription']}"
     print(f"{step['broker']}: {slot} subscribes to {step['filter']} (epoch {step['epoch']})")
-    print("  matches" if step["matches"] else "  does not match")
-    for reason in step["failing"]:
+    passes_on = "  undecided: the event is passed on" if step["undecided"] else "  matches"
+    print(passes_on if step["matches"] else "  does not match")
+    for reason in step["failing"] or step["calls"]:
         print(f"    {reason}")
     for way in step["upstream"]:
         if way["slot"] is None:

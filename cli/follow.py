@@ -81,7 +81,8 @@ def _words(step: dict[str, Any]) -> str:
     )
     if step["not_listed"]:
         sessions += f" and {step['not_listed']:,} more"
+    calls = "".join(f"\n  {call}: {truth}" for call, truth in step["calls"].items())
     return (
         f"{step['broker']}: from {step['source']} to {links}; delivered to {sessions or 'no client'} "
-        f"({step['after_ms']} ms)"
+        f"({step['after_ms']} ms){calls}"
     )

@@ -89,9 +89,15 @@ class Evaluator:
                 asking.close()
         return truths
 
-    def explain(self, batch: EventBatch, residues: Residues, number: int) -> list[str]:
+    def aside(self, on_fault: OnFault) -> Evaluator:
+        """An evaluator that calls operators as this one does, with accounts of its own."""
+        return Evaluator(run=self._run, on_fault=on_fault)
+
+    def explain(
+        self, batch: EventBatch, residues: Residues, number: int, *, readers: bool = True
+    ) -> list[str]:
         """The truth of every call of a residue for a batch of one event, in words."""
-        asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=True)
+        asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=readers)
         shown = []
         for call, _ in residues.calls_of(number):
             if asking.present(call.columns).all():

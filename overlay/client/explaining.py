@@ -47,7 +47,7 @@ async def explain(
         # The broker nearest to the publisher stops the event first.
         stops = [*_stops(step), *stops]
         for publisher in step["publishers"]:
-            stop = stops[0] if stops else "it is delivered"
+            stop = stops[0] if stops else _delivery(steps[0])
             if publisher in step["outside"]:
                 stop = f"it is refused at {step['broker']}: outside of {step['promises'][publisher]}"
             verdicts.append(f"from {publisher.removeprefix('client/')} at {step['broker']}: {stop}")
@@ -67,6 +67,12 @@ async def explain(
                 pending.append(f"it may stop at {name}: {slot} has not taken effect yet")
             todo.append((neighbour["address"], f"broker/{step['broker']}", way["slot"], [*pending, *stops]))
     return steps, verdicts or ["no client publishes the type"]
+
+
+def _delivery(step: Step) -> str:
+    if not step["undecided"]:
+        return "it is delivered"
+    return f"it reaches the client, which decides: {'; '.join(step['calls'])}"
 
 
 def _stops(step: Step) -> list[str]:

@@ -19,7 +19,8 @@ from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from covey.matcher.covering.covering import Region, covers_both_ways
-from covey.matcher.evaluation.bound_calls import keys_of
+from covey.matcher.evaluation.bound_calls import is_stateful, keys_of
+from covey.matcher.expressions.writing import write_call
 from covey.overlay.core.moving.announcing import Announcement
 from covey.overlay.core.moving.motion import Motion, still
 
@@ -115,15 +116,23 @@ class Interest:
     def call_keys(self) -> tuple[int, ...] | None:
         """The keys of its calls in the results of a batch; None where an operator is unknown here."""
         if self._call_keys is ...:
-            still = {name: value for name, value in self.values.items() if not isinstance(value, Motion)}
-            self._call_keys = keys_of(self.filter.substitute(still).calls)
+            self._call_keys = keys_of(self._still().calls)
         return self._call_keys
+
+    def calls_by_text(self) -> dict[str, int]:
+        """The keys of its calls, by their texts with values; none where an operator is unknown here."""
+        keys = self.call_keys()
+        calls = [call for call in self._still().calls if not is_stateful(call)]
+        return {} if keys is None else dict(zip(map(write_call, calls), keys, strict=True))
+
+    def _still(self) -> Filter:
+        """The filter with values for the variables that do not move by themselves."""
+        still = {name: value for name, value in self.values.items() if not isinstance(value, Motion)}
+        return self.filter.substitute(still)
 
     def concrete(self) -> str:
         """Φ^V as text of the filter language."""
-        text = str(
-            self.filter.substitute({n: v for n, v in self.values.items() if not isinstance(v, Motion)})
-        )
+        text = str(self._still())
         moving = [f"${name} = {value}" for name, value in self.values.items() if isinstance(value, Motion)]
         return f"{text} with {', '.join(moving)}" if moving else text or "true"
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import SubscriptionError
 from covey.matcher.filters.filter import Filter
+from covey.overlay.core.introspection.calls import ExplainedCalls, explain_calls
 from covey.overlay.core.introspection.listing import MAX_LISTED, Listing
 from covey.overlay.core.introspection.views import slot_text
 from covey.overlay.core.moving.motion import predicates, still
@@ -40,6 +41,9 @@ def explain(
         raise SubscriptionError(f"broker {broker.tables.broker_id}: {who}{known}")
     filter = interest.filter
     values = still(interest.values, now_ns)
+    calls = ExplainedCalls([], filter.gate.matches(event, _of(filter.gate, values)), False)
+    if filter.calls:
+        calls = explain_calls(broker.tables.evaluator, broker.tables.broker_id, filter, values, event)
     state = broker.tables.types[filter.event_type.name]
     covering = dict(state.covering_slots(interest))
     listing = Listing(MAX_LISTED)
@@ -67,8 +71,10 @@ def explain(
         "filter": interest.concrete(),
         "values": {name: str(value) for name, value in interest.values.items()},
         "epoch": interest.epoch,
-        "matches": filter.matches(event, values),
-        "failing": failing(filter, values, event),
+        "matches": calls.matches,
+        "undecided": calls.undecided,
+        "calls": calls.sentences,
+        "failing": [] if calls.matches else [*failing(filter.gate, values, event), *calls.sentences],
         "publishers": [name for name in islice(state.publishers, MAX_LISTED) if name.startswith("client/")],
         "promises": {name: listing.text(str(promise.filter)) for name, promise in promises},
         "outside": [
@@ -89,18 +95,25 @@ def _some(ids: Collection[int]) -> str:
 
 
 def failing(filter: Filter, values: Mapping[str, Scalar], event: Mapping[str, object]) -> list[str]:
-    """The predicates that an event fails, each as a sentence with its values; none if it matches."""
-    if filter.matches(event, values):
+    """The predicates that an event fails, each as a sentence with its values; none if it matches. The filter
+    has no calls.
+    """
+    if filter.matches(event, _of(filter, values)):
         return []
     failures = []
     for predicate in predicates(filter.expression):
         alone = Filter.of_checked(filter.event_type, predicate)
-        mine = {name: values[name] for name in alone.variables}
+        mine = _of(alone, values)
         if not alone.matches(event, mine):
             value = event.get(predicate.attribute)
             has = f"no {predicate.attribute}" if value is None else f"{predicate.attribute} {value!r}"
             failures.append(f"{alone.substitute(mine)}: the event has {has}")
     return failures
+
+
+def _of(filter: Filter, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """The values of a filter's variables."""
+    return {name: values[name] for name in filter.variables}
 
 
 def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dict[str, Any]:
@@ -115,7 +128,7 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
     if record is None:
         return answer
     names = {peer.serial: peer.name for peer in broker.tables.peers.all()}
-    source, links, sessions, event = record
+    source, links, sessions, event, answers = record
     room = MAX_LISTED
     listed = {}
     for serial, ids in sessions.items():
@@ -128,4 +141,21 @@ def follow(broker: Broker, type_name: str, publisher: str, sequence: int) -> dic
         "sessions": listed,
         "not_listed": sum(map(len, sessions.values())) - sum(map(len, listed.values())),
         "event": {name: str(value) for name, value in event.items()},
+        "calls": _answers(broker, type_name, answers),
     }
+
+
+def _answers(broker: Broker, type_name: str, answers: Mapping[int, tuple[bool, bool]]) -> dict[str, str]:
+    """What named operators have answered about an event, by call: of the first subscriptions that call
+    some.
+    """
+    shown: dict[str, str] = {}
+    if not answers:
+        return shown
+    own = (interest for interest in broker.tables.types[type_name].interests() if interest.filter.calls)
+    for interest in islice(own, MAX_LISTED):
+        for text, key in interest.calls_by_text().items():
+            if key in answers:
+                truth, received = answers[key]
+                shown[text] = f"{'true' if truth else 'false'}, {'received' if received else 'asked here'}"
+    return shown

@@ -78,6 +78,7 @@ class Dispatch:
                 source.serial,
                 {link.serial: mask for link, mask in self._links},
                 {session.serial: share for session, share in receivers},
+                batch.results,
             )
         if batch.results is not None:
             batch = batch.with_results(None)

@@ -23,6 +23,7 @@ from covey.overlay.core.matching.travelling import opened
 
 if TYPE_CHECKING:
     from covey.matcher.events.batch import EventBatch
+    from covey.matcher.events.results import Results
     from covey.overlay.core.matching.interest_matching import InterestMatching
 
 Bools = npt.NDArray[np.bool_]
@@ -49,7 +50,14 @@ class _Entry:
     """The (event, subscription) pairs replayed to a session since."""
     bytes: int = 0
     """Size of the batch and of its records."""
+    received: Results | None = None
+    """The results with which the batch came."""
     is_opened: bool = False
+
+    def answers(self, row: int) -> dict[int, tuple[bool, bool]]:
+        """By call the truth for an event, and whether the answer came with it."""
+        here, before = _truths(self.batch.results, row), _truths(self.received, row)
+        return {key: (truth, key in before) for key, truth in here.items()}
 
     def events(self, matching: InterestMatching) -> EventPoints:
         """The batch, to be matched again: what operators answer stays in it."""
@@ -86,10 +94,13 @@ class Ring:
         source: int,
         links: dict[int, Bools | None],
         shares: dict[int, Share],
+        received: Results | None = None,
     ) -> None:
-        """Store a batch, its source, and the `links` and `shares` sent, by serials of interfaces."""
+        """Store a batch, its source, the `links` and `shares` sent, by serials of interfaces, and the results
+        with which it came.
+        """
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
-        entry = _Entry(batch, source, high_ns, links, shares)
+        entry = _Entry(batch, source, high_ns, links, shares, received=received)
         entry.bytes = _ENTRY_BYTES + batch.nbytes
         for share in shares.values():
             entry.bytes += _bytes_of(share)
@@ -155,9 +166,10 @@ class Ring:
 
     def find(
         self, publisher: str, sequence: int
-    ) -> tuple[int, list[int], dict[int, list[int]], dict[str, object]] | None:
-        """The source of an event, the links and the subscriptions of sessions it was sent to, by serials, and
-        its attributes; None if the ring does not have it. A pass over the ring.
+    ) -> tuple[int, list[int], dict[int, list[int]], dict[str, object], dict[int, tuple[bool, bool]]] | None:
+        """The source of an event, the links and the subscriptions of sessions it was sent to, by serials, its
+        attributes, and of each call that was answered the truth and whether the answer came with it; None if
+        the ring does not have it. A pass over the ring.
         """
         for entry in reversed(self._entries):
             batch = entry.batch
@@ -173,7 +185,8 @@ class Ring:
                 for serial in entry.shares | entry.replays
             }
             reached = {serial: ids for serial, ids in sessions.items() if ids}
-            return entry.source, links, reached, batch.slice(row, 1).to_pylist()[0]
+            event = batch.slice(row, 1).to_pylist()[0]
+            return entry.source, links, reached, event, entry.answers(row)
         return None
 
     def inspect(self) -> dict[str, int]:
@@ -184,6 +197,12 @@ class Ring:
             "replayed": self.replayed,
             "short": self.short,
         }
+
+
+def _truths(results: Results | None, row: int) -> dict[int, bool]:
+    """By call the truth for an event."""
+    own = None if results is None else results.take(np.array([row]))
+    return {} if own is None else {key: bool(answers.truths[0]) for key, answers in own.items()}
 
 
 def _bytes_of(share: Share) -> int:

@@ -20,10 +20,13 @@ from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Param
 from covey.matcher.operators.table import register, unregister
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
+from covey.overlay.core.introspection.explaining import explain, follow
 from covey.overlay.core.matching import travelling
 from covey.overlay.core.messages import Advertise, Deliver, Notice, Publish, Subscribe, Update
 
 TRUCK = EventType("Truck", {"at": "float64", "load": "int64", "plate": "string"})
+NEAR: list[tuple[float, float]] = []
+"""Centre and event of each answer of t_near."""
 CHAIN = [f"broker/b{i}" for i in range(1, 6)]
 
 
@@ -34,6 +37,7 @@ def asked() -> Iterator[list[tuple[str, Any, int]]]:
 
     def near(at: pa.Array, center: float, radius: float) -> np.ndarray:
         calls.append(("t_near", center, len(at)))
+        NEAR.extend([(center, value) for value in at.to_pylist()])
         return np.abs(at.to_numpy() - center) <= radius
 
     def digits(load: pa.Array) -> pa.Array:
@@ -103,19 +107,20 @@ def delivered(network: Network, name: str) -> list[float]:
     return [at for _, batch in network.clients[f"client/{name}"].delivered for at in batch.values("at")]
 
 
-def test_a_call_is_asked_once_per_event_in_the_whole_overlay(asked: list[tuple[str, Any, int]]) -> None:
+def test_a_call_is_asked_once_per_event_in_the_whole_overlay() -> None:
     network = chain()
     for i, broker in enumerate(CHAIN):
         reader(network, f"c{i}", broker, "t_near(at, $a, 2) and load > $l", {"a": 10, "l": i})
         reader(network, f"d{i}", broker, "t_near(at, $a, 2) or load > 90", {"a": 10 * i})
-    asked.clear()
+    NEAR.clear()
     publish(network, 1, 9, 11, 20, 30, 41, load=50)
-    assert sorted(asked) == [("t_near", 10.0 * i, 6) for i in range(5)]
+    assert len(NEAR) == len(set(NEAR))
+    assert {center for center, _ in NEAR} == {0, 10, 20, 30, 40}
     assert delivered(network, "c4") == [9, 11]
     assert [delivered(network, f"d{i}") for i in range(5)] == [[1], [9, 11], [20], [30], [41]]
     accounts = [network.brokers[name].tables.evaluator.accounts for name in CHAIN]
-    assert [a["t_near"].events if "t_near" in a else 0 for a in accounts] == [30, 0, 0, 0, 0]
-    assert all(a["t_near"].reused for a in accounts[1:])
+    assert sum(each["t_near"].events for each in accounts) == len(NEAR)
+    assert all(each["t_near"].reused for each in accounts[1:])
 
 
 def test_without_shared_results_every_broker_asks(asked: list[tuple[str, Any, int]]) -> None:
@@ -333,3 +338,48 @@ def test_what_no_reader_decides_is_dropped_counted_and_told() -> None:
     assert session.evaluator.accounts["t_near"].undecided == 2
     assert session.take_notices() == [Notice("t_near", "", "is unknown here", 2, (near,))]
     assert session.take_notices() == []
+
+
+# --- explanations ---------------------------------------------------------------------------------
+
+
+def test_explain_shows_the_truth_of_every_call_and_who_has_no_answer() -> None:
+    x = Driven("client/c", "client/p", evaluator=missing("t_digits"))
+    x("client/p", Advertise(1, TRUCK))
+    texts = {
+        1: "t_near(at, $a, 2) and load < 5",
+        2: "t_near(at, $a, 2) and t_digits(load, ?n) and ?n > 3",
+        3: "t_near(at, $a, 2) and t_rises(at)",
+    }
+    for number, text in texts.items():
+        x("client/c", Subscribe(number, number, parse(text, TRUCK), {"a": 10}))
+
+    def explained(number: int, at: float, load: int) -> tuple[bool, bool, list[str], list[str]]:
+        step = explain(x.broker, "client/c", number, {"at": at, "load": load, "extra": 1}, 0)
+        return step["matches"], step["undecided"], step["failing"], step["calls"]
+
+    near, far = "t_near(at, 10, 2) is true", "t_near(at, 10, 2) is false"
+    assert explained(1, 9, 4) == (True, False, [], [near])
+    assert explained(1, 9, 7) == (False, False, ["load < 5: the event has load 7", near], [near])
+    assert explained(1, 90, 4) == (False, False, [far], [far])
+    matches, undecided, failing, calls = explained(2, 9, 4)
+    assert (matches, undecided, failing) == (True, True, [])
+    assert calls[-1] == "operator t_digits at x is unknown here"
+    matches, undecided, _, calls = explained(3, 9, 4)
+    assert (matches, undecided) == (True, True)
+    assert calls[-1] == "operator t_rises has state: the client evaluates it"
+    assert x.broker.tables.evaluator.accounts == {}
+
+
+def test_follow_shows_which_answers_came_and_which_were_asked_for() -> None:
+    network = chain(lambda _: {"replay_events": 10})
+    reader(network, "c", CHAIN[1], "t_near(at, 10, 2)", {})
+    reader(network, "d", CHAIN[1], "t_near(at, $a, 3) and load < $l", {"a": 11, "l": 1})
+    batch = network.publish("client/p", TRUCK, [{"at": 9.0, "load": 0}])
+    network.run()
+    steps = [follow(network.brokers[name], "Truck", batch.publisher, 1) for name in CHAIN[:2]]
+    assert steps[0]["calls"] == {"t_near(at, 10.0, 2.0)": "true, asked here"}
+    assert steps[1]["calls"] == {
+        "t_near(at, 10.0, 2.0)": "true, received",
+        "t_near(at, 11.0, 3.0)": "true, asked here",
+    }
