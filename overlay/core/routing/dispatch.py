@@ -29,7 +29,7 @@ class Dispatch:
     `to_links` once, then `to_sessions` once, before the state changes.
     """
 
-    __slots__ = ("_events", "_links", "_message", "_results", "_source", "_state")
+    __slots__ = ("_decided", "_events", "_links", "_message", "_results", "_source", "_state")
 
     def __init__(self, message: Publish, source: Peer, state: TypeState, results: TravellingResults) -> None:
         self._message = message
@@ -39,6 +39,8 @@ class Dispatch:
         calls = state.links.calls or state.sessions.calls
         self._events = EventPoints(opened(message.batch) if calls else message.batch)
         self._links: list[tuple[Peer, npt.NDArray[np.bool_] | None]] = []
+        self._decided: Decided | None = None
+        """The matches of sessions, once they are known."""
 
     def to_links(self, peers: Peers) -> list[tuple[Peer, Publish]]:
         """The neighbours that receive events, and what each gets."""
@@ -48,6 +50,8 @@ class Dispatch:
             return []
         exclude, batch = source.number if source.is_broker else -1, message.batch
         neighbours = peers.others(source)
+        if state.sessions.calls and neighbours:
+            self._decided = state.sessions.decide(events)  # now, so that its answers travel
         if batch.count == 1:
             bits = state.links.event_interfaces(events, exclude)
             self._links = [(peer, None) for peer in neighbours if bits >> peer.number & 1]
@@ -67,7 +71,7 @@ class Dispatch:
         """The sessions that receive events, and what each gets; records all receivers."""
         state, source = self._state, self._source
         batch, replayed = self._message.batch, self._message.replayed
-        offsets, uids, (_, undecided) = self._decided()
+        offsets, uids, (_, undecided) = self._decided or self._decide()
         shares = split_by_session(offsets, uids, registry.owner, registry.subscription)
         receivers = [(peers.session(share[0]), share) for share in shares]
         if source.is_broker and not replayed:
@@ -92,7 +96,7 @@ class Dispatch:
             messages.append((session, Deliver(own, ends, ids, epoch, replayed)))
         return messages
 
-    def _decided(self) -> Decided:
+    def _decide(self) -> Decided:
         """The matches of sessions."""
         sessions = self._state.sessions
         if not len(sessions):
