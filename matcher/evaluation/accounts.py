@@ -18,6 +18,8 @@ Floats = npt.NDArray[np.float64]
 
 MOST_CALLS = 1 << 16
 """Calls whose cost and selectivity are kept; those that were asked longest ago are forgotten."""
+MOST_OPERATORS = 1_000
+"""Accounts that are kept: filters may name operators that nobody has. Of more, unknown ones go first."""
 _PRIOR = 8.0
 """Events that the selectivity and cost of an operator count for in those of its calls."""
 
@@ -59,6 +61,10 @@ class Accounts:
     def of(self, operator: str) -> Account:
         account = self.by_operator.get(operator)
         if account is None:
+            if len(self.by_operator) >= MOST_OPERATORS:
+                oldest = next(iter(self.by_operator))
+                unasked = (name for name, each in self.by_operator.items() if not each.calls)
+                del self.by_operator[next(unasked, oldest)]
             account = self.by_operator[operator] = Account()
         return account
 
