@@ -58,7 +58,7 @@ def directions(filter: Filter) -> dict[str, int]:
     """
     signs: dict[str, int] = {}
     for leaf in leaves(filter.expression):
-        widening = SPECS[leaf.operator].widening if isinstance(leaf, Predicate) else {}
+        widening = {} if isinstance(leaf, Call) else SPECS[leaf.operator].widening
         for number, operand in enumerate(_operands(leaf)):
             if isinstance(operand, Variable):
                 sign = widening.get(number, 0) * (1 if operand.scale > 0 else -1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from core_driven import Driven, sent
+from core_posets import POINT
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering.covering import covers_region
@@ -45,6 +46,8 @@ def test_the_direction_that_widens_a_variable() -> None:
     assert directions(AROUND) == {"x": 0, "lane": 0}
     assert directions(AROUND.lift()[0]) == {"1": -1, "2": 1, "3": 0}
     assert directions(parse("within(x, lane, $a, 0, $b) and x < $c", CAR)) == {"a": 0, "b": 0, "c": 1}
+    steps = "steps_of_these_tests(x, ?n) and ?n > $a and ?n <= $b and ?n == $c"
+    assert directions(parse(steps, POINT)) == {"a": -1, "b": 1, "c": 0}
 
 
 def test_a_call_moves_under_damping() -> None:
