@@ -93,9 +93,9 @@ def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
     """Integers and timestamps must have values that attributes may have, as int64 reaches further; and lists
     no nulls.
     """
+    if event_type.has_lists:
+        _check_lists(event_type, records)
     for name, kind in event_type.attributes.items():
-        if kind is Kind.STRINGS and records.column(name).flatten().null_count:
-            raise EventError(f"{event_type.name}: column {name!r} holds a list with a null, expected strings")
         if kind not in _RANGES or records.num_rows == 0:
             continue
         first, last, _, _ = _RANGES[kind]
@@ -107,6 +107,12 @@ def check_ranges(event_type: EventType, records: pa.RecordBatch) -> None:
         low, high = extremes["min"].as_py(), extremes["max"].as_py()
         if low is not None:
             check_range(event_type, name, kind, low, high)
+
+
+def _check_lists(event_type: EventType, records: pa.RecordBatch) -> None:
+    for name, kind in event_type.attributes.items():
+        if kind is Kind.STRINGS and records.column(name).flatten().null_count:
+            raise EventError(f"{event_type.name}: column {name!r} holds a list with a null, expected strings")
 
 
 def check_range(event_type: EventType, name: str, kind: Kind, low: int, high: int) -> None:
