@@ -413,3 +413,23 @@ def test_500_calls_and_a_depth_of_50_are_matched_at_once(engine: Engine) -> None
 def test_options_are_checked(engine: Engine) -> None:
     with pytest.raises(CoveyError, match="evaluation 'fast': expected one of greedy"):
         create_engine(engine.name, QUOTE, evaluation="fast")
+
+
+def test_bounds_of_a_moving_circle_narrow_its_gate(engine: Engine) -> None:
+    place = EventType("Place", {"lat": "float64", "lon": "float64"})
+    evaluator = Evaluator()
+    engine = create_engine(engine.name, place, evaluator=evaluator)
+    circle = parse("within(lat, lon, $lat, $lon, $r)", place)
+    engine.add_many([1, 2, 3], circle, {"lat": [52.5, 48.1, 0.0], "lon": [13.4, 11.6, 179.9999], "r": 500})
+    there = [(52.5, 13.401), (48.1, 11.6), (0.0, -179.9999), (10.0, 10.0)]
+
+    def found() -> list[list[int]]:
+        batch = EventBatch.from_pylist(place, [{"lat": lat, "lon": lon} for lat, lon in there])
+        return [sorted(ids.tolist()) for ids in engine.match(batch).per_event()]
+
+    assert found() == [[1], [2], [3], []]
+    engine.update(1, {"lat": 10.0, "lon": 10.0})
+    engine.update_many([2, 3], {"lat": [0.0, 52.5], "lon": [-180.0, 13.4]})
+    assert found() == [[3], [], [2], [1]]
+    if engine.name != "naive":
+        assert evaluator.accounts["within"].events == 6  # of 24
