@@ -126,7 +126,7 @@ class GatedSubscriptions:
                 )
             after.append(filter.check_values({**before[place], **mine}))
         self._update_gates(numbers, before, after)
-        for filter, places in self._by_filter(numbers).items():
+        for filter, places in self._by_filter(numbers):
             chosen = [after[place] for place in places]
             mine_numbers = np.array([numbers[place] for place in places], np.int64)
             self._residues.replace(mine_numbers, filter, _columns(filter, chosen))
@@ -137,7 +137,7 @@ class GatedSubscriptions:
     ) -> None:
         done: list[tuple[Filter, list[int]]] = []
         try:
-            for filter, places in self._by_filter(numbers).items():
+            for filter, places in self._by_filter(numbers):
                 self._update_gates_of(filter, [numbers[p] for p in places], [after[p] for p in places])
                 done.append((filter, places))
         except BaseException:
@@ -152,12 +152,13 @@ class GatedSubscriptions:
             columns = _columns(gate, [values for _, values in gates])
             self.gates.update_many(np.array(numbers, np.int64), columns)
 
-    def _by_filter(self, numbers: Sequence[int]) -> dict[Filter, list[int]]:
-        """The places of each filter's residues."""
-        places: dict[Filter, list[int]] = {}
+    def _by_filter(self, numbers: Sequence[int]) -> list[tuple[Filter, list[int]]]:
+        """Each filter, and the places of its residues. The gates of equal filters may have other bounds."""
+        places: dict[int, tuple[Filter, list[int]]] = {}
         for place, number in enumerate(numbers):
-            places.setdefault(self._filters[number], []).append(place)
-        return places
+            filter = self._filters[number]
+            places.setdefault(id(filter), (filter, []))[1].append(place)
+        return list(places.values())
 
     def _numbers(self, ids: IdArray) -> Numbers:
         return np.array([self._number_of[i] for i in ids.tolist()], np.int64)

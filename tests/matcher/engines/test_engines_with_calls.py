@@ -433,3 +433,14 @@ def test_bounds_of_a_moving_circle_narrow_its_gate(engine: Engine) -> None:
     assert found() == [[3], [], [2], [1]]
     if engine.name != "naive":
         assert evaluator.accounts["within"].events == 6  # of 24
+
+
+def test_equal_filters_may_have_gates_of_other_bounds(engine: Engine) -> None:
+    place = EventType("Place", {"lat": "float64", "lon": "float64"})
+    engine = create_engine(engine.name, place)
+    circle = parse("within(lat, lon, 0, $lon, 500)", place)
+    for i, lon in ((1, 179.9999), (2, 0.0)):  # over the date line: two intervals
+        engine.add(i, Filter.of_checked(place, circle.expression), {"lon": lon})
+    engine.update_many([1, 2], {"lon": [20.0, -179.9999]})
+    batch = EventBatch.from_pylist(place, [{"lat": 0.0, "lon": lon} for lon in (20.0, 179.9999, 0.0)])
+    assert [ids.tolist() for ids in engine.match(batch).per_event()] == [[1], [2], []]
