@@ -1,14 +1,23 @@
-"""Values of variables from words."""
+"""`covey subscribe`: values of variables from words, and what it prints of operators."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
-from covey.cli.subscribe import read_values
+from covey.cli.subscribe import _subscribe, read_values
+from covey.cli.support import lines
 from covey.matcher import EventType, parse
 from covey.matcher.errors import VariableError
-from covey.overlay import Motion
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
+from covey.matcher.operators.table import register, unregister
+from covey.overlay import Client, Motion
+from covey.overlay.local_overlay import LocalOverlay, chain
 
+READING = EventType("Reading", {"x": "float64"})
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
 FILTER = parse("firm == $firm and price < $limit", QUOTE)
 
@@ -22,3 +31,45 @@ def test_values_are_numbers_where_the_filter_accepts_them_and_text_elsewhere() -
 def test_an_invalid_value_is_refused_with_the_name_of_its_variable(text: str) -> None:
     with pytest.raises(VariableError, match=r"\$limit: value .*, expected a number"):
         read_values([f"limit={text}"], FILTER)
+
+
+@pytest.mark.usefixtures("local_brokers")
+def test_a_notice_of_an_operator_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def odd(x: Any) -> Any:
+        if (x.to_numpy() > 100).any():
+            raise ValueError("too\nlarge")
+        return x.to_numpy() % 2 == 1
+
+    async def no_lines() -> AsyncIterator[str]:
+        for line in ():
+            yield line
+
+    async def run() -> None:
+        async with (
+            LocalOverlay(chain(2), event_types=[READING]) as overlay,
+            Client(overlay.addresses["b1"]) as publisher,
+        ):
+            await publisher.advertise(READING)
+            listeners = await publisher.listeners("Reading")
+            printing = asyncio.create_task(
+                _subscribe("Reading", "odd(x)", overlay.addresses["b2"], [], None, 1, "me", True, False)
+            )
+            async with asyncio.timeout(60):
+                while not listeners:
+                    await asyncio.sleep(0.01)
+                await publisher.publish("Reading", x=101.0, confirm=True)
+                await publisher.publish("Reading", x=3.0, confirm=True)
+                await printing
+
+    monkeypatch.setattr(lines, "stdin_lines", no_lines)
+    register(NamedOperator("odd", (Parameter("x", NUMBERS),), odd))
+    try:
+        asyncio.run(run())
+    finally:
+        unregister("odd")
+    printed = capsys.readouterr()
+    assert printed.out == '{"x": 3.0}\n'
+    for where in ("at broker b1", "at broker b2", "in this client"):
+        assert f"\noperator odd {where}: raised ValueError: too large, 1 event undecided\n" in printed.err
