@@ -46,7 +46,7 @@ class Draws:
 
 DRAWS = {
     "engines against the oracle": Draws("cases per engine", 1_000, 15_000),
-    "engines with calls against the oracle": Draws("histories per engine", 5, 200),
+    "engines with calls against the oracle": Draws("histories per engine", 3, 200),
     "fuzzer, parametric": Draws("histories", 100, 2_000),
     "fuzzer, static": Draws("histories", 100, 2_000),
     "fuzzer, stalls": Draws("histories", 12, 120),
