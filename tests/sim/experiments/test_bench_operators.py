@@ -11,6 +11,7 @@ from commands import run
 from covey.matcher import CoveyError
 from covey.matcher.operators.table import find
 from covey.sim.experiments.bench.operators import ALONE, GATED, OperatorsPlan, measure_operators
+from covey.sim.experiments.bench.operators_overlay import measure_placements
 from covey.sim.experiments.bench.spinning import NAME, Spinning
 from covey.sim.experiments.progress import silent
 
@@ -54,3 +55,12 @@ def test_the_command_prints_json(capsys):
     printed = json.loads(capsys.readouterr().out)["matching"]
     assert len(printed) == 8
     assert set(printed[0]) == {"filters", "strategy", "ms", "evaluations", "calls", "matches"}
+
+
+def test_results_that_travel_save_evaluations_in_a_chain() -> None:
+    plan = OperatorsPlan(subscriptions=60, calls=12, events=8, rounds=2, cost_us=0, matching=0.05)
+    results = {result.placement: result for result in measure_placements(plan, silent)}
+    shared, alone = results["results travel"], results["each broker by itself"]
+    assert shared.evaluations < alone.evaluations
+    assert shared.messages < results["at the subscribers' brokers alone"].messages
+    assert len({result.deliveries for result in results.values()}) == 1
