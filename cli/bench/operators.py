@@ -25,7 +25,7 @@ def operators(
     alone. "gated": each filter also tests an attribute, which leaves one in 20 open for an event, and which
     the cluster engine tests first. All strategies match the same batches in turns; answers are compared.
     Then the calls alone are subscribed to in a chain of 5 simulated brokers, in one process: evaluations in
-    all of them, with and without results that travel.
+    all of them, with and without answers that subscriptions share and results that travel.
 
     Example: covey bench operators --cost-us 20 --json
     """

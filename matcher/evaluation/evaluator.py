@@ -43,10 +43,14 @@ class Evaluator:
     """
 
     def __init__(
-        self, strategy: str = DEFAULT, *, run: Runner = run_at_once, on_fault: OnFault | None = None
+        self,
+        strategy: str | Strategy = DEFAULT,
+        *,
+        run: Runner = run_at_once,
+        on_fault: OnFault | None = None,
     ) -> None:
         """`CoveyError` for an unknown strategy."""
-        self._strategy: Strategy = create_strategy(strategy)
+        self._strategy = create_strategy(strategy) if isinstance(strategy, str) else strategy
         self._run = run
         self.on_fault: OnFault = on_fault or _ignore
         """What faults are reported to."""

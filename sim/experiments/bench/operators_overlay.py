@@ -1,9 +1,8 @@
 """Filters with operators that cost 100 µs in a chain of brokers: who asks, and how often.
 
 The subscriptions of Liu et al.'s workload, calls alone, are spread over the clients of all brokers, and a
-client of the first broker publishes. The brokers are the simulator's, over
-wires without delay, in one process on one core. All placements get the same events; their deliveries are
-compared.
+client of the first broker publishes. The brokers are the simulator's, over wires without delay, in one
+process on one core. All placements get the same events; their deliveries are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from covey.matcher.evaluation.runner import Compute, Outcome
 from covey.matcher.operators.named_operator import NamedOperator
 from covey.overlay.core.messages import Publish
 from covey.sim.experiments.bench.operators import OperatorsPlan
-from covey.sim.experiments.bench.spinning import EVENT_TYPE, Spinning, call_texts, regions
+from covey.sim.experiments.bench.spinning import EVENT_TYPE, Alone, Spinning, call_texts, regions
 from covey.sim.experiments.progress import Progress
 from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.topology import make_topology
@@ -43,13 +42,18 @@ def _pass_on(operator: NamedOperator, key: int, events: int, compute: Compute) -
     return Outcome([], 0)
 
 
-PLACEMENTS: Mapping[str, Mapping[str, Any]] = {
-    "each broker by itself, naive": {"evaluator": lambda: Evaluator("naive"), "share_results": False},
-    "each broker by itself": {"share_results": False},
-    "at the subscribers' brokers alone": {"link_evaluator": lambda: Evaluator(run=_pass_on)},
-    "results travel": {},
-}
-"""The options of a simulation, by name of the placement; the last is that of Covey's brokers."""
+def _placements(spinning: Spinning) -> Mapping[str, Mapping[str, Any]]:
+    """The options of a simulation, by name of the placement; the last is that of Covey's brokers."""
+    return {
+        "each subscription by itself": {
+            "evaluator": lambda: Evaluator(Alone(spinning)),
+            "share_results": False,
+        },
+        "each broker by itself, naive": {"evaluator": lambda: Evaluator("naive"), "share_results": False},
+        "each broker by itself": {"share_results": False},
+        "at the subscribers' brokers alone": {"link_evaluator": lambda: Evaluator(run=_pass_on)},
+        "results travel": {},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,10 @@ def measure_placements(plan: OperatorsPlan, progress: Progress) -> list[Placemen
     results: list[PlacementResult] = []
     expected: Delivered | None = None
     with spinning.registered():
-        for step, name in enumerate(PLACEMENTS):
-            progress(name, step / len(PLACEMENTS))
-            result, delivered = _measure(plan, name, chains, spinning)
+        placements = _placements(spinning)
+        for step, (name, options) in enumerate(placements.items()):
+            progress(name, step / len(placements))
+            result, delivered = _measure(plan, name, options, chains, spinning)
             if expected is not None and delivered != expected:
                 raise CoveyError(f"placement {name}: delivered other events than {results[0].placement}")
             expected = delivered
@@ -104,10 +109,14 @@ def measure_placements(plan: OperatorsPlan, progress: Progress) -> list[Placemen
 
 
 def _measure(
-    plan: OperatorsPlan, placement: str, chains: Chains, spinning: Spinning
+    plan: OperatorsPlan,
+    placement: str,
+    options: Mapping[str, Any],
+    chains: Chains,
+    spinning: Spinning,
 ) -> tuple[PlacementResult, Delivered]:
     counts = _Counts()
-    simulation = Simulation(observers=[counts], wire=WireOptions(delay_ns=0), **PLACEMENTS[placement])
+    simulation = Simulation(observers=[counts], wire=WireOptions(delay_ns=0), **options)
     simulation.build(make_topology("line", BROKERS, delay_ms=0))
     brokers = list(simulation.brokers)
     clients = [simulation.join(f"client/c{number}", name) for number, name in enumerate(brokers)]

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from covey.matcher import EventType
 from covey.matcher.errors import CoveyError
-from covey.matcher.evaluation.problem import TRUE, Int64s, Truths
+from covey.matcher.evaluation.chainwise import ChainTable
+from covey.matcher.evaluation.naive import Naive
+from covey.matcher.evaluation.problem import FALSE, TRUE, Int64s, Truths
 from covey.matcher.events.event_type import Kind
 from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
 from covey.matcher.operators.table import register, unregister
@@ -42,13 +44,17 @@ class Spinning:
         )
 
     def _evaluate(self, numbers: pa.Array, predicate: int) -> pa.Array:
-        end = perf_counter_ns() + self._cost_ns * len(numbers)
-        self.events += len(numbers)
-        self.calls += 1
         answers = self._truths[predicate, numbers.to_numpy()] == TRUE
+        self.calls += 1
+        self.spin(len(numbers))
+        return pa.array(answers)
+
+    def spin(self, events: int) -> None:
+        """Spend the time of one predicate for so many events, and count them."""
+        end = perf_counter_ns() + self._cost_ns * events
+        self.events += events
         while perf_counter_ns() < end:
             pass
-        return pa.array(answers)
 
     @contextmanager
     def registered(self) -> Iterator[None]:
@@ -58,6 +64,25 @@ class Spinning:
             yield
         finally:
             unregister(NAME)
+
+
+class Alone(Naive):
+    """Each subscription by itself: no answer is used twice. A repeated question spins once more."""
+
+    def __init__(self, spinning: Spinning) -> None:
+        self._spinning = spinning
+
+    def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
+        predicates, left = table.predicates(chain), rows
+        for predicate in predicates.tolist():
+            before = self._spinning.events
+            answers = table.ask(predicate, left)
+            self._spinning.spin(len(left) - (self._spinning.events - before))
+            left = left[answers != FALSE]
+            if not len(left):
+                break
+        truths: Truths = table.known(predicates, rows).min(axis=0)
+        return truths
 
 
 def call_texts(count: int) -> str:

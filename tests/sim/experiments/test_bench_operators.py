@@ -62,5 +62,6 @@ def test_results_that_travel_save_evaluations_in_a_chain() -> None:
     results = {result.placement: result for result in measure_placements(plan, silent)}
     shared, alone = results["results travel"], results["each broker by itself"]
     assert shared.evaluations < alone.evaluations
+    assert alone.evaluations < results["each subscription by itself"].evaluations
     assert shared.messages < results["at the subscribers' brokers alone"].messages
     assert len({result.deliveries for result in results.values()}) == 1
