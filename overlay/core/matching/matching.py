@@ -106,6 +106,9 @@ class Matching:
         self._dirty[interest.uid] = None
         self._walkable.pop(interest.uid, None)
 
+    def __contains__(self, uid: int) -> bool:
+        return uid in self._interests
+
     def __len__(self) -> int:
         return len(self._interests)
 

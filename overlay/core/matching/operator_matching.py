@@ -74,10 +74,17 @@ class OperatorMatching:
             self._gates().check_room(*filter.gate_at(values), replaced)
 
     def put(self, interest: Matched, number: int) -> None:
+        """See `InterestMatching.put`. While an interest moves its filter may have no calls, and have some
+        before and afterwards.
+        """
         if interest.filter.calls:
+            if interest.uid in self.plain:
+                self.plain.discard(interest)
             self._gates().put(_gate_of(interest), number)
             self._calling.put(interest, number)
         else:
+            if interest.uid in self._calling:
+                self.discard(interest)
             self.plain.put(interest, number)
 
     def _gates(self) -> Matching:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from covey.matcher.errors import VariableError
+from covey.matcher.evaluation.bound_calls import is_stateful
 from covey.matcher.expressions.expression import And, Call, Expression, Leaf, Or, Predicate, Variable
 from covey.matcher.expressions.operators import SPECS
 
@@ -89,10 +90,17 @@ def check_values(
 ) -> dict[str, Scalar]:
     """As `Filter.check_values`, with motions among the values; those without `since_ns` start at `now_ns`.
 
-    `VariableError` names a moving variable that is not a bound, or whose value or rate is not finite.
+    `VariableError` names a moving variable that is not a bound, whose value or rate is not finite, or whose
+    filter calls an operator with state: each batch would have other values, and state belongs to them.
     """
     if not moves(values):
         return filter.check_values(values, partial=partial)
+    for call in filter.calls:
+        if is_stateful(call):
+            raise VariableError(
+                f"filter {filter} has a variable that moves, and calls {call.operator}, which has state: "
+                "expected values"
+            )
     plain = {name: value.value if isinstance(value, Motion) else value for name, value in values.items()}
     checked = filter.check_values(plain, partial=partial)
     for name, value in values.items():

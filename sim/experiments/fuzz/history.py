@@ -14,9 +14,10 @@ from functools import partial
 
 from covey.matcher import EventBatch, EventType, Filter, compile_kernels, parse
 from covey.matcher.evaluation.evaluator import Evaluator
+from covey.matcher.expressions.expression import Constraint, Variable
 from covey.overlay.core.endpoint.limits import SessionLimits
 from covey.overlay.core.endpoint.options import EndpointOptions
-from covey.overlay.core.moving.motion import Motion, directions
+from covey.overlay.core.moving.motion import Motion, directions, leaves
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.fuzz.calls import evaluator_of, filters_with_calls
 from covey.sim.experiments.fuzz.event_types import TYPES, WIDER
@@ -305,8 +306,10 @@ class FuzzHistory:
 
 
 def _bounds(filter: Filter) -> list[str]:
-    """The variables that are used as bounds only."""
-    return [name for name, direction in directions(filter).items() if direction]
+    """The variables that are used as bounds of attributes only."""
+    operands = [leaf.operand for leaf in leaves(filter.expression) if isinstance(leaf, Constraint)]
+    constrained = {operand.name for operand in operands if isinstance(operand, Variable)}
+    return [name for name, way in directions(filter).items() if way and name not in constrained]
 
 
 def play_history(seed: int, options: FuzzOptions) -> HistoryOutcome:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from core_driven import Driven, sent
 from core_posets import POINT
+from named_operators import registered
 
 from covey.matcher import EventBatch, EventType, parse
 from covey.matcher.covering.covering import covers_region
 from covey.matcher.errors import VariableError
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.overlay.core.baselines.options import broker_options
 from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.client.session import ClientSession
@@ -112,6 +114,11 @@ def test_motions_are_checked() -> None:
         check_values(AROUND, {"x": 1.0, "lane": Motion(1.0, 1.0)})
     with pytest.raises(VariableError, match="moves, and stands in a call of within: expected a bound"):
         check_values(parse("within(x, lane, $a, 0, 5)", CAR), {"a": Motion(1.0, 1.0)})
+    with (
+        registered(NamedOperator("rises", (Parameter("value", NUMBERS),), lambda seen, x: x, state=list)),
+        pytest.raises(VariableError, match="calls rises, which has state: expected values"),
+    ):
+        check_values(parse("x < $x and rises(x)", CAR), {"x": Motion(1.0, 1.0)})
     with pytest.raises(VariableError, match="moves with rate nan: expected a finite number"):
         check_values(BELOW, {"limit": Motion(1.0, float("nan"))})
     with pytest.raises(VariableError, match=r"\$limi is unknown"):
