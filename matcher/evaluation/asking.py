@@ -168,17 +168,22 @@ class Asking:
         if outcome.failed or outcome.reason:
             left = len(rows) - outcome.answered
             self._on_fault(Fault(call.operator, outcome.reason, call.text, left))
-        if outcome.answered:
-            true = 0
-            for part in outcome.parts:
-                true += int(np.count_nonzero(part.truths))
-                answers[part.rows - self._first] = np.where(part.truths, TRUE, FALSE)
-                if call.free:
-                    self._results.add(call.key, part)
-                else:
-                    self._new.setdefault(call.key, []).append(part.rows)
-            self._accounts.add(call, outcome.answered, true, outcome.took_ns)
-        return outcome.answered
+        answered = true = 0
+        for part in outcome.parts:
+            if call.free:
+                if not self._results.add(call.key, part):
+                    self._accounts.of(call.operator).failures += 1
+                    reason = "returned solutions of another type than for events before, expected the same"
+                    self._on_fault(Fault(call.operator, reason, call.text, outcome.answered - answered))
+                    break
+            else:
+                self._new.setdefault(call.key, []).append(part.rows)
+            true += int(np.count_nonzero(part.truths))
+            answers[part.rows - self._first] = np.where(part.truths, TRUE, FALSE)
+            answered += len(part.rows)
+        if answered:
+            self._accounts.add(call, answered, true, outcome.took_ns)
+        return answered
 
 
 def _called(entry: NamedOperator, call: BoundCall, columns: dict[str, pa.Array], rows: Int64s) -> Answers:
@@ -253,11 +258,13 @@ def _checked_solutions(entry: NamedOperator, call: BoundCall, answer: object, co
 
 def _of_kind(entry: NamedOperator, name: str, values: pa.Array) -> pa.Array:
     parameter = next(parameter for parameter in entry.parameters if parameter.name == name)
-    if any(values.type == kind.arrow for kind in parameter.kinds):
+    if values.type == parameter.kind.arrow:
         return values
-    try:
+    try:  # of one type for all events, whichever the operator chooses
         return values.cast(parameter.kind.arrow)
     except pa.ArrowException:
+        if any(values.type == kind.arrow for kind in parameter.kinds):
+            return values  # such as integers over 2**53
         raise OperatorError(
             f"returned solutions of type {values.type} for {name}, expected {parameter.kind.arrow}"
         ) from None
@@ -282,9 +289,11 @@ def _fits(solutions: pa.ListArray | None, call: BoundCall) -> bool:
     item = solutions.type.value_type
     if len(call.free) == 1:
         types = {call.fields[0]: item} if call.fields else {}
+    elif not pa.types.is_struct(item):
+        return False
     else:
         types = {item.field(i).name: item.field(i).type for i in range(item.num_fields)}
-    if entry is None or set(types) != set(call.fields):
+    if entry is None or tuple(types) != call.fields:
         return entry is None and len(types or call.free) == len(call.free)
     kinds = {parameter.name: {kind.arrow for kind in parameter.kinds} for parameter in entry.parameters}
     return all(type in kinds[name] for name, type in types.items())

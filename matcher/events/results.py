@@ -65,14 +65,19 @@ class Answers:
         solutions = None if self.solutions is None else self.solutions.take(pa.array(places))
         return Answers(rows, self.truths[places], solutions)
 
+    def agrees(self, other: Answers) -> bool:
+        """Whether both have solutions of one type, or none."""
+        if self.solutions is None or other.solutions is None:
+            return self.solutions is other.solutions
+        return bool(self.solutions.type == other.solutions.type)
+
     def joined(self, other: Answers) -> Answers:
-        """The answers of both, of rows that are in one of them alone."""
+        """The answers of both, which agree, of rows that are in one of them alone."""
         rows = np.concatenate([self.rows, other.rows])
         order = np.argsort(rows, kind="stable")
         solutions = None
-        if self.solutions is not None and other.solutions is not None:
-            both = pa.concat_arrays([self.solutions, other.solutions.cast(self.solutions.type)])
-            solutions = both.take(pa.array(order))
+        if self.solutions is not None:
+            solutions = pa.concat_arrays([self.solutions, other.solutions]).take(pa.array(order))
         return Answers(rows[order], np.concatenate([self.truths, other.truths])[order], solutions)
 
 
@@ -102,10 +107,15 @@ class Results:
     def get(self, key: int) -> Answers | None:
         return self._answers.get(key)
 
-    def add(self, key: int, answers: Answers) -> None:
-        """Add the answers of rows that the call has none of."""
+    def add(self, key: int, answers: Answers) -> bool:
+        """Add the answers of rows that the call has none of; false, and nothing changes, where they do not
+        agree with those it has.
+        """
         known = self._answers.get(key)
+        if known is not None and not known.agrees(answers):
+            return False
         self._answers[key] = answers if known is None else known.joined(answers)
+        return True
 
     def take(self, positions: Rows) -> Results | None:
         """The results of a batch of the events at these positions, in that order; None for none."""
@@ -119,13 +129,32 @@ class Results:
 
 
 def joined_results(parts: Sequence[tuple[Results | None, int]]) -> Results | None:
-    """The results of batches that are joined to one, given with their numbers of events; None for none."""
+    """The results of batches that are joined to one, given with their numbers of events; None for none. Of a
+    call those that agree with the first ones.
+    """
     if all(results is None for results, _ in parts):
         return None
-    joined = Results()
+    by_key: dict[int, list[Answers]] = {}
+    firsts: dict[int, list[int]] = {}
     first = 0
     for results, count in parts:
         for key, answers in () if results is None else results.items():
-            joined.add(key, Answers(answers.rows + first, answers.truths, answers.solutions))
+            mine = by_key.setdefault(key, [])
+            if not mine or mine[0].agrees(answers):
+                mine.append(answers)
+                firsts.setdefault(key, []).append(first)
         first += count
-    return joined if len(joined) else None
+    joined = {key: _in_turn(each, firsts[key]) for key, each in by_key.items()}
+    return Results(joined) if joined else None
+
+
+def _in_turn(each: list[Answers], firsts: list[int]) -> Answers:
+    """Answers that agree, as those of one batch in which their rows begin at these positions."""
+    rows = np.concatenate([answers.rows for answers in each])
+    rows += np.repeat(firsts, [len(answers.rows) for answers in each])
+    solutions = [answers.solutions for answers in each if answers.solutions is not None]
+    return Answers(
+        rows,
+        np.concatenate([answers.truths for answers in each]),
+        pa.concat_arrays(solutions) if solutions else None,
+    )

@@ -20,6 +20,8 @@ FIRST_INTERVAL_NS = 10_000_000_000
 LONGEST_INTERVAL_NS = 600_000_000_000
 MOST_NAMED = 100
 """Subscriptions that one notice to a client names."""
+MOST_COUNTED = 2**64 - 1
+"""The greatest count that a notice has on the wire."""
 _MOST_SOURCES = 1_000
 """Pairs of operator and broker that are stored; of more, those that are silent for longest are forgotten."""
 
@@ -119,7 +121,7 @@ class Notices:
             first = next(iter(self._sources))
             del self._sources[first]
             self._touched.pop(first, None)
-        source.count += events
+        source.count = min(source.count + events, MOST_COUNTED)
         source.reason, source.neighbour = reason, neighbour
         self._touched[key] = None
 

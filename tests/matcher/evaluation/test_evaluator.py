@@ -252,6 +252,33 @@ def test_a_fault_leaves_events_undecided_and_others_decided(operators: Operators
     assert evaluator.accounts["faulty"].failures == len(faults)
 
 
+def test_solutions_of_two_types_are_a_fault_unless_they_can_be_one(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator that answers integers for some events and other numbers for the next ones."""
+    monkeypatch.setattr(evaluator_module, "_WINDOW", 6)
+    large = 1
+    halves = NamedOperator(
+        "halves",
+        (Parameter("n", INT64), Parameter("h", NUMBERS, Takes.FREE)),
+        lambda n: pa.array([[i * large] if n[0].as_py() == 0 else [i / 2] for i in n.to_pylist()]),
+    )
+    register(halves)
+    try:
+        over = And((call("halves", "h"), where({"h": 1}, ">=", 4)))
+        assert decided(over) == [TRUE if n in (4, 5) or n >= 8 else FALSE for n in range(EVENTS)]
+        large = 2**60 + 1
+        residues, faults = Residues(), []
+        number = residues.add(Filter.of_checked(NUMBER, over), {})
+        truths = Evaluator(on_fault=faults.append).decide(
+            batch(), residues, np.arange(EVENTS), np.full(EVENTS, number)
+        )
+    finally:
+        unregister(halves.name)
+    assert truths.tolist() == [FALSE, TRUE, TRUE, FALSE, TRUE, TRUE, *[UNDECIDED] * 6]
+    assert [(fault.events, "another type" in fault.reason) for fault in faults] == [(6, True)]
+
+
 def test_an_unknown_operator_is_undecided(operators: Operators) -> None:
     assert decided(call("unheard_of")) == [FALSE if n == ABSENT else UNDECIDED for n in range(EVENTS)]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from covey.matcher import EventBatch, EventType
-from covey.matcher.events.results import Answers
+from covey.matcher.events.results import Answers, Results
 
 COUNT = EventType("Count", {"n": "int64"})
 KEY, OTHER = 1, 2
@@ -78,3 +78,20 @@ def test_views_of_the_same_events_share_what_is_learned() -> None:
         whole.take([0, 1, 2]),
     ]
     assert all(view.results is results for view in views)
+
+
+def test_answers_with_solutions_of_another_type_are_left_out() -> None:
+    """A neighbour may send such: what is left out is asked again."""
+    of_numbers, without = batch(2, 0, 1), batch(2, 1)
+    words = Answers(np.array([0]), np.array([True]), pa.array([["a"]], pa.list_(pa.string())))
+    of_words = batch(2).with_results(Results({OTHER: words}))
+    without.shared_results().add(OTHER, Answers(np.array([0]), np.array([True])))
+    joined = EventBatch.concat([of_numbers, of_words, without, of_numbers]).results
+    assert joined is not None
+    answers = joined.get(OTHER)
+    assert answers is not None
+    assert answers.rows.tolist() == [0, 1, 5, 6, 7]
+    assert answers.solutions is not None
+    assert answers.solutions.to_pylist() == [[], [0], [0], [], [0]]
+    assert not joined.add(OTHER, words)
+    assert joined.get(OTHER) is answers

@@ -8,6 +8,7 @@ from covey.overlay.core.messages import Notice
 from covey.overlay.core.operators.notices import (
     FIRST_INTERVAL_NS,
     LONGEST_INTERVAL_NS,
+    MOST_COUNTED,
     MOST_NAMED,
     Callers,
     Notices,
@@ -51,6 +52,13 @@ def test_a_notice_of_a_neighbour_is_passed_on_and_not_back() -> None:
     _, notices = notices_of(caller(1, "client/a", 11, "f"), caller(2, "broker/b2", 12, "f"))
     notices.received(Notice("f", "b9", "is unknown", 3), "broker/b2")
     assert list(notices.due(1)) == [("client/a", Notice("f", "b9", "is unknown", 3, (11,)))]
+
+
+def test_a_count_of_a_neighbour_never_exceeds_what_the_wire_has_room_for() -> None:
+    _, notices = notices_of(caller(1, "client/a", 11, "f"))
+    for _ in range(2):
+        notices.received(Notice("f", "b9", "is unknown", MOST_COUNTED), "broker/b2")
+    assert [notice.count for _, notice in notices.due(1)] == [MOST_COUNTED]
 
 
 def test_intervals_double_and_what_is_not_told_is_counted() -> None:
