@@ -38,11 +38,11 @@ Shape = tuple[str, tuple[str | None, ...]]
 @dataclass(frozen=True, slots=True)
 class CallAtom:
     """A call. `values` has an entry per argument: a value, a `Variable` without one, None for an attribute or
-    free variable.
+    free variable, a `Constant` for true and false of an unknown operator.
     """
 
     shape: Shape
-    values: tuple[Scalar | Variable | None, ...]
+    values: tuple[Scalar | Constant | Variable | None, ...]
     expected: bool = True
 
     def negated(self) -> CallAtom:
@@ -84,7 +84,7 @@ def implies_call(a: CallAtom, b: CallAtom) -> bool:
     wide: list[Scalar | None] = []
     narrow: list[Scalar | None] = []
     for one, other in zip(wider.values, narrower.values, strict=True):
-        if isinstance(one, Variable) or isinstance(other, Variable):
+        if isinstance(one, Variable | Constant) or isinstance(other, Variable | Constant):
             if one != other:
                 return False
             one = other = None

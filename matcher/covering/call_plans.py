@@ -33,6 +33,7 @@ from covey.matcher.expressions.values import Family, coerce
 from covey.matcher.expressions.writing import write
 from covey.matcher.operators.named_operator import NUMBERS
 from covey.matcher.operators.rules import Intervals, bounds_of, is_stateful, note_bounds
+from covey.matcher.operators.table import find
 
 Restriction = tuple[str, Cuts]
 """An attribute, and the only values of it for which a call may be true."""
@@ -41,10 +42,11 @@ Restriction = tuple[str, Cuts]
 class CallPlan:
     """One call. `free` has the names of its free variables, in order, with repetitions."""
 
-    __slots__ = ("_attributes", "_getters", "_shape", "_values", "expected", "free")
+    __slots__ = ("_attributes", "_getters", "_is_known", "_shape", "_values", "expected", "free")
 
     def __init__(self, event_type: EventType, call: Call) -> None:
         self.expected = call.expected
+        self._is_known = find(call.operator) is not None
         self.free = tuple([argument.name for argument in call.arguments if isinstance(argument, Free)])
         self._shape = (call.operator, tuple([_place(argument) for argument in call.arguments]))
         self._attributes = [
@@ -52,7 +54,7 @@ class CallPlan:
             for place, argument in enumerate(call.arguments)
             if isinstance(argument, Column)
         ]
-        self._values: list[Scalar | Variable | None] = [None] * len(call.arguments)
+        self._values: list[Scalar | Constant | Variable | None] = [None] * len(call.arguments)
         self._getters: list[tuple[int, Getter, Variable]] = []
         for place, (argument, kind) in enumerate(zip(call.arguments, argument_kinds(call), strict=True)):
             if isinstance(argument, Constant):
@@ -71,6 +73,8 @@ class CallPlan:
                 filled[place] = get(values)
             except KeyError:
                 filled[place] = variable
+        if not self._is_known:  # a value may be true or 1, which are equal in Python
+            filled = [Constant(value) if isinstance(value, bool) else value for value in filled]
         return CallAtom(self._shape, tuple(filled), self.expected)
 
     def bounds(self, atom: CallAtom) -> list[Restriction]:

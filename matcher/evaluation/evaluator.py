@@ -154,8 +154,30 @@ class _Decision:
         self._events = int(rows.max(initial=-1)) + 1
 
     def decide(self) -> Truths:
-        truths = np.full(len(self._rows), FALSE)
         plans = self._residues.plan_of[self._numbers]
+        distinct = np.unique(plans).tolist()
+        turns = [number for number in distinct if self._residues.lines(number).plan.takes_turns]
+        if not turns:
+            return self._at_once(plans)
+        truths = np.full(len(self._rows), FALSE)
+        takes_turns = np.isin(plans, turns)
+        rest = np.flatnonzero(~takes_turns)
+        truths[rest] = self._part(rest)._at_once(plans[rest])
+        (pairs,) = np.nonzero(takes_turns)
+        pairs = pairs[np.argsort(self._rows[pairs], kind="stable")]
+        starts = np.flatnonzero(np.diff(self._rows[pairs], prepend=-1))
+        for at in np.split(pairs, starts[1:]):
+            truths[at] = self._part(at)._at_once(plans[at])
+        return truths
+
+    def _part(self, at: Int64s) -> _Decision:
+        return _Decision(
+            self._evaluator, self._asking, self._masks, self._residues,
+            self._rows[at], self._numbers[at], self._groups[at],
+        )  # fmt: skip
+
+    def _at_once(self, plans: Int64s) -> Truths:
+        truths = np.full(len(self._rows), FALSE)
         problem = _ChainPairs()
         walked: list[tuple[PlanLines, Int64s]] = []
         for number in np.unique(plans).tolist():

@@ -125,7 +125,15 @@ class Plan:
     @cached_property
     def is_late(self) -> bool:
         """Whether it has calls with state."""
-        return any(isinstance(leaf, CallLeaf) and leaf.is_stateful for leaf in leaves_of(self.node))
+        return bool(_late_slots(leaves_of(self.node)))
+
+    @cached_property
+    def takes_turns(self) -> bool:
+        """Whether a call with state is in several places, so that it sees events in order only where they are
+        decided one by one.
+        """
+        slots = _late_slots(leaves_of(self.node))
+        return len(set(slots)) < len(slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +158,10 @@ def template_of(residue: Expression, kinds: Kinds) -> Template:
 def plan_of(template: Template) -> Plan:
     """A plan for all residues of equal trees."""
     alternatives = _alternatives(template.node)
+    if alternatives is not None and len(alternatives) > 1:
+        slots = [slot for each in alternatives for slot in _late_slots(each)]
+        if len(set(slots)) < len(slots):
+            alternatives = None  # each by itself would ask a call with state about its events
     return Plan(
         template.node,
         len(template.calls),
@@ -169,6 +181,11 @@ def leaves_of(node: Node) -> list[Leaf]:
         else:
             leaves.append(part)
     return leaves
+
+
+def _late_slots(leaves: Sequence[Leaf]) -> list[int]:
+    """The slots of calls with state, once for each leaf."""
+    return [leaf.slot for leaf in leaves if isinstance(leaf, CallLeaf) and leaf.is_stateful]
 
 
 class _Compiler:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from covey.matcher.expressions.calls import kinds_of
 from covey.matcher.expressions.expression import Call, Scalar, Variable
 from covey.matcher.expressions.values import affine, normal
 from covey.matcher.filters.filter import Filter
+from covey.matcher.operators.table import find
 
 Numbers = npt.NDArray[np.int64]
 Values = Mapping[str, Scalar | Sequence[Scalar]]
@@ -66,6 +68,8 @@ class Residues:
 
     def __init__(self) -> None:
         self.version = 0
+        self._name = uuid4().hex
+        """Part of the keys of calls with state: a batch may come to others that have seen other events."""
         self.calls: list[BoundCall | None] = []
         self.plans: list[PlanLines | None] = []
         self.plan_of: Numbers = np.zeros(0, np.int64)
@@ -116,6 +120,11 @@ class Residues:
         literals = lines.literals[self.line_of[number]].tolist()
         return [(self.call(literal), bool(literal & 1)) for literal in literals]
 
+    def are_late(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Which of these residues have calls with state."""
+        plans, of_each = np.unique(self.plan_of[numbers], return_inverse=True)
+        return np.array([self.lines(plan).plan.is_late for plan in plans.tolist()], np.bool_)[of_each]
+
     def lines(self, plan: int) -> PlanLines:
         """The residues of a plan."""
         lines = self.plans[plan]
@@ -155,7 +164,8 @@ class Residues:
         template = self._template(filter)
         count = len(numbers)
         columns = [_operand_column(template, n, values, count) for n in range(len(template.operands))]
-        owners = _owners(filter, values, count) if any(map(is_stateful, template.calls)) else None
+        stateful = any(map(is_stateful, template.calls))
+        owners = _owners(self._name, filter, values, count) if stateful else None
         plan = self._plan(template)
         lines = self.lines(plan)
         places = lines.allocate(count)
@@ -196,14 +206,17 @@ class Residues:
         if owners is None and not any(isinstance(column, list) for column in columns):
             return np.full(count, self._enter(BoundCall(call, columns), count), np.int64)
         each = [column if isinstance(column, list) else [column] * count for column in columns]
-        each.append([""] * count if owners is None else owners)
         numbers: dict[tuple[Any, ...], int] = {}
         uses: dict[tuple[Any, ...], int] = {}
-        keys = list(zip(*each, strict=True))
+        # Of an unknown operator a value may be true or 1, which are equal in Python.
+        types = [list(map(type, column)) for column in (each if find(call.operator) is None else ())]
+        each.append([""] * count if owners is None else owners)
+        keys = list(zip(*each, *types, strict=True))
         for key in keys:
             uses[key] = uses.get(key, 0) + 1
+        owner = len(columns)
         for key, used in uses.items():
-            numbers[key] = self._enter(BoundCall(call, key[:-1], key[-1]), used)
+            numbers[key] = self._enter(BoundCall(call, key[:owner], key[owner]), used)
         return np.array([numbers[key] for key in keys], np.int64)
 
     def _enter(self, call: BoundCall, uses: int) -> int:
@@ -252,12 +265,12 @@ def _operand_column(template: Template, number: int, values: Values, count: int)
     return [normal(kind, affine(operand, element)) for element in value]
 
 
-def _owners(filter: Filter, values: Values, count: int) -> list[str]:
-    """The text of the filter with the values of each residue, which state belongs to."""
+def _owners(name: str, filter: Filter, values: Values, count: int) -> list[str]:
+    """What state belongs to: a name, and the text of the filter with the values of each residue."""
     owners = []
     for i in range(count):
         mine = {name: value[i] if isinstance(value, list) else value for name, value in values.items()}
-        owners.append(str(filter.substitute(mine)))
+        owners.append(f"{name} {filter.substitute(mine)}")
     return owners
 
 

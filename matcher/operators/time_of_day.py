@@ -118,14 +118,16 @@ def _spans(arguments: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 def _covers_times(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
-    if wider[3:] != narrower[3:]:
+    if wider[3:] != narrower[3:] or None in (*wider[1:3], *narrower[1:3]):
         return False
     spans = _spans(wider)
     return all(any(low <= start and end <= high for low, high in spans) for start, end in _spans(narrower))
 
 
 def _covers_days(wider: Sequence[Any], narrower: Sequence[Any]) -> bool:
-    return wider[2:] == narrower[2:] and _days(wider[1]) >= _days(narrower[1])
+    if wider[2:] != narrower[2:] or wider[1] is None or narrower[1] is None:
+        return False
+    return _days(wider[1]) >= _days(narrower[1])
 
 
 _TIME = Parameter("time", frozenset({Kind.TIMESTAMP}), Takes.ATTRIBUTE)

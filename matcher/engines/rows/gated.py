@@ -2,7 +2,8 @@
 there is decided by an evaluator (`evaluation/evaluator.py`).
 
 Invariants: the gates' engine knows a subscription by the number of its residue; operators are asked only
-about events that a gate lets through, and not for interfaces that an event has reached without.
+about events that a gate lets through, and not for interfaces that an event has reached without, unless they
+have state.
 """
 
 from __future__ import annotations
@@ -180,6 +181,10 @@ class GatedSubscriptions:
         matching: Mask = self._evaluator.decide(batch, self._residues, rows, numbers, groups) == TRUE
         return matching
 
+    def are_late(self, numbers: Numbers) -> Mask:
+        """Which residues have calls with state, which see every event that their gates let through."""
+        return self._residues.are_late(numbers)
+
     def ids_of(self, numbers: Numbers) -> IdArray:
         return self._ids[numbers]
 
@@ -197,9 +202,14 @@ class GatedSubscriptions:
         through = number in self.gates.match(batch)[0].tolist()
         verdict = "does not match"
         if through:
-            decided = self._evaluator.decide(batch, self._residues, row, one)[0]
-            verdict = {TRUE: "matches", UNDECIDED: "is undecided, and dropped"}.get(decided, verdict)
-            lines += [f"  {line}" for line in self._evaluator.explain(batch, self._residues, number)]
+            # Without state: the event is none of the stream.
+            decided = self._evaluator.decide(batch, self._residues, row, one, readers=False)[0]
+            undecided = "is undecided, and dropped"
+            if self.are_late(one)[0]:
+                undecided = "may match, depending on earlier events"
+            verdict = {TRUE: "matches", UNDECIDED: undecided}.get(decided, verdict)
+            shown = self._evaluator.explain(batch, self._residues, number, readers=False)
+            lines += [f"  {line}" for line in shown]
         else:
             lines.append("  no operator is asked: without them it is false already")
         filter = self._filters[number].substitute(self._values[number])
@@ -271,7 +281,7 @@ class GatedSearch:
         """Whether some subscription matches, or is known to."""
         rows, numbers = self.pairs() if self._matching is None else self._matching
         if self._matching is None:
-            left = ~known[rows]
+            left = ~known[rows] | self._gated.are_late(numbers)
             rows, numbers = rows[left], numbers[left]
             matching = self._gated.decide(self._batch, rows, numbers, np.zeros(len(rows), np.int64))
             rows = rows[matching]
@@ -285,7 +295,7 @@ class GatedSearch:
         interfaces = self._gated.interfaces_of(numbers)
         words, masks = interfaces >> 6, np.left_shift(np.uint64(1), (interfaces & 63).astype(np.uint64))
         if self._matching is None:
-            left = bits[rows, words] & masks == 0
+            left = (bits[rows, words] & masks == 0) | self._gated.are_late(numbers)
             rows, words, masks = rows[left], words[left], masks[left]
             matching = self._gated.decide(self._batch, rows, numbers[left], interfaces[left])
             rows, words, masks = rows[matching], words[matching], masks[matching]

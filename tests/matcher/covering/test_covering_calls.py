@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_calls import EVENTS, TYPE, conjunctions, filters, is_true, narrowed, values
 
-from covey.matcher import EventType, Filter
+from covey.matcher import EventType, Filter, parse
 from covey.matcher.covering.covering import covers_region, intersects_region
 from covey.matcher.covering.region_index import RegionIndex
 from covey.matcher.expressions.expression import (
@@ -343,3 +343,24 @@ def test_many_roots_with_the_same_cuts_and_other_calls_are_told_apart() -> None:
     assert len(list(index.may_cover(regions[7]))) < 4
     assert len(list(index.may_be_covered(regions[7]))) < 4
     assert len(list(index.may_be_covered(filter_of(CHEAP).region()))) == 2_000
+
+
+def test_true_and_1_are_different_values_of_an_unknown_operator() -> None:
+    one, true = (
+        parse(f"mystery(i, {value})", EventType("T", {"i": "int64"}), unknown_operators=True)
+        for value in ("1", "true")
+    )
+    assert not one.covers(true)
+    assert not true.covers(one)
+    assert one.region() != true.region()
+
+
+def test_rules_of_times_say_nothing_of_variables_without_values() -> None:
+    time = EventType("T", {"t": "timestamp"})
+    for wider, narrower in (
+        ("time_of_day(t, $s, '10:00')", "time_of_day(t, $s, '11:00')"),
+        ("weekday(t, 'Mon', $zone)", "weekday(t, 'Tue', $zone)"),
+        ("weekday(t, $days, 'UTC')", "weekday(t, $days)"),
+    ):
+        assert not parse(wider, time).covers(parse(narrower, time))
+    assert not [name for name, *_ in rules.faults() if name in ("time_of_day", "weekday")]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from covey.matcher import EventBatch, EventType, Filter, Kind
+from covey.matcher import EventBatch, EventType, Filter, Kind, parse
 from covey.matcher.evaluation import evaluator as evaluator_module
 from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
@@ -309,3 +309,11 @@ def test_many_events_are_decided_in_windows(operators: Operators, monkeypatch: p
     assert [answers.rows.tolist() for _, answers in events.results.items()] == [
         [n for n in range(EVENTS) if n != ABSENT]
     ]
+
+
+def test_true_and_1_are_different_calls_of_an_unknown_operator() -> None:
+    filter = parse("mystery(i, $x)", EventType("T", {"i": "int64"}), unknown_operators=True)
+    residues = Residues()
+    numbers = residues.add_many(filter, {"x": [1, True, 1.0]}, 3)
+    calls = [residues.calls_of(int(number))[0][0].text for number in numbers]
+    assert calls == ["mystery(i, 1)", "mystery(i, true)", "mystery(i, 1)"]
