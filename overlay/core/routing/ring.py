@@ -32,6 +32,10 @@ Int64s = npt.NDArray[np.int64]
 MAX_BYTES = 16 << 20
 _ENTRY_BYTES = 1024
 """About what an entry takes besides its batch and the shares of sessions."""
+MAX_RESULT_BYTES = 16 << 20
+"""Bytes of results of operators; beyond them the oldest are forgotten, and asked for again by a replay."""
+_ANSWERS_BYTES = 512
+"""About what the answers of a call take in memory besides their rows and solutions."""
 
 
 @dataclass(slots=True)
@@ -49,7 +53,9 @@ class _Entry:
     replays: dict[int, list[tuple[Int64s, Int64s]]] = field(default_factory=dict)
     """The (event, subscription) pairs replayed to a session since."""
     bytes: int = 0
-    """Size of the batch and of its records."""
+    """Size of the batch and of its records, without results."""
+    result_bytes: int = 0
+    """Size of the results, as counted in the ring."""
     received: Results | None = None
     """The results with which the batch came."""
     is_opened: bool = False
@@ -86,6 +92,9 @@ class Ring:
         """Replays that would have needed older events than the ring stores."""
         self._bytes = 0
         self._entries: deque[_Entry] = deque()
+        self._result_bytes = 0
+        self._holding: deque[_Entry] = deque()
+        """The entries with results, those first that have had some for longest."""
         self._evicted_ns = 0
 
     def record(
@@ -101,17 +110,35 @@ class Ring:
         """
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
         entry = _Entry(batch, source, high_ns, links, shares, received=received)
-        entry.bytes = _ENTRY_BYTES + batch.nbytes
+        entry.bytes = _ENTRY_BYTES + batch.nbytes - (0 if batch.results is None else batch.results.nbytes)
         for share in shares.values():
             entry.bytes += _bytes_of(share)
         self._entries.append(entry)
+        self._hold(entry)
         self.events += batch.count
         self._bytes += entry.bytes
         while self.events > self.max_events or self._bytes > MAX_BYTES:
             old = self._entries.popleft()
             self.events -= len(old.batch)
             self._bytes -= old.bytes
+            self._result_bytes -= old.result_bytes
+            old.result_bytes = 0
             self._evicted_ns = max(self._evicted_ns, old.batch.ingress_ns)
+
+    def _hold(self, entry: _Entry) -> None:
+        """Count the results that an entry has now, and forget the oldest over the bound."""
+        size = _held(entry.batch.results) + _held(entry.received)
+        if not size:
+            return
+        if not entry.result_bytes:
+            self._holding.append(entry)
+        self._result_bytes += size - entry.result_bytes
+        entry.result_bytes = size
+        while self._result_bytes > MAX_RESULT_BYTES or (self._holding and not self._holding[0].result_bytes):
+            old = self._holding.popleft()
+            self._result_bytes -= old.result_bytes
+            old.batch, old.received, old.is_opened = old.batch.with_results(None), None, False
+            old.result_bytes = 0
 
     def _since(self, since_ns: int) -> list[_Entry]:
         """The entries with events that may have entered since, in order of arrival.
@@ -137,13 +164,17 @@ class Ring:
             sent = entry.links.get(serial, _NOTHING)
             if entry.source == serial or sent is None:
                 continue
+            replayed: EventBatch | None = None
             for _, mask in split_by_link(matching.match_interfaces(entry.events(matching)), [number]):
                 matching_rows = np.ones(len(entry.batch), np.bool_) if mask is None else mask
                 unsent = matching_rows if sent is _NOTHING else matching_rows & ~sent
                 entry.links[serial] = matching_rows if sent is _NOTHING else matching_rows | sent
                 if unsent.any():
-                    self.replayed += int(unsent.sum())
-                    yield entry.batch.filter(unsent)
+                    replayed = entry.batch.filter(unsent)
+            self._hold(entry)
+            if replayed is not None:
+                self.replayed += len(replayed)
+                yield replayed
 
     def to_session(
         self, serial: int, uid: int, subscription_id: int, since_ns: int, matching: InterestMatching
@@ -152,17 +183,19 @@ class Ring:
         undecided; records them as sent.
         """
         for entry in self._since(since_ns):
-            offsets, uids, (unsure, unsure_uids) = matching.decide(entry.events(matching))
+            events = entry.events(matching)
+            offsets, uids, (unsure, unsure_uids) = matching.decide(events)
+            self._hold(entry)
             rows = np.repeat(np.arange(len(entry.batch)), np.diff(offsets))[uids == uid]
-            for events, ids in entry.sent_to_session(serial):
-                rows = np.setdiff1d(rows, events[ids == subscription_id], assume_unique=True)
+            for sent, ids in entry.sent_to_session(serial):
+                rows = np.setdiff1d(rows, sent[ids == subscription_id], assume_unique=True)
             if len(rows):
                 pairs = (rows, np.full(len(rows), subscription_id, np.int64))
                 entry.replays.setdefault(serial, []).append(pairs)
                 entry.bytes += 16 * len(rows)
                 self._bytes += 16 * len(rows)
                 self.replayed += len(rows)
-                yield entry.batch.take(rows), bool(np.isin(rows, unsure[unsure_uids == uid]).any())
+                yield events.batch.take(rows), bool(np.isin(rows, unsure[unsure_uids == uid]).any())
 
     def find(
         self, publisher: str, sequence: int
@@ -203,6 +236,11 @@ def _truths(results: Results | None, row: int) -> dict[int, bool]:
     """By call the truth for an event."""
     own = None if results is None else results.take(np.array([row]))
     return {} if own is None else {key: bool(answers.truths[0]) for key, answers in own.items()}
+
+
+def _held(results: Results | None) -> int:
+    """About how many bytes results take in memory."""
+    return 0 if results is None else results.nbytes + _ANSWERS_BYTES * len(results)
 
 
 def _bytes_of(share: Share) -> int:

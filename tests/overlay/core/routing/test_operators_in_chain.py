@@ -23,6 +23,7 @@ from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.introspection.explaining import explain, follow
 from covey.overlay.core.matching import travelling
 from covey.overlay.core.messages import Advertise, Deliver, Notice, Publish, Subscribe, Update
+from covey.overlay.core.routing import ring
 
 TRUCK = EventType("Truck", {"at": "float64", "load": "int64", "plate": "string"})
 NEAR: list[tuple[float, float]] = []
@@ -326,6 +327,32 @@ def test_what_is_replayed_is_decided_and_asked_once(asked: list[tuple[str, Any, 
         assert again.replayed
         assert again.batch.values("at") == [20.0, 21.0]
     assert asked == [("t_near", 20.0, 4)]
+
+
+def test_results_of_stored_events_are_bounded_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, asked: list[tuple[str, Any, int]]
+) -> None:
+    monkeypatch.setattr(ring, "MAX_RESULT_BYTES", 2_000)
+    x = Driven("client/p", "client/c", "broker/n", replay_events=100)
+    x("client/p", Advertise(1, TRUCK))
+    near = parse("t_near(at, $a, 1)", TRUCK)
+    for source in ("client/c", "broker/n"):
+        x(source, Subscribe(1, 1, near, {"a": 0}))
+    for number in range(5):
+        events = EventBatch.from_pylist(TRUCK, [{"at": 9.0 * number}, {"at": 300.0 * number}], publisher="p")
+        x("client/p", Publish(events.stamped(ingress_ns=5, first_sequence=2 * number + 1)))
+    stored = x.broker.tables.types["Truck"].ring
+    assert stored is not None
+    replayed: list[float] = []
+    for epoch in range(2, 42):
+        for source in ("client/c", "broker/n"):
+            actions = x(source, Update(epoch, 1, {"a": epoch}, 1))
+            for _, message in sent(actions, Deliver, Publish):
+                assert isinstance(message, Deliver | Publish)
+                replayed += message.batch.values("at")
+        held = [entry.batch.results for entry in stored._entries]
+        assert sum(results.nbytes for results in held if results is not None) < 2_000
+    assert replayed == [at for at in (9.0, 18.0, 27.0, 36.0) for _ in range(2)]
 
 
 def test_what_no_reader_decides_is_dropped_counted_and_told() -> None:
