@@ -157,7 +157,8 @@ class Reception:
             return Matches(matches.batch, _NO_IDS, _NO_IDS, {}, matches.replayed, epoch)
         if matches.epoch >= view.newest:
             return matches
-        keys, newest = _keys(matches.rows, matches.ids), _keys(*view.strictness.match(matches.batch))
+        among = matches.rows, matches.ids
+        keys, newest = _keys(*among), _keys(*view.strictness.match(matches.batch, among))
         spurious = {**matches.spurious}
         for uid, count in _counts(keys, newest).items():
             spurious[uid] = spurious.get(uid, 0) + count

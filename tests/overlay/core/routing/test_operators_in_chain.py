@@ -265,13 +265,14 @@ def test_a_replay_for_one_subscription_takes_no_step_for_another() -> None:
     moving, _ = session.subscribe(parse("load > $l", TRUCK), {"l": 3})
     session.update(moving, {"l": 1}, since_ns=1)
     events = EventBatch.from_pylist(TRUCK, [{"at": 9.0, "load": 2}], publisher="p", first_sequence=1)
-    live = EventBatch.from_pylist(TRUCK, [{"at": 1.0}, {"at": 2.0}], publisher="p", first_sequence=2)
-    (replayed,) = session.receive(Deliver(events, np.array([0, 1]), np.array([moving]), 0, True))
-    assert isinstance(replayed, DeliverTo)
-    assert replayed.subscription_id == moving
+    live = EventBatch.from_pylist(TRUCK, [{"at": 10.0}, {"at": 20.0}], publisher="p", first_sequence=2)
+    replayed = session.matches(Deliver(events, np.array([0, 1]), np.array([moving]), 0, True))
+    assert replayed is not None
+    session.update(moving, {"l": 0})  # while they wait
+    assert session.strict(replayed).ids.tolist() == [moving]
     (one,) = session.receive(Deliver(live, np.array([0, 1, 2]), np.array([rising, rising]), 0))
     assert isinstance(one, DeliverTo)
-    assert one.batch.values("at") == [2.0]
+    assert one.batch.values("at") == [20.0]
 
 
 # --- bounds and faults ----------------------------------------------------------------------------
