@@ -73,6 +73,8 @@ def _print(step: dict[str, Any]) -> None:
     print(f"{step['broker']}: {slot} subscribes to {step['filter']} (epoch {step['epoch']})")
     passes_on = "  undecided: the event is passed on" if step["undecided"] else "  matches"
     print(passes_on if step["matches"] else "  does not match")
+    if step["form"]:
+        print(f"    {step['form']}")
     for reason in step["failing"] or step["calls"]:
         print(f"    {reason}")
     for way in step["upstream"]:

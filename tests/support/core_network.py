@@ -63,14 +63,13 @@ class Network:
         broker = Broker(
             name.partition("/")[2],
             routing=self.routing,
-            engine="naive",
             merging=self.merging,
             merging_budget=3,
             event_types=event_types,
             neighbours=[
                 b.partition("/")[2] for pair in self.links for a, b in (pair, pair[::-1]) if a == name
             ],
-            **self._options(name),
+            **{"engine": "naive", **self._options(name)},
         )
         self.brokers[name] = broker
         return broker

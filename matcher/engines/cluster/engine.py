@@ -68,7 +68,8 @@ class ClusterEngine(RowEngine):
         return FormPlans(self.columns.schema, lambda column: self.store.placement.events.of_column(column))
 
     def form(self, filter: Filter) -> str:
-        return self.plans.choice(filter.gate).reason if isinstance(self.plans, FormPlans) else ""
+        choice = self.plans.choice(filter.gate) if isinstance(self.plans, FormPlans) else None
+        return choice.reason if choice is not None and choice.conjunctions > 1 else ""
 
     def _new_store(self) -> ClusterStore:
         return ClusterStore(self.event_type, self._policy, self._threads)

@@ -70,6 +70,9 @@ class PosetMatching:
         del self._numbers[interest.uid]
         self._calling.discard(interest)
 
+    def form(self, filter: Filter) -> str:
+        return ""
+
     def interests(self) -> dict[int, int]:
         return dict(self._numbers)
 

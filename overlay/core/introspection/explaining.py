@@ -73,6 +73,7 @@ def explain(
         "epoch": interest.epoch,
         "matches": calls.matches,
         "undecided": calls.undecided,
+        "form": (state.links if interface.startswith("broker/") else state.sessions).form(filter),
         "calls": calls.sentences,
         "failing": [] if calls.matches else [*failing(filter.gate, values, event), *calls.sentences],
         "publishers": [name for name in islice(state.publishers, MAX_LISTED) if name.startswith("client/")],

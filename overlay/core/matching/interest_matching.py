@@ -89,6 +89,9 @@ class InterestMatching(Protocol):
         the interface `exclude` is undefined.
         """
 
+    def form(self, filter: Filter) -> str:
+        """As `Engine.form`."""
+
     def interests(self) -> dict[int, int]:
         """The uids, and the numbers of their interfaces."""
 

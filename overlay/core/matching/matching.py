@@ -289,6 +289,10 @@ class Matching:
         """The uids as of the last flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._installed.items()}
 
+    def form(self, filter: Filter) -> str:
+        """As `Engine.form`; "" before there is an engine."""
+        return "" if self._engine is None else self._engine.form(filter)
+
     def interests(self) -> dict[int, int]:
         """The uids after the next flush, and the numbers of their interfaces."""
         return {uid: number for uid, (_, number) in self._interests.items()}

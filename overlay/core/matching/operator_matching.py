@@ -99,6 +99,11 @@ class OperatorMatching:
         else:
             self.plain.discard(interest)
 
+    def form(self, filter: Filter) -> str:
+        """See `InterestMatching.form`; of a filter with calls, that of its gate."""
+        matching = self.gates if filter.calls else self.plain
+        return "" if matching is None else matching.form(filter.gate)
+
     def interests(self) -> dict[int, int]:
         return {**self.plain.interests(), **self._calling.interfaces()}
 

@@ -66,9 +66,7 @@ async def test_deliveries_start_with_pending_events_and_release_their_credit() -
         high = await me.subscribe("Note", "number >= 10")
         gone = await me.subscribe("Note", "number >= 0")
         for number in range(40):
-            await feed.publish_batch(
-                "Note", [{"number": number, "text": "x" * 60_000}] * 2, confirm=True
-            )
+            await feed.publish_batch("Note", [{"number": number, "text": "x" * 60_000}] * 2, confirm=True)
         await until(lambda: len(low._inbox) + len(high._inbox) > 8)
         assert (await anext(low))["number"] == 0
         deliveries = me.deliveries()
