@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,8 @@ class ChainTable:
         self._truths = np.full((len(used), problem.events), UNKNOWN, np.int8)
         self.group_of, groups = shared_groups(problem.groups, present, len(chains.offsets) - 1)
         self._true_groups = np.zeros((groups, problem.events), np.bool_)
+        self.prepared: Any = None
+        """What the strategy has prepared for this problem (`Chainwise.prepared`)."""
 
     def predicates(self, chain: int) -> Int64s:
         """The predicates of a chain, in its own order."""
@@ -115,7 +118,7 @@ class Chainwise(ABC):
         order = self.order(problem.chains)
         order = order[bounds[order] < bounds[order + 1]]
         truths = np.full(len(problem.rows), UNDECIDED)
-        self.begin(table, problem, order)
+        table.prepared = self.prepared(table, problem, order)
         for chain in order.tolist():
             pairs = by_chain[bounds[chain] : bounds[chain + 1]]
             if table.group_of[chain] >= 0:
@@ -129,8 +132,10 @@ class Chainwise(ABC):
     def order(self, chains: Chains) -> Int64s:
         """All chains, in the order in which they are decided."""
 
-    def begin(self, table: ChainTable, problem: Problem, order: Int64s) -> None:  # noqa: B027
-        """Prepare for a problem, whose chains come in this order."""
+    def prepared(self, table: ChainTable, problem: Problem, order: Int64s) -> Any:  # noqa: B027
+        """What `decide_chain` needs for a problem, whose chains come in this order. It is kept in the table:
+        engines in several threads may share a strategy.
+        """
 
     @abstractmethod
     def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -236,7 +237,7 @@ class _Decision:
         costs[[self._asking.is_known(call) for call in calls]] = _KNOWN_COST
         selectivities = np.where(used & 1, selectivities, 1 - selectivities)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        chains = Chains(_next_version(), offsets, predicates.astype(np.int64), costs, selectivities)
+        chains = Chains(next(_versions), offsets, predicates.astype(np.int64), costs, selectivities)
         order = np.argsort(self._rows[at], kind="stable")
 
         def ask(predicate: int, rows: Int64s) -> Truths:
@@ -401,10 +402,4 @@ class _ChainPairs:
 _KNOWN_COST = 1e-6
 """Of a call that the batch has answers of, in microseconds."""
 
-_version = 0
-
-
-def _next_version() -> int:
-    global _version
-    _version += 1
-    return _version
+_versions = count(1)

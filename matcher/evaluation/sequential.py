@@ -27,8 +27,8 @@ class Sequential(Chainwise):
     def order(self, chains: Chains) -> Int64s:
         return np.arange(len(chains.offsets) - 1)
 
-    def begin(self, table: ChainTable, problem: Problem, order: Int64s) -> None:
-        self._later = _LaterChains(table, problem, order)
+    def prepared(self, table: ChainTable, problem: Problem, order: Int64s) -> _LaterChains:
+        return _LaterChains(table, problem, order)
 
     def decide_chain(self, table: ChainTable, chain: int, rows: Int64s) -> Truths:
         predicates = table.predicates(chain)
@@ -40,7 +40,7 @@ class Sequential(Chainwise):
             decided = truths[unknown] == FALSE
             if decided.any():
                 wanted = ~decided
-                wanted[decided] = self._later.want(predicate, chain, rows[unknown[decided]])
+                wanted[decided] = table.prepared.want(predicate, chain, rows[unknown[decided]])
                 unknown = unknown[wanted]
             if len(unknown):
                 answers = table.ask(predicate, rows[unknown])

@@ -254,16 +254,26 @@ def _satisfying(relation: _Relation, constraint: ConstraintLeaf, pairs: Pairs) -
         for (scale, _), column in zip(constraint.terms, bound, strict=True):
             left = left + scale * column
         return np.asarray(compare(left, operand), np.bool_)
-    truths = []
-    for *solution, value in zip(*[column.tolist() for column in (*values, operands)], strict=True):
-        if len(solution) == 1 and constraint.terms[0][0] == 1:
-            total = solution[0]
-        else:
-            total = 0.0
-            for (scale, _), each in zip(constraint.terms, solution, strict=True):
-                total += float(scale) * float(each)
-        truths.append(passes(constraint.operator, total, [value]))
+    truths = [
+        _satisfies(solution, constraint, operand)
+        for *solution, operand in zip(*[column.tolist() for column in (*values, operands)], strict=True)
+    ]
     return np.array(truths, np.bool_)
+
+
+def _satisfies(solution: Sequence[Any], constraint: ConstraintLeaf, operand: Any) -> bool:
+    """Whether a solution satisfies a constraint. False for values of another family, to which other brokers
+    may bind the variables of an operator that is unknown here.
+    """
+    try:
+        if len(solution) == 1 and constraint.terms[0][0] == 1:
+            return passes(constraint.operator, solution[0], [operand])
+        total = 0.0
+        for (scale, _), each in zip(constraint.terms, solution, strict=True):
+            total += float(scale) * float(each)
+        return passes(constraint.operator, total, [operand])
+    except (TypeError, ValueError):
+        return False
 
 
 def _floats(column: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,37 @@ def test_accounts_and_faults_are_over_all_event_types(caplog: pytest.LogCaptureF
     assert str(matcher.operator_faults()["faulty"]) == "operator faulty: raised ValueError: no disk"
     assert len(caplog.records) == 1
     assert matcher.operator_accounts()["near"] is not matcher.operator_accounts()["near"]
+
+
+@pytest.mark.parametrize("evaluation", ["sub_order", "sequential"])
+def test_event_types_may_be_matched_in_several_threads(evaluation: str) -> None:
+    types = [EventType(name, {"x": "int64", "y": "int64"}) for name in ("A", "B")]
+    matcher = Matcher(*types, evaluation=evaluation)
+    draw = random.Random(1)
+    expected: dict[str, list[list[int]]] = {}
+    rows = [{"x": draw.randrange(50), "y": draw.randrange(50)} for _ in range(50)]
+    for count_of_type, event_type in zip((60, 90), types, strict=True):
+        filters = [
+            parse(" and ".join(f"near(x, {draw.randrange(9) * 6}, 20)" for _ in range(3)) + " and "
+                  f"near(y, {draw.randrange(9) * 6}, 15)", event_type)
+            for _ in range(count_of_type)
+        ]  # fmt: skip
+        ids = range(len(matcher), len(matcher) + count_of_type)
+        expected[event_type.name] = [
+            [uid for uid, filter in zip(ids, filters, strict=True) if filter.matches(row)] for row in rows
+        ]
+        for uid, filter in zip(ids, filters, strict=True):
+            matcher.add(uid, filter)
+
+    def find(event_type: EventType) -> list[list[list[int]]]:
+        batches = [EventBatch.from_pylist(event_type, rows) for _ in range(20)]
+        return [[sorted(ids.tolist()) for ids in matcher.match(each).per_event()] for each in batches]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for event_type, found in zip(types, pool.map(find, types), strict=True):
+                assert all(each == expected[event_type.name] for each in found)
+    finally:
+        sys.setswitchinterval(interval)

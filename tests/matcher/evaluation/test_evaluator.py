@@ -15,6 +15,7 @@ from covey.matcher.evaluation.asking import Fault
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.residues import Residues
 from covey.matcher.evaluation.strategies import STRATEGIES
+from covey.matcher.events.results import Answers
 from covey.matcher.expressions.expression import (
     And,
     Call,
@@ -317,3 +318,21 @@ def test_true_and_1_are_different_calls_of_an_unknown_operator() -> None:
     numbers = residues.add_many(filter, {"x": [1, True, 1.0]}, 3)
     calls = [residues.calls_of(int(number))[0][0].text for number in numbers]
     assert calls == ["mystery(i, 1)", "mystery(i, true)", "mystery(i, 1)"]
+
+
+@pytest.mark.parametrize(
+    "solutions",
+    [pa.array([["a"], ["b"]]), pa.array([[7], [2]]), pa.array([[True], []]), pa.array([[[1]], [[2]]])],
+    ids=lambda solutions: str(solutions.type.value_type),
+)
+@pytest.mark.parametrize("text", ["mystery(i, ?n) and ?n > 5", "mystery(i, ?n) and 2 * ?n > 10"])
+def test_solutions_of_another_family_satisfy_no_constraint(solutions: pa.ListArray, text: str) -> None:
+    event_type = EventType("T", {"i": "int64"})
+    residues = Residues()
+    number = residues.add(parse(text, event_type, unknown_operators=True), {})
+    batch = EventBatch.from_pylist(event_type, [{"i": 1}, {"i": 2}])
+    (call, _), *_ = residues.calls_of(number)
+    batch.shared_results().add(call.key, Answers(np.arange(2), np.ones(2, np.bool_), solutions))
+    truths = Evaluator().decide(batch, residues, np.arange(2), np.array([number, number]))
+    expected = [2, 0] if solutions.type.value_type == pa.int64() else [0, 0]
+    assert truths.tolist() == expected
