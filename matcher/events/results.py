@@ -20,6 +20,7 @@ RESULT_BYTES = 16
 
 Rows = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
+_NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,12 @@ class Answers:
             return self.solutions is other.solutions
         return bool(self.solutions.type == other.solutions.type)
 
+    def taken(self, positions: Rows) -> Answers | None:
+        """The answers of a batch of the events at these positions, in that order; None for none."""
+        places, known = self.positions(positions)
+        rows = np.flatnonzero(known)
+        return self.at(places[rows], rows) if len(rows) else None
+
     def joined(self, other: Answers) -> Answers:
         """The answers of both, which agree, of rows that are in one of them alone."""
         rows = np.concatenate([self.rows, other.rows])
@@ -84,34 +91,44 @@ class Answers:
 class Results:
     """The answers of several calls about one batch, by key."""
 
-    __slots__ = ("_answers",)
+    __slots__ = ("_answers", "_positions", "_whole")
 
     def __init__(self, answers: dict[int, Answers] | None = None) -> None:
         self._answers: dict[int, Answers] = {} if answers is None else answers
+        self._whole: dict[int, Answers] | None = None
+        """Answers of another batch, which has these events at `_positions`, as far as they are not taken."""
+        self._positions: Rows = _NO_ROWS
 
     def __len__(self) -> int:
-        return len(self._answers)
+        return len(self._all())
 
     def items(self) -> Iterator[tuple[int, Answers]]:
-        return iter(self._answers.items())
+        return iter(self._all().items())
 
     @property
     def nbytes(self) -> int:
         """How many bytes they are on the wire."""
-        return sum(answers.nbytes for answers in self._answers.values())
+        return sum(answers.nbytes for answers in self._all().values())
 
     def copy(self) -> Results:
         """The same answers; what is added to one is not in the other."""
-        return Results(dict(self._answers))
+        copy = Results(dict(self._answers))
+        copy._whole, copy._positions = self._whole, self._positions
+        return copy
 
     def get(self, key: int) -> Answers | None:
-        return self._answers.get(key)
+        known = self._answers.get(key)
+        if known is None and self._whole is not None and (whole := self._whole.get(key)) is not None:
+            known = whole.taken(self._positions)
+            if known is not None:
+                self._answers[key] = known
+        return known
 
     def add(self, key: int, answers: Answers) -> bool:
         """Add the answers of rows that the call has none of; false, and nothing changes, where they do not
         agree with those it has.
         """
-        known = self._answers.get(key)
+        known = self.get(key)
         if known is not None and not known.agrees(answers):
             return False
         self._answers[key] = answers if known is None else known.joined(answers)
@@ -119,13 +136,30 @@ class Results:
 
     def take(self, positions: Rows) -> Results | None:
         """The results of a batch of the events at these positions, in that order; None for none."""
+        if not len(positions):
+            return None
         taken: dict[int, Answers] = {}
         for key, answers in self._answers.items():
-            places, known = answers.positions(positions)
-            rows = np.flatnonzero(known)
-            if len(rows):
-                taken[key] = answers.at(places[rows], rows)
-        return Results(taken) if taken else None
+            mine = answers.taken(positions)
+            if mine is not None:
+                taken[key] = mine
+        results = Results(taken)
+        if self._whole is not None:
+            results._whole, results._positions = self._whole, self._positions[positions]
+        return results if taken or self._whole is not None else None
+
+    def part(self, positions: Rows) -> Results:
+        """As `take`, but a call is taken when it is wanted: most of many parts want few calls."""
+        part = Results()
+        part._whole, part._positions = self._all(), positions
+        return part
+
+    def _all(self) -> dict[int, Answers]:
+        if self._whole is not None:
+            for key in self._whole:
+                self.get(key)
+            self._whole = None
+        return self._answers
 
 
 def joined_results(parts: Sequence[tuple[Results | None, int]]) -> Results | None:

@@ -59,11 +59,19 @@ class Matches:
             rows, ids = rows[order], ids[order]
             edges = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(rows)]
             for start, stop in pairwise(edges):
-                batches[int(ids[start])] = batch.take(rows[start:stop])
+                batches[int(ids[start])] = self._share(rows[start:stop])
+        none = batch.slice(0, 0)
         return [
-            DeliverTo(i, batches.get(i, batch.slice(0, 0)), self.spurious.get(i, 0), self.replayed)
+            DeliverTo(i, batches.get(i, none), self.spurious.get(i, 0), self.replayed)
             for i in sorted(batches.keys() | self.spurious.keys())
         ]
+
+    def _share(self, rows: Int64s) -> EventBatch:
+        """These events, with their results: a subscription asks for those of its own calls alone."""
+        results = self.batch.results
+        if results is None:
+            return self.batch.take(rows)
+        return self.batch.with_results(None).take(rows).with_results(results.part(rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ results to a view of it (`opened`), and a message that leaves has a copy of thos
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Iterator
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.results import Answers, Results
@@ -29,15 +29,13 @@ class TravellingResults:
         self.left_out = 0
         """Calls whose answers were over the bytes that a batch carries."""
 
-    def sealed(self, batch: EventBatch, keys: Container[int] | None = None) -> EventBatch:
+    def sealed(self, batch: EventBatch, keys: Collection[int] | None = None) -> EventBatch:
         """The same events with a copy of the results, of these keys alone if there are any."""
         results = batch.results
         taken: dict[int, Answers] = {}
         if results is not None and self.share:
             room = MAX_RESULT_BYTES
-            for key, answers in results.items():
-                if keys is not None and key not in keys:
-                    continue
+            for key, answers in results.items() if keys is None else _of(results, keys):
                 size = answers.nbytes
                 if size > room:
                     self.left_out += 1
@@ -45,3 +43,14 @@ class TravellingResults:
                     taken[key] = answers
                     room -= size
         return batch.with_results(Results(taken) if taken else None)
+
+
+def _of(results: Results, keys: Collection[int]) -> Iterator[tuple[int, Answers]]:
+    """The answers of the calls among these keys, at a cost of the smaller of both."""
+    if len(keys) > len(results):
+        yield from ((key, answers) for key, answers in results.items() if key in keys)
+        return
+    for key in sorted(keys):
+        answers = results.get(key)
+        if answers is not None:
+            yield key, answers

@@ -95,3 +95,30 @@ def test_answers_with_solutions_of_another_type_are_left_out() -> None:
     assert answers.solutions.to_pylist() == [[], [0], [0], [], [0]]
     assert not joined.add(OTHER, words)
     assert joined.get(OTHER) is answers
+
+
+def test_a_part_takes_the_results_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = batch(8, 1, 2, 5)
+    assert whole.results is not None
+    taken = []
+    at = Answers.at
+    monkeypatch.setattr(Answers, "at", lambda *arguments: taken.append(KEY) or at(*arguments))
+    rows = np.array([5, 0, 2])
+    part = whole.results.part(rows)
+    assert not taken
+    assert part.get(3) is None
+    parts_of_part = part.copy().take(np.array([2, 0]))
+    assert parts_of_part is not None
+    assert not taken
+    assert [answers.rows.tolist() for _, answers in parts_of_part.items()] == [[0, 1], [0, 1]]
+    copy = part.copy()
+    assert known(EventBatch.from_pylist(COUNT, [{"n": 5}, {"n": 0}, {"n": 2}]).with_results(part)) == known(
+        whole.take(rows)
+    )
+    assert part.add(KEY, Answers(np.array([1]), np.array([True])))
+    assert [answers.rows.tolist() for _, answers in copy.items()] == [[0, 2], [0, 2]]
+    assert (len(copy), copy.nbytes) == (2, whole.take(rows).shared_results().nbytes)
+    assert sorted(dict(part.items())[KEY].rows.tolist()) == [0, 1, 2]
+    assert len(whole.results) == 2
+    empty = whole.results.part(np.array([0]))
+    assert (len(empty), empty.nbytes, empty.take(np.array([0]))) == (0, 0, None)

@@ -11,8 +11,9 @@ import pytest
 
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
+from covey.matcher.events.results import Answers
 from covey.matcher.filters.filter import parse
-from covey.overlay.core.client.actions import DeliverTo
+from covey.overlay.core.client.actions import DeliverTo, Matches
 from covey.overlay.core.client.session import ClientSession
 from covey.overlay.core.messages import Acknowledge, Deliver
 
@@ -73,3 +74,23 @@ def test_an_event_type_without_subscriptions_has_no_matches() -> None:
     session = ClientSession("me", engine="naive")
     events = EventBatch.from_pylist(QUOTE, [{"price": 1.0}], publisher="p", first_sequence=1)
     assert session.matches(Deliver(events, np.array([0, 1]), np.array([1]), 0)) is None
+
+
+def test_dividing_takes_no_result_before_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = EventBatch.from_pylist(QUOTE, [{"price": 1.0}, {"price": 2.0}])
+    results = events.shared_results()
+    for key in range(100):
+        results.add(key, Answers(np.array([0, 1]), np.array([True, False])))
+    looked_up = []
+    positions = Answers.positions
+    monkeypatch.setattr(Answers, "positions", lambda *arguments: looked_up.append(1) or positions(*arguments))
+    ids = np.arange(1, 101)
+    shares = Matches(events, np.ones(100, np.int64), ids, dict.fromkeys(range(50, 200), 1)).divided()
+    assert [share.subscription_id for share in shares] == list(range(1, 200))
+    assert not looked_up
+    for share in shares[:100]:
+        assert share.batch.results is not None
+        answers = share.batch.results.get(share.subscription_id - 1)
+        assert answers is not None
+        assert (answers.rows.tolist(), answers.truths.tolist()) == ([0], [False])
+    assert len(looked_up) == 100
