@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from covey.cli.support.modules import Modules, import_modules
 from covey.cli.support.options import Json
 from covey.cli.support.output import print_json
 
 
 def operators(
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--module", help="A module that registers operators, imported first; repeatable."),
-    ] = None,
+    modules: Modules = None,
     json_output: Json = False,
 ) -> None:
     """List the named operators that a filter may call here: those of installed packages, and of modules.
@@ -25,8 +21,7 @@ def operators(
     """
     from covey.matcher.operators.table import names
 
-    for module in modules or ():
-        _import(module)
+    import_modules(modules or ())
     entries = [_entry(name) for name in names()]
     if json_output:
         print_json(entries)
@@ -35,17 +30,6 @@ def operators(
     for entry in entries:
         if not entry["usable"]:
             print(f"{entry['name']}: {entry['reason']}")
-
-
-def _import(module: str) -> None:
-    from importlib import import_module
-
-    from covey.matcher.errors import CoveyError
-
-    try:
-        import_module(module)
-    except Exception as error:  # of code that Covey does not know
-        raise CoveyError(f"--module {module}: {type(error).__name__}: {error}") from None
 
 
 def _entry(name: str) -> dict[str, Any]:
@@ -87,6 +71,7 @@ def _entry(name: str) -> dict[str, Any]:
 
 def _print(entries: list[dict[str, Any]]) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
     from rich.table import Table
 
     from covey.cli.support.output import console
@@ -100,9 +85,9 @@ def _print(entries: list[dict[str, Any]]) -> None:
             continue
         cost = entry["cost_us"]
         table.add_row(
-            entry["signature"].replace("[", r"\["),
-            entry["summary"],
-            entry["package"],
+            escape(entry["signature"]),
+            escape(entry["summary"]),
+            escape(entry["package"]),
             "measured" if cost is None else f"{cost:g} µs",
             "wider arguments" if entry["covers"] else "equal arguments",
             "earlier events" if entry["stateful"] else "none",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from covey.cli.support.modules import Modules, import_modules
 from covey.cli.support.waiting import CONNECT_S, Waiting, run_until_signal
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _IN_FLIGHT = 1_024
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+_NEXT = re.compile(r"\s+(?=[^\s=\"'\[\](){}]+=)")
 _MOTION = re.compile(rf"([-+]?{_NUMBER})([-+]{_NUMBER})\*t")
 
 
@@ -40,6 +42,7 @@ def subscribe(
         str | None,
         typer.Option(help="Attributes as name:kind,.... Default: the broker's.", show_default=False),
     ] = None,
+    modules: Modules = None,
     gapless: Annotated[
         bool,
         typer.Option("--gapless", help="Replay events published while new values take effect."),
@@ -55,11 +58,12 @@ def subscribe(
     has applied the update is printed. With --gapless, brokers replay the events published meanwhile that only
     the new values match; replayed events are out of order, and none is repeated.
 
-    docs/filters.md describes the filter language.
+    docs/filters.md describes the filter language, docs/operators.md the operators that a filter may call.
 
     Example: covey subscribe --broker localhost:7001 Quote 'firm == "IBM" and price < $limit' --set limit=100
     """
-    words = [word for option in set_values or [] for word in option.split()]
+    import_modules(modules or ())
+    words = [word for option in set_values or [] for word in split_words(option)]
     run_until_signal(_subscribe(type_name, filter, broker, words, schema, count, name, json_output, gapless))
 
 
@@ -115,6 +119,11 @@ async def _subscribe(
             moves.result()  # it ends with standard input, or raises
 
 
+def split_words(text: str) -> list[str]:
+    """The name=value words of a line; a value may contain spaces, as those of a polygon do."""
+    return _NEXT.split(text.strip())
+
+
 def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
     """Values from name=value words: numbers and booleans where the filter accepts them, else text.
 
@@ -136,9 +145,12 @@ def read_values(words: list[str], filter: Filter) -> dict[str, Any]:
             value = Motion(float(motion[1]), float(motion[2])) if motion else text
         try:
             check_values(filter, {name: value}, partial=True)
-        except VariableError:
+        except VariableError as error:
+            try:
+                filter.check_values({name: text}, partial=True)
+            except VariableError as as_text:
+                raise (error if isinstance(value, Motion) else as_text) from None
             value = text
-            filter.check_values({name: value}, partial=True)
         values[name] = value
     return values
 
@@ -160,7 +172,7 @@ async def _apply(subscription: Subscription, line: str, gapless: bool, waiting: 
     from covey.matcher.errors import CoveyError
 
     try:
-        values = read_values(line.split(), subscription.filter)
+        values = read_values(split_words(line), subscription.filter)
         start = time.perf_counter()
         await waiting.settle(subscription.update(values=values, gapless=gapless))
         took_ms = (time.perf_counter() - start) * 1e3

@@ -66,7 +66,8 @@ def check_count(call: Call, operator: NamedOperator | None) -> None:
         expected = f"{least}"
         if most != least:
             expected += " or more" if most is None else f" to {most}"
-        raise FilterError(f"{call.operator} has {count} arguments: expected {expected}, as in {signature}")
+        has = "1 argument" if count == 1 else f"{count} arguments"
+        raise FilterError(f"{call.operator} has {has}: expected {expected}, as in {signature}")
 
 
 def check_argument(

@@ -34,8 +34,9 @@ def _compiled(pattern: str) -> Any:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
-        raise ValueError(f"pattern {shown}: {reason}") from None
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        reason = reason if len(reason) <= 100 else f"{reason[:97]}..."
+        raise ValueError(f"pattern {shown}: {reason}, expected a regular expression of RE2") from None
     if compiled.programsize > LARGEST_PROGRAM:
         raise ValueError(
             f"pattern {shown}: compiled to {compiled.programsize} instructions, "

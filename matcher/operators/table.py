@@ -100,5 +100,5 @@ def _load(name: str) -> NamedOperator | None:
         package = "; `pip install 'covey[operators]'`" if point.value.startswith("covey.") else ""
         _failed[name] = f"needs the module {error.name}, which is not installed{package}"
     except Exception as error:  # of a package that Covey does not know
-        _failed[name] = f"not usable: {error}"
+        _failed[name] = f"not usable: {' '.join(str(error).split()) or type(error).__name__}"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from commands import run
 from covey.matcher.operators import table
 
 MODULE = """
+from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter
 from covey.matcher.operators.score import score_operator
 from covey.matcher.operators.table import register
 
 register(score_operator("danger_of_module", lambda features: features[:, 0], ["speed"]))
+register(NamedOperator("bracketed", (Parameter("x", NUMBERS),), print, summary="a value of [red]"))
 """
 
 
@@ -34,7 +37,8 @@ def test_json_has_every_operator_and_modules_add_theirs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "module_of_operators.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr(table, "_registered", {})
     assert run("operators", "--json", "--module", "module_of_operators") == 0
     entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
@@ -46,9 +50,12 @@ def test_json_has_every_operator_and_modules_add_theirs(
         "kinds": ["float64"],
         "takes": ["constant or variable", "free variable"],
     }
+    assert run("operators") == 0
+    assert "a value of [red]" in capsys.readouterr().out
     assert (entries["within"]["covers"], entries["rate_of_change"]["stateful"]) == (True, True)
 
 
 def test_a_module_that_cannot_be_imported_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("operators", "--module", "no_such_module_of_operators") == 1
-    assert "--module no_such_module_of_operators: ModuleNotFoundError" in capsys.readouterr().err
+    expected = "--module no_such_module_of_operators: expected a module that can be imported ("
+    assert expected in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from covey.cli.subscribe import _subscribe, read_values
+from covey.cli.subscribe import _subscribe, read_values, split_words
 from covey.cli.support import lines
 from covey.matcher import EventType, parse
 from covey.matcher.errors import VariableError
@@ -19,6 +19,7 @@ from covey.overlay.local_overlay import LocalOverlay, chain
 
 READING = EventType("Reading", {"x": "float64"})
 QUOTE = EventType("Quote", {"firm": "string", "price": "float64"})
+TIMED = EventType("Timed", {"time": "timestamp", "price": "float64"})
 FILTER = parse("firm == $firm and price < $limit", QUOTE)
 
 
@@ -31,6 +32,23 @@ def test_values_are_numbers_where_the_filter_accepts_them_and_text_elsewhere() -
 def test_an_invalid_value_is_refused_with_the_name_of_its_variable(text: str) -> None:
     with pytest.raises(VariableError, match=r"\$limit: value .*, expected a number"):
         read_values([f"limit={text}"], FILTER)
+
+
+def test_values_contain_spaces() -> None:
+    polygon = "POLYGON ((0 0, 1 1, 1 0, 0 0))"
+    assert split_words(f"p={polygon} limit=3 $firm=A B") == [f"p={polygon}", "limit=3", "$firm=A B"]
+    assert split_words(" low=1  high=5 ") == ["low=1", "high=5"]
+    assert read_values(split_words("limit = 3 firm=A B"), FILTER) == {"limit": 3, "firm": "A B"}
+
+
+def test_a_motion_in_a_call_is_refused_as_one() -> None:
+    text = 'time_of_day(time, $start, "12:00") and within(price, price, $k, 0, 1)'
+    later = parse(text, TIMED)
+    with pytest.raises(VariableError, match=r"\$k moves, and stands in a call of within"):
+        read_values(["k=1+2*t"], later)
+    with pytest.raises(VariableError, match=r"\$k: value 'x', expected a number"):
+        read_values(["k=x"], later)
+    assert read_values(["start=10:00"], later) == {"start": "10:00"}
 
 
 @pytest.mark.usefixtures("local_brokers")

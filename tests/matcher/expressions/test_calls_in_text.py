@@ -134,7 +134,7 @@ def test_calls_and_constraints_are_read_and_written(text: str, expression: objec
         (
             "resembles(s)",
             0,
-            "resembles has 1 arguments: expected 2 or more, as in resembles(text, sample, ...)",
+            "resembles has 1 argument: expected 2 or more, as in resembles(text, sample, ...)",
         ),
         (
             "near(s, 1, 2)",
