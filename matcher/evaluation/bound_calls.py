@@ -87,6 +87,18 @@ def keys_of(calls: Iterable[Call]) -> tuple[int, ...] | None:
     return tuple(keys)
 
 
+def names_of(calls: Iterable[Call]) -> dict[str, list[str]]:
+    """By the text of a bound call with free variables, its texts with their names; of calls without other
+    variables.
+    """
+    names: dict[str, list[str]] = {}
+    for call in calls:
+        if any(isinstance(argument, Free) for argument in call.arguments):
+            values = [argument.value for argument in call.arguments if isinstance(argument, Constant)]
+            names.setdefault(BoundCall(call, values).text, []).append(write_call(call))
+    return names
+
+
 def is_stateful(call: Call) -> bool:
     """Whether the results of a call depend on earlier events."""
     entry = find(call.operator)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from covey.matcher.evaluation.accounts import Account, Accounts
 from covey.matcher.evaluation.asking import Asking, Fault, OnFault
+from covey.matcher.evaluation.bound_calls import names_of
 from covey.matcher.evaluation.predicate_masks import PredicateMasks
 from covey.matcher.evaluation.problem import (
     FALSE,
@@ -36,6 +37,7 @@ from covey.matcher.evaluation.runner import Runner, run_at_once
 from covey.matcher.evaluation.strategies import DEFAULT, create_strategy
 from covey.matcher.evaluation.walking import MOST_SOLUTIONS, Pairs, walk
 from covey.matcher.events.batch import EventBatch
+from covey.matcher.filters.filter import Filter
 
 
 class Evaluator:
@@ -99,17 +101,23 @@ class Evaluator:
         return Evaluator(run=self._run, on_fault=on_fault)
 
     def explain(
-        self, batch: EventBatch, residues: Residues, number: int, *, readers: bool = True
+        self, batch: EventBatch, residues: Residues, number: int, filter: Filter, *, readers: bool = True
     ) -> list[str]:
-        """The truth of every call of a residue for a batch of one event, in words."""
+        """The truth of every call of a residue for a batch of one event, in words; `filter` is that of the
+        residue, with its values.
+        """
+        names = names_of(filter.calls)
         asking = Asking(batch, range(1), self._accounts, self._run, self.on_fault, readers=readers)
-        shown = []
+        shown, row = [], np.zeros(1, np.int64)
         for call, _ in residues.calls_of(number):
             if asking.present(call.columns).all():
-                truth = _WORDS[int(asking.truths(call, np.zeros(1, np.int64))[0])]
+                truth = asking.truths(call, row)[0]
+                words = _WORDS[int(truth)]
+                if call.free and truth == TRUE:
+                    words = f"binds {_listed(asking.solutions(call, row)[1])}"
             else:
-                truth = "is false: an attribute is missing"
-            shown.append(f"{call.text} {truth}")
+                words = "is false: an attribute is missing"
+            shown += [f"{text} {words}" for text in names.get(call.text, [call.text])]
         asking.close()
         return list(dict.fromkeys(shown))
 
@@ -130,6 +138,18 @@ _WINDOW = 1 << 13
 """Events that are decided at a time: an answer of one call takes a byte for each of them meanwhile."""
 _ALL = slice(None)
 _WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}
+
+
+_MOST_SHOWN = 5
+"""Solutions of a call that an explanation lists."""
+
+
+def _listed(columns: list[npt.NDArray[Any]]) -> str:
+    """Solutions in words: the values of one free variable, or tuples of several."""
+    solutions = zip(*[column[:_MOST_SHOWN].tolist() for column in columns], strict=True)
+    shown = [str(solution[0] if len(solution) == 1 else solution) for solution in solutions]
+    left = len(columns[0]) - len(shown)
+    return ", ".join(shown) + (f" and {left:,} more" if left else "")
 
 
 def _ignore(fault: Fault) -> None:

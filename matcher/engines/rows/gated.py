@@ -201,6 +201,7 @@ class GatedSubscriptions:
         lines = self.gates.explain(event, number).splitlines()[1:]
         through = number in self.gates.match(batch)[0].tolist()
         verdict = "does not match"
+        filter = self._filters[number].substitute(self._values[number])
         if through:
             # Without state: the event is none of the stream.
             decided = self._evaluator.decide(batch, self._residues, row, one, readers=False)[0]
@@ -208,11 +209,10 @@ class GatedSubscriptions:
             if self.are_late(one)[0]:
                 undecided = "may match, depending on earlier events"
             verdict = {TRUE: "matches", UNDECIDED: undecided}.get(decided, verdict)
-            shown = self._evaluator.explain(batch, self._residues, number, readers=False)
+            shown = self._evaluator.explain(batch, self._residues, number, filter, readers=False)
             lines += [f"  {line}" for line in shown]
         else:
             lines.append("  no operator is asked: without them it is false already")
-        filter = self._filters[number].substitute(self._values[number])
         return "\n".join([f"subscription {subscription_id} {verdict}", *lines, f"  of {filter}"])
 
     def memory_bytes(self) -> int:

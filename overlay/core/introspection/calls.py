@@ -53,7 +53,7 @@ def explain_calls(
     number = residues.add(filter, values)
     row = np.zeros(1, np.int64)
     (truth,) = aside.decide(batch, residues, row, np.array([number]), readers=False)
-    sentences = aside.explain(batch, residues, number, readers=False)
+    sentences = aside.explain(batch, residues, number, filter.substitute(values), readers=False)
     for operator in dict.fromkeys(call.operator for call in filter.calls):
         entry = find(operator)
         if operator in faults:

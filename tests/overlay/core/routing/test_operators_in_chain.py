@@ -399,6 +399,16 @@ def test_explain_shows_the_truth_of_every_call_and_who_has_no_answer() -> None:
     assert x.broker.tables.evaluator.accounts == {}
 
 
+def test_explain_shows_the_solutions_that_constraints_refuse() -> None:
+    x = Driven("client/c", "client/p")
+    x("client/p", Advertise(1, TRUCK))
+    text = "t_digits(load, ?n) and t_digits(load, ?m) and ?n > $least + ?m"
+    x("client/c", Subscribe(1, 1, parse(text, TRUCK), {"least": 2}))
+    step = explain(x.broker, "client/c", 1, {"load": 345}, 0)
+    assert not step["matches"]
+    assert sorted(step["failing"]) == ["t_digits(load, ?m) binds 3, 4, 5", "t_digits(load, ?n) binds 3, 4, 5"]
+
+
 def test_follow_shows_which_answers_came_and_which_were_asked_for() -> None:
     network = chain(lambda _: {"replay_events": 10})
     reader(network, "c", CHAIN[1], "t_near(at, 10, 2)", {})
