@@ -102,7 +102,7 @@ def test_the_kernels_of_filters_over_the_cap_are_loaded_with_the_others() -> Non
 from covey.matcher.jit import compiling
 before = len(compiling._registered())
 from covey.matcher.engines.cluster import engine
-from covey.matcher.engines.reference import noncanonical
+from covey.matcher.engines.trees import engine as trees
 print(before == len(compiling._registered()) > 0)
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).stdout == b"True\n"
