@@ -134,8 +134,11 @@ class Asking:
         known = self._results.get(call.key)
         if known is None:
             return answers
-        if call.free and not _fits(known.solutions, call):  # of another version of the operator
-            answers[answers == _UNKNOWN] = UNDECIDED
+        if call.free and not _fits(known.solutions, call):
+            if call.entry is None:
+                answers[answers == _UNKNOWN] = UNDECIDED
+            else:  # not what this operator returns, so it is asked
+                self._results.discard(call.key)
             return answers
         start, end = np.searchsorted(known.rows, (self._first, self._first + self._count))
         answers[known.rows[start:end] - self._first] = np.where(known.truths[start:end], TRUE, FALSE)

@@ -134,6 +134,10 @@ class Results:
         self._answers[key] = answers if known is None else known.joined(answers)
         return True
 
+    def discard(self, key: int) -> None:
+        """Forget the answers of a call."""
+        self._answers.pop(key, None)
+
     def take(self, positions: Rows) -> Results | None:
         """The results of a batch of the events at these positions, in that order; None for none."""
         if not len(positions):

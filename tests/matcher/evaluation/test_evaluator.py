@@ -280,6 +280,18 @@ def test_solutions_of_two_types_are_a_fault_unless_they_can_be_one(
     assert [(fault.events, "another type" in fault.reason) for fault in faults] == [(6, True)]
 
 
+def test_solutions_that_are_not_of_the_operator_are_asked_for_again(operators: Operators) -> None:
+    """As a neighbour may send them, which has another operator of this name and version."""
+    expression = And((call("divisors", "d"), where({"d": 1}, ">", 3)))
+    residues = Residues()
+    number = residues.add(Filter.of_checked(NUMBER, expression), {})
+    ((bound, _),) = residues.calls_of(number)
+    for solutions in (None, pa.array([["a"]], pa.list_(pa.string()))):
+        events = batch()
+        assert events.shared_results().add(bound.key, Answers(np.array([8]), np.array([True]), solutions))
+        assert decided(expression, events)[8] == TRUE
+
+
 def test_an_unknown_operator_is_undecided(operators: Operators) -> None:
     assert decided(call("unheard_of")) == [FALSE if n == ABSENT else UNDECIDED for n in range(EVENTS)]
 
