@@ -15,14 +15,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.matcher.compile.tree_plan import OR
 from covey.matcher.encoding.columns import Columns
 from covey.matcher.encoding.keys import Keys
 from covey.matcher.engines.reference import noncanonical_kernels as k
 from covey.matcher.engines.reference.counting import CountingStore
 from covey.matcher.engines.rows.arrays import Numbers, grown
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.tree_plans import TreePlans
+from covey.matcher.engines.rows.tree_plans import TreePlans, show_tree
 from covey.matcher.events.batch import EventBatch
 from covey.matcher.events.event_type import EventType
 
@@ -128,25 +127,3 @@ class NoncanonicalEngine(RowEngine):
 
     def _explain(self, number: int, first: int, event: EventBatch) -> list[str]:
         return show_tree(self.plans, number, super()._explain(number, first, event))
-
-
-def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
-    """An explanation of a plan's leaves, below its tree."""
-    if plans[number].plan.boxes:
-        tree, _ = _show(plans.shapes[number].words.tolist(), 0)
-        lines[0] = f"  {tree}, of these predicates:"
-    return lines
-
-
-def _show(words: list[int], at: int) -> tuple[str, int]:
-    """The node at a word with its leaves counted from 1, and the next word."""
-    word = words[at]
-    at += 1
-    if word >= 0:
-        return str(word + 1), at
-    operator, end = (-1 - word) & 1, at + ((-1 - word) >> 1)
-    parts = []
-    while at < end:
-        part, at = _show(words, at)
-        parts.append(part)
-    return f"({(' or ' if operator == OR else ' and ').join(parts)})", end

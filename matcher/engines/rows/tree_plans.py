@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.matcher.compile.plan import PlanKey, structure_key, variables_of
-from covey.matcher.compile.tree_plan import TreeShape, make_tree
+from covey.matcher.compile.tree_plan import OR, TreeShape, make_tree
 from covey.matcher.encoding.schema_columns import SchemaColumns
 from covey.matcher.engines.rows.plans import PlanTable, PlanUse
 from covey.matcher.expressions.expression import Operand
@@ -34,3 +34,25 @@ class TreePlans(PlanTable):
         super().release(number, subscriptions)
         if self._uses[number] is None:
             del self.shapes[number]
+
+
+def show_tree(plans: TreePlans, number: int, lines: list[str]) -> list[str]:
+    """An explanation of a plan's leaves, below its tree."""
+    if plans[number].plan.boxes:
+        tree, _ = _show(plans.shapes[number].words.tolist(), 0)
+        lines[0] = f"  {tree}, of these predicates:"
+    return lines
+
+
+def _show(words: list[int], at: int) -> tuple[str, int]:
+    """The node at a word with its leaves counted from 1, and the next word."""
+    word = words[at]
+    at += 1
+    if word >= 0:
+        return str(word + 1), at
+    operator, end = (-1 - word) & 1, at + ((-1 - word) >> 1)
+    parts = []
+    while at < end:
+        part, at = _show(words, at)
+        parts.append(part)
+    return f"({(' or ' if operator == OR else ' and ').join(parts)})", end

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from covey.matcher.engines.reference.noncanonical import show_tree
 from covey.matcher.engines.rows.engine import RowEngine
-from covey.matcher.engines.rows.tree_plans import TreePlans
+from covey.matcher.engines.rows.tree_plans import TreePlans, show_tree
 from covey.matcher.engines.trees.tree_store import TreeStore
 from covey.matcher.events.batch import EventBatch
 
