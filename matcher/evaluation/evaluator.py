@@ -84,9 +84,9 @@ class Evaluator:
         if not len(rows):
             return truths
         masks = PredicateMasks(batch)
-        for first in range(0, len(batch), _WINDOW):
-            window = range(first, min(first + _WINDOW, len(batch)))
-            here = np.flatnonzero((rows >= first) & (rows < window.stop)) if len(batch) > _WINDOW else _ALL
+        windows = _windows(len(batch), rows, numbers)
+        for window in windows:
+            here = np.flatnonzero((rows >= window.start) & (rows < window.stop)) if len(windows) > 1 else _ALL
             asking = Asking(batch, window, self._accounts, self._run, self.on_fault, readers=readers)
             mine = None if groups is None else groups[here]
             decision = _Decision(self, asking, masks, residues, rows[here], numbers[here], mine)
@@ -136,6 +136,10 @@ class Evaluator:
 
 _WINDOW = 1 << 13
 """Events that are decided at a time: an answer of one call takes a byte for each of them meanwhile."""
+_WINDOW_PAIRS = 1 << 21
+"""Pairs that are decided at a time, about: each takes some 200 bytes meanwhile."""
+_WINDOW_CELLS = 1 << 27
+"""Events that are decided at a time, by the residues that are."""
 _ALL = slice(None)
 _WORDS = {int(FALSE): "is false", int(UNDECIDED): "is undecided", int(TRUE): "is true"}
 
@@ -154,6 +158,24 @@ def _listed(columns: list[npt.NDArray[Any]]) -> str:
 
 def _ignore(fault: Fault) -> None:
     pass
+
+
+def _windows(events: int, rows: Int64s, numbers: Int64s) -> list[range]:
+    """The events of a batch that are decided at a time, so that the memory for it is bounded."""
+    length = _WINDOW
+    if min(events, _WINDOW) * len(rows) > _WINDOW_CELLS:
+        length = max(1, min(_WINDOW, _WINDOW_CELLS // int(np.count_nonzero(np.bincount(numbers)))))
+    if events <= length and len(rows) <= _WINDOW_PAIRS:
+        return [range(events)]
+    ends = np.cumsum(np.bincount(rows, minlength=events))
+    windows: list[range] = []
+    first = 0
+    while first < events:
+        before = int(ends[first - 1]) if first else 0
+        fitting = int(np.searchsorted(ends, before + _WINDOW_PAIRS, "right"))
+        windows.append(range(first, min(first + length, max(fitting, first + 1), events)))
+        first = windows[-1].stop
+    return windows
 
 
 class _Decision:

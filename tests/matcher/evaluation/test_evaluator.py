@@ -324,6 +324,33 @@ def test_many_events_are_decided_in_windows(operators: Operators, monkeypatch: p
     ]
 
 
+@pytest.mark.parametrize("bound", ["_WINDOW_PAIRS", "_WINDOW_CELLS"])
+def test_windows_are_shorter_where_many_residues_meet_each_event(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(evaluator_module, bound, 25)
+    lengths: list[int] = []
+    asking = evaluator_module.Asking
+
+    def observed(batch: EventBatch, window: range, *others: Any, **options: Any) -> Any:
+        lengths.append(len(window))
+        return asking(batch, window, *others, **options)
+
+    monkeypatch.setattr(evaluator_module, "Asking", observed)
+    residues = Residues()
+    filter = parse("above(n, $least)", NUMBER)
+    numbers = residues.add_many(filter, {"least": [float(n) for n in range(10)]}, 10)
+    events = batch()
+    rows = np.repeat(np.arange(EVENTS), 10)
+    truths = Evaluator().decide(events, residues, rows, np.tile(numbers, EVENTS))
+    wanted = [TRUE if n != ABSENT and n > least else FALSE for n in range(EVENTS) for least in range(10)]
+    assert truths.tolist() == wanted
+    assert lengths == [2] * (EVENTS // 2)
+    assert sorted(n for _, values in operators.rows for n in values) == sorted(
+        n for n in range(EVENTS) if n != ABSENT for _ in range(10)
+    )
+
+
 def test_true_and_1_are_different_calls_of_an_unknown_operator() -> None:
     filter = parse("mystery(i, $x)", EventType("T", {"i": "int64"}), unknown_operators=True)
     residues = Residues()
