@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from covey.matcher.compile.operands import part_of
 from covey.matcher.engine import Engine, IdArray
+from covey.matcher.engines.rows.object_sizes import object_bytes
 from covey.matcher.errors import VariableError
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.matcher.evaluation.problem import TRUE, UNDECIDED
@@ -217,7 +218,8 @@ class GatedSubscriptions:
 
     def memory_bytes(self) -> int:
         arrays = self._residues.nbytes + self._ids.nbytes + self._interfaces.nbytes
-        return sum(self.gates.memory_bytes().values()) + arrays
+        objects = object_bytes([self._number_of, self._filters, self._values, self._residues])
+        return sum(self.gates.memory_bytes().values()) + arrays + objects
 
 
 def update_both(

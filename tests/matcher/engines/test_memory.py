@@ -72,3 +72,22 @@ def test_bytes_of_objects_are_near_those_allocated() -> None:
         tracemalloc.stop()
     assert 0.4 * allocated < counted < 1.2 * allocated
     assert counted < 20_000 + 5_000 * structures
+
+
+def test_bytes_of_calls_are_near_those_allocated() -> None:
+    place = EventType("Place", {"lat": "float64", "lon": "float64"})
+    filter = parse("within(lat, lon, $lat, $lon, 500)", place)
+    engine = create_engine("cluster", place)
+    engine.add(5_000, filter, {"lat": 0.0, "lon": 0.0})
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = sum(engine.memory_bytes().values())
+        lats = np.linspace(-80, 80, 5_000)
+        engine.add_many(range(5_000), filter, {"lat": lats, "lon": 2 * lats})
+        gc.collect()
+        allocated = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    counted = sum(engine.memory_bytes().values()) - before
+    assert 0.7 * allocated < counted < 1.3 * allocated
