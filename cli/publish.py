@@ -217,7 +217,6 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
     """
     import pyarrow as pa
 
-    from covey.matcher.errors import EventError
     from covey.matcher.events.event_type import Kind
 
     for position, name in enumerate(records.schema.names):
@@ -229,13 +228,26 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
                 times = column.cast(Kind.TIMESTAMP.arrow)
             records = records.set_column(position, name, times)
         elif event_type.attributes.get(name) is Kind.STRINGS:
-            texts = records.column(position).to_pylist()
-            try:
-                lists = pa.array([json.loads(text) if text else None for text in texts], Kind.STRINGS.arrow)
-            except (ValueError, TypeError) as error:  # Arrow's errors are such, too
-                raise EventError(f'column {name!r}: {error}; expected lists such as ["a", "b"]') from None
-            records = records.set_column(position, name, lists)
+            lists = [_strings(name, text) for text in records.column(position).to_pylist()]
+            records = records.set_column(position, name, pa.array(lists, Kind.STRINGS.arrow))
     return records
+
+
+def _strings(column: str, text: str | None) -> list[str] | None:
+    """The strings of a JSON list; None for no text."""
+    from covey.matcher.errors import EventError
+
+    if not text:
+        return None
+    try:
+        strings = json.loads(text)
+        "".join(strings).encode()  # strings, without surrogates
+        if isinstance(strings, list):
+            return strings
+    except (ValueError, TypeError, RecursionError):
+        pass
+    shown = repr(text if len(text) <= 60 else f"{text[:57]}...")
+    raise EventError(f'column {column!r}: {shown}, expected a list of strings such as ["a", "b"]')
 
 
 async def _publish_lines(client: Client, event_type: EventType, pace: _Pace) -> tuple[int, int]:

@@ -66,8 +66,12 @@ def check_count(call: Call, operator: NamedOperator | None) -> None:
         expected = f"{least}"
         if most != least:
             expected += " or more" if most is None else f" to {most}"
-        has = "1 argument" if count == 1 else f"{count} arguments"
-        raise FilterError(f"{call.operator} has {has}: expected {expected}, as in {signature}")
+        raise FilterError(f"{call.operator} has {counted(count)}: expected {expected}, as in {signature}")
+
+
+def counted(count: int) -> str:
+    """A number of arguments, in words."""
+    return "1 argument" if count == 1 else f"{count} arguments"
 
 
 def check_argument(

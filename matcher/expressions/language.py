@@ -14,6 +14,7 @@ from covey.matcher.expressions.call_checking import (
     check_argument,
     check_count,
     check_whole,
+    counted,
     operator_of,
 )
 from covey.matcher.expressions.checking import (
@@ -242,7 +243,7 @@ class _Parser:
     def argument(self, operator: NamedOperator | None, name: str, place: int, after: str) -> Argument:
         token = self.tokens.next
         if operator is not None and place == operator.argument_counts[1]:
-            raise self.error(f"expected ) after {place} arguments, as in {operator.signature}")
+            raise self.error(f"expected ) after {counted(place)}, as in {operator.signature}")
         argument: Argument
         if token.kind is not TokenKind.WORD or self.is_infinity(token) or token.text in ("true", "false"):
             argument = self.plain(self.operand(None, after), name, token.column)

@@ -8,15 +8,19 @@ it. An operator whose package is not installed is as good as unknown.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from importlib.metadata import EntryPoint, entry_points
+from math import inf
 
 from covey.matcher.errors import CoveyError
-from covey.matcher.events.event_type import RESERVED
-from covey.matcher.operators.named_operator import NamedOperator, Takes
+from covey.matcher.events.event_type import RESERVED, Kind
+from covey.matcher.operators.named_operator import NamedOperator, Parameter, Takes
 
 GROUP = "covey.operators"
 """The group of entry points."""
 
+_SHIPPED = "covey."
+"""How the entry points of operators that come with Covey begin."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 changes = 0
 """How often an operator was added or removed, for what is computed from the table."""
@@ -29,8 +33,8 @@ _found: dict[str, EntryPoint] | None = None
 def register(operator: NamedOperator) -> NamedOperator:
     """Add an operator to the table of this process, and return it.
 
-    `CoveyError` for what is no operator, a name that is no identifier or a word of the filter language, or
-    one that another operator has.
+    `CoveyError` for what is no operator, a field of the wrong type, a name that is no identifier or a word of
+    the filter language, or one that another operator has; those that come with Covey have theirs.
     """
     if not isinstance(operator, NamedOperator):
         raise CoveyError(f"operator {operator!r}: expected a NamedOperator")
@@ -40,16 +44,51 @@ def register(operator: NamedOperator) -> NamedOperator:
             f"operator name {name!r}: expected letters, digits and _, not starting with a digit and no word "
             "of the filter language"
         )
-    if not operator.parameters:
-        raise CoveyError(f"operator {name}: no parameters, expected at least one")
+    _check_fields(operator)
     if not 0 <= operator.optional < len(operator.parameters):
         raise CoveyError(f"operator {name}: {operator.optional} optional parameters, expected fewer than all")
     if operator.variadic and operator.parameters[-1].takes is Takes.FREE:
         raise CoveyError(f"operator {name}: a free variable as the variadic parameter, expected another")
+    is_shipped = name in _entry_points() and _entry_points()[name].value.startswith(_SHIPPED)
+    if is_shipped and find(name) is not operator:
+        raise CoveyError(f"operator {name}: the name is that of an operator of Covey, expected another")
+    return _add(operator)
+
+
+def _add(operator: NamedOperator) -> NamedOperator:
+    name = operator.name
     if _registered.setdefault(name, operator) is not operator:
         raise CoveyError(f"operator {name}: the name is taken, expected another")
     _changed(name)
     return operator
+
+
+def _check_fields(operator: NamedOperator) -> None:
+    """`CoveyError` for a field of the wrong type: it would raise when filters call it."""
+    where, parameters = f"operator {operator.name}", operator.parameters
+    if not isinstance(parameters, tuple | list) or not all(isinstance(p, Parameter) for p in parameters):
+        raise CoveyError(f"{where}: parameters {parameters!r}, expected a tuple of Parameter")
+    if not parameters:
+        raise CoveyError(f"{where}: no parameters, expected at least one")
+    for parameter in parameters:
+        kinds, takes = parameter.kinds, parameter.takes
+        if not isinstance(kinds, Set) or not kinds or not kinds <= set(Kind):
+            expected = f"a set of one or more of {', '.join(Kind)}"
+            raise CoveyError(f"{where}: kinds of {parameter.name} are {kinds!r}, expected {expected}")
+        if not isinstance(takes, Takes) or not takes:
+            raise CoveyError(f"{where}: takes of {parameter.name} is {takes!r}, expected some of Takes")
+    free = [parameter.name for parameter in parameters if Takes.FREE in parameter.takes]
+    if len(set(free)) < len(free):
+        raise CoveyError(f"{where}: parameters {', '.join(free)}, expected different names of free variables")
+    if not callable(operator.evaluate):
+        raise CoveyError(f"{where}: evaluate is {operator.evaluate!r}, expected a function")
+    for field in ("covers", "bounds", "check", "state"):
+        value = getattr(operator, field)
+        if value is not None and not callable(value):
+            raise CoveyError(f"{where}: {field} is {value!r}, expected a function or None")
+    cost = operator.cost_us
+    if cost is not None and not (isinstance(cost, int | float) and 0 <= cost < inf):
+        raise CoveyError(f"{where}: cost_us is {cost!r}, expected microseconds or None")
 
 
 def unregister(name: str) -> None:
@@ -95,9 +134,10 @@ def _load(name: str) -> NamedOperator | None:
         operator = point.load()
         if isinstance(operator, NamedOperator) and operator.name != name:
             raise CoveyError(f"its entry point has another name, {name}, than the operator, {operator.name}")
-        return register(operator)
+        is_shipped = point.value.startswith(_SHIPPED) and isinstance(operator, NamedOperator)
+        return _add(operator) if is_shipped else register(operator)
     except ModuleNotFoundError as error:
-        package = "; `pip install 'covey[operators]'`" if point.value.startswith("covey.") else ""
+        package = "; `pip install 'covey[operators]'`" if point.value.startswith(_SHIPPED) else ""
         _failed[name] = f"needs the module {error.name}, which is not installed{package}"
     except Exception as error:  # of a package that Covey does not know
         _failed[name] = f"not usable: {' '.join(str(error).split()) or type(error).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +68,7 @@ def test_lists_of_a_csv_file_are_json(tmp_path: Path) -> None:
         tmp_path / "photos.csv", 'tags,time\n"[""sea"", ""é""]",2026-01-31\n[],2026-01-31\n,2026-01-31\n'
     )
     assert [row["tags"] for row in rows] == [["sea", "é"], [], None]
-    for wrong in ("sea", '"[1]"', '"{}"'):
-        with pytest.raises(EventError, match=r"photos.csv: column 'tags': .*; expected lists such as"):
+    for wrong in ("sea", '"[1]"', '"{}"', r'"[""\ud800""]"', "[" * 100_000):
+        shown = re.escape(repr(wrong.strip('"').replace('""', '"')[:57])[:-1])
+        with pytest.raises(EventError, match=rf"photos.csv: column 'tags': {shown}.*, expected a list"):
             csv_rows(tmp_path / "photos.csv", f"tags,time\n{wrong},2026-01-31\n")

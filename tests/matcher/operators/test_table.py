@@ -15,6 +15,7 @@ from covey.matcher.operators import table
 from covey.matcher.operators.named_operator import NUMBERS, NamedOperator, Parameter, Takes
 
 NUMBER = Parameter("value", NUMBERS, Takes.ATTRIBUTE)
+FREE = Parameter("n", NUMBERS, Takes.FREE)
 EVEN = NamedOperator("is_even", (NUMBER,), lambda value: value.to_numpy() % 2 == 0)
 T = EventType("T", {"x": "int64"})
 
@@ -53,6 +54,18 @@ def test_changes_are_counted() -> None:
         (replace(EVEN, name="in"), "operator name 'in': expected letters"),
         (replace(EVEN, name="is even"), "operator name 'is even': expected letters"),
         (replace(EVEN, parameters=()), "no parameters, expected at least one"),
+        (replace(EVEN, parameters=NUMBER), "parameters Parameter.*, expected a tuple of Parameter"),
+        (replace(EVEN, parameters=("value",)), "expected a tuple of Parameter"),
+        (replace(EVEN, parameters=(replace(NUMBER, kinds="float64"),)), "kinds of value are 'float64'"),
+        (replace(EVEN, parameters=(replace(NUMBER, kinds={"float"}),)), "expected a set of one or more"),
+        (replace(EVEN, parameters=(replace(NUMBER, kinds=frozenset()),)), "kinds of value are fro"),
+        (replace(EVEN, parameters=(replace(NUMBER, takes="free"),)), "takes of value is 'free'"),
+        (replace(EVEN, parameters=(NUMBER, *2 * [FREE])), "parameters n, n, expected different names"),
+        (replace(EVEN, evaluate=None), "evaluate is None, expected a function"),
+        (replace(EVEN, state={}), "state is {}, expected a function or None"),
+        (replace(EVEN, cost_us="1"), "cost_us is '1', expected microseconds or None"),
+        (replace(EVEN, cost_us=-1), "cost_us is -1, expected microseconds or None"),
+        (replace(EVEN, name="within"), "the name is that of an operator of Covey"),
         (replace(EVEN, optional=1), "1 optional parameters, expected fewer than all"),
         (
             replace(EVEN, parameters=(NUMBER, replace(NUMBER, takes=Takes.FREE)), variadic=True),
