@@ -51,11 +51,8 @@ class OperatorMatching:
         self._event_type = event_type
         self._reads = reads
         self._calling = CallResidues(evaluator, reads=reads)
-
-    @property
-    def calls(self) -> bool:
+        self.calls = False
         """Whether a filter calls an operator."""
-        return len(self._calling) > 0
 
     # --- interests ------------------------------------------------------------------------------------------
 
@@ -82,6 +79,7 @@ class OperatorMatching:
                 self.plain.discard(interest)
             self._gates().put(_gate_of(interest), number)
             self._calling.put(interest, number)
+            self.calls = True
         else:
             if interest.uid in self._calling:
                 self.discard(interest)
@@ -96,6 +94,7 @@ class OperatorMatching:
         if self.gates is not None and interest.uid in self._calling:
             self._calling.discard(interest)
             self.gates.discard(interest)
+            self.calls = len(self._calling) > 0
         else:
             self.plain.discard(interest)
 
@@ -108,12 +107,12 @@ class OperatorMatching:
         return {**self.plain.interests(), **self._calling.interfaces()}
 
     def __len__(self) -> int:
-        return len(self.plain) + len(self._calling)
+        return len(self.plain) + (len(self._calling) if self.calls else 0)
 
     # --- matching -------------------------------------------------------------------------------------------
 
     def match(self, events: EventPoints) -> Matches:
-        if not self._calling:
+        if not self.calls:
             return self.plain.match(events)
         decided = self.decide(events)
         return Matches.of(decided.offsets, decided.ids)
@@ -123,7 +122,7 @@ class OperatorMatching:
         any: operators are not asked about others.
         """
         offsets, ids = self.plain.match(events).ordered()
-        if not self._calling:
+        if not self.calls:
             return Decided(offsets, ids)
         rows, uids = self._passing(events)
         if among is not None:
@@ -141,7 +140,7 @@ class OperatorMatching:
 
     def match_interfaces(self, events: EventPoints, exclude: int = -1) -> npt.NDArray[np.uint64]:
         bits = self.plain.match_interfaces(events, exclude)
-        if not self._calling:
+        if not self.calls:
             return bits
         rows, uids = self._passing(events)
         numbers = self._calling.interfaces_of(uids)
@@ -158,10 +157,10 @@ class OperatorMatching:
         return bits
 
     def event_uids(self, events: EventPoints) -> Int64s:
-        return self.decide(events).ids if self._calling else self.plain.event_uids(events)
+        return self.decide(events).ids if self.calls else self.plain.event_uids(events)
 
     def event_interfaces(self, events: EventPoints, exclude: int = -1) -> int:
-        if self._calling:
+        if self.calls:
             return bits_of(self.match_interfaces(events, exclude))
         return self.plain.event_interfaces(events, exclude)
 

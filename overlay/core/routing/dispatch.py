@@ -86,7 +86,7 @@ class Dispatch:
             )
         if batch.results is not None:
             batch = batch.with_results(None)
-        unsure = set(registry.owner[undecided].tolist())
+        unsure = set(registry.owner[undecided].tolist()) if len(undecided) else ()
         messages = []
         for session, (number, rows, ends, ids) in receivers:
             epoch, own = session.received, batch

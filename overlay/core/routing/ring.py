@@ -110,11 +110,13 @@ class Ring:
         """
         high_ns = max(batch.ingress_ns, self._entries[-1].high_ns if self._entries else 0)
         entry = _Entry(batch, source, high_ns, links, shares, received=received)
-        entry.bytes = _ENTRY_BYTES + batch.nbytes - (0 if batch.results is None else batch.results.nbytes)
+        entry.bytes = _ENTRY_BYTES + batch.nbytes
         for share in shares.values():
             entry.bytes += _bytes_of(share)
         self._entries.append(entry)
-        self._hold(entry)
+        if batch.results is not None:
+            entry.bytes -= batch.results.nbytes
+            self._hold(entry)
         self.events += batch.count
         self._bytes += entry.bytes
         while self.events > self.max_events or self._bytes > MAX_BYTES:
