@@ -129,13 +129,16 @@ def check_call_values(calls: Iterable[Call], values: Mapping[str, Scalar]) -> No
     """`VariableError` where these checked values are such as an operator cannot take."""
     for call in calls:
         operator = find(call.operator)
-        if operator is None or operator.check is None:
+        if operator is None or (operator.check is None and not operator.takes_integers):
             continue
         arguments: list[Scalar | None] = []
-        for argument, kind in zip(call.arguments, argument_kinds(call), strict=True):
+        for place, (argument, kind) in enumerate(zip(call.arguments, argument_kinds(call), strict=True)):
             value: Scalar | None = None
             if isinstance(argument, Constant) or (isinstance(argument, Variable) and argument.name in values):
                 value = evaluate(argument, values, kind)
+                if kind is Kind.INT64 and not isinstance(value, int):
+                    where = f"{operator.parameter(place).name} of {operator.signature}"
+                    raise VariableError(f"{where}: expected an integer of 64 bits, not {value!r}")
             arguments.append(value)
         problem = _refused(operator, arguments)
         if problem is not None:

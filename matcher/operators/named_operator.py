@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
+from functools import cached_property
 from typing import Any
 
 from covey.matcher.events.event_type import Kind
@@ -110,6 +111,11 @@ class NamedOperator:
     def stateful(self) -> bool:
         """Whether results depend on earlier events."""
         return self.state is not None
+
+    @cached_property
+    def takes_integers(self) -> bool:
+        """Whether some parameter takes integers alone."""
+        return any(parameter.kind is Kind.INT64 for parameter in self.parameters)
 
     @property
     def argument_counts(self) -> tuple[int, int | None]:

@@ -280,6 +280,17 @@ def test_what_an_operator_refuses_is_refused_with_the_filter_and_with_values() -
             filter.check_values({"p": "("})
 
 
+def test_a_parameter_of_integers_takes_no_other_values_of_variables() -> None:
+    number = Parameter("number", frozenset({Kind.INT64}), Takes.CONSTANT)
+    text = Parameter("text", frozenset({Kind.STRING}))
+    with registered(NamedOperator("nth", (number, text), lambda number, text: None)):
+        filter = parse("nth(0.5 * $n, s)", T)
+        assert filter.check_values({"n": 4.0}) == {"n": 4.0}
+        for value in (3, 2.5, 1e300):
+            with pytest.raises(VariableError, match=r"number of nth\(number, text\): expected an integer"):
+                filter.check_values({"n": value})
+
+
 def test_the_filter_of_a_text_follows_the_table_of_operators() -> None:
     whole = Parameter("size", frozenset({Kind.INT64}), Takes.CONSTANT)
     text = Parameter("text", frozenset({Kind.STRING}))
