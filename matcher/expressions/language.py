@@ -47,6 +47,7 @@ from covey.matcher.expressions.operators import COMPARISONS, SPECS, WORDS, Opera
 from covey.matcher.expressions.tokens import TEXT_LIMIT, Token, TokenKind, Tokens
 from covey.matcher.expressions.values import FAMILY
 from covey.matcher.operators.named_operator import NamedOperator
+from covey.matcher.operators.table import find
 
 
 def parse_expression(text: str, event_type: EventType, unknown_operators: bool = False) -> Expression:
@@ -308,6 +309,10 @@ class _Parser:
             raise self.error(f"expected an attribute of {self.event_type.name}{_after(self.tokens)}")
         kind = self.event_type.attributes.get(token.text)
         if kind is None:
+            operator = find(token.text)
+            if operator is not None:
+                expected = f"expected a call by itself, as in {operator.signature}"
+                raise self.error(f"{token.text} is an operator and no attribute: {expected}")
             raise self.error(unknown_attribute(self.event_type, token.text))
         self.tokens.take()
         return token.text, kind

@@ -124,11 +124,17 @@ def test_calls_and_constraints_are_read_and_written(text: str, expression: objec
     assert structure.variables == tuple(str(i) for i in range(1, len(operands) + 1))
 
 
+CALLED = "expected a call by itself, as in resembles(text, sample, ...)"
+ALONE = f"resembles is an operator and no attribute: {CALLED}"
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
         ("b == true and neer(f, 1, 2)", 14, "unknown operator 'neer': did you mean near?"),
         ("near(f, 1)", 0, "near has 2 arguments: expected 3, as in near(value, center, radius)"),
+        ("resembles", 0, ALONE),
+        ("5 < resembles(s, 'a')", 4, ALONE),
         ("near()", 0, "near has 0 arguments: expected 3, as in near(value, center, radius)"),
         ("near(f, 1, 2, 3)", 14, "expected ) after 3 arguments, as in near(value, center, radius)"),
         (
