@@ -68,11 +68,20 @@ def _answers_of(result: pb.OperatorResult, count: int) -> Answers:
 
 def _solutions_of(data: bytes) -> pa.ListArray:
     try:
-        reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-        schema = pa.ipc.read_schema(reader.read_next_message())
-        message = reader.read_next_message()
+        return _column_of(data)
+    except EventError:
+        raise
     except (*MALFORMED, StopIteration) as error:
         raise EventError(f"malformed solutions: {error}") from None
+
+
+def _column_of(data: bytes) -> pa.ListArray:
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+    head = reader.read_next_message()
+    if head.type != "schema":  # which pyarrow would read as one, and end the process
+        raise EventError(f"solutions begin with a message of type {head.type}: expected schema")
+    schema = pa.ipc.read_schema(head)
+    message = reader.read_next_message()
     if len(schema) != 1 or not _is_solutions(schema.field(0).type):
         types = ", ".join(map(str, schema.types))
         raise EventError(f"solutions of type {types}: expected one list of values")
@@ -90,7 +99,9 @@ def _is_solutions(type: pa.DataType) -> bool:
         return False
     item = type.value_type
     if pa.types.is_struct(item):
-        return item.num_fields > 0 and all(item.field(i).type in _ITEMS for i in range(item.num_fields))
+        fields = [item.field(i) for i in range(item.num_fields)]
+        names = {field.name for field in fields}  # decoded: UTF-8
+        return 0 < len(fields) == len(names) and all(field.type in _ITEMS for field in fields)
     return item in _ITEMS
 
 

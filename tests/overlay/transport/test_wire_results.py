@@ -153,6 +153,18 @@ HOSTILE: dict[str, tuple[Callable[[Any], None], str]] = {
         ),
         "solutions with null: expected values",
     ),
+    "a name that is not UTF-8": (
+        lambda r: r.add(
+            key=1, rows=rows(1), solutions=stream(pa.array([[1]])).replace(b"solutions", b"s\xd9lutions")
+        ),
+        "malformed solutions: 'utf-8' codec",
+    ),
+    "no schema": (
+        lambda r: r.add(
+            key=1, rows=rows(1), solutions=pa.record_batch([pa.array([[1]])], ["n"]).serialize().to_pybytes()
+        ),
+        "solutions begin with a message of type record batch: expected schema",
+    ),
     "gigabytes in a few bytes": (
         lambda r: r.add(key=1, rows=rows(1), solutions=stream(pa.array([[0] * 100_000]), "zstd")),
         "solutions: a compressed record batch, expected an uncompressed one",
