@@ -23,7 +23,8 @@ MOST_NAMED = 100
 MOST_COUNTED = 2**64 - 1
 """The greatest count that a notice has on the wire."""
 _MOST_SOURCES = 1_000
-"""Pairs of operator and broker that are stored; of more, those that are silent for longest are forgotten."""
+"""Pairs of operator and broker that are stored. Another takes the place of the one that is silent for longest
+if a notice of that may leave again, and is not told of otherwise."""
 
 
 class Caller(Protocol):
@@ -93,13 +94,15 @@ class _Source:
 class Notices:
     """The notices of one broker. `undecided` and `received` collect, `due` returns what is to be sent."""
 
-    __slots__ = ("_broker", "_callers", "_sources", "_touched")
+    __slots__ = ("_broker", "_callers", "_now_ns", "_sources", "_touched")
 
     def __init__(self, broker: str, callers: Callers) -> None:
         self._broker = broker
         self._callers = callers
         self._sources: dict[tuple[str, str], _Source] = {}
         self._touched: dict[tuple[str, str], None] = {}
+        self._now_ns = 0
+        """When `due` was called last."""
 
     def __bool__(self) -> bool:
         """Whether there is something to look at."""
@@ -115,18 +118,28 @@ class Notices:
 
     def _add(self, operator: str, broker: str, reason: str, events: int, neighbour: Interface) -> None:
         key = (operator, broker)
-        source = self._sources.pop(key, None) or _Source()
+        source = self._sources.pop(key, None)
+        if source is None:
+            if len(self._sources) >= _MOST_SOURCES and not self._forget_one():
+                return
+            source = _Source()
         self._sources[key] = source  # behind all others
-        if len(self._sources) > _MOST_SOURCES:
-            first = next(iter(self._sources))
-            del self._sources[first]
-            self._touched.pop(first, None)
         source.count = min(source.count + events, MOST_COUNTED)
         source.reason, source.neighbour = reason, neighbour
         self._touched[key] = None
 
+    def _forget_one(self) -> bool:
+        """Forget what is silent for longest; false, and nothing changes, where it would be told too early."""
+        first, source = next(iter(self._sources.items()))
+        if self._now_ns < source.next_ns:
+            return False
+        del self._sources[first]
+        self._touched.pop(first, None)
+        return True
+
     def due(self, now_ns: int) -> Iterator[tuple[Interface, Notice]]:
         """The notices to send at this time, and to whom."""
+        self._now_ns = now_ns
         touched, self._touched = self._touched, {}
         for key in touched:
             source = self._sources[key]

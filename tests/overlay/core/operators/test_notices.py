@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 from covey.overlay.core.messages import Notice
@@ -90,6 +91,20 @@ def test_a_notice_names_a_bounded_number_of_subscriptions() -> None:
     notices.undecided("f", "is unknown", 1)
     ((_, notice),) = notices.due(0)
     assert notice.subscription_ids == tuple(range(1, MOST_NAMED + 1))
+
+
+def test_more_operators_than_are_stored_are_told_at_a_bounded_rate() -> None:
+    names = [f"f{n}" for n in range(1_500)]
+    _, notices = notices_of(*(caller(n, "client/a", n, name) for n, name in enumerate(names)))
+    told: dict[str, list[int]] = {}
+    for now_s in range(21):
+        for name in names:
+            notices.undecided(name, "is unknown", 1)
+        for _, notice in notices.due(now_s * S):
+            told.setdefault(notice.operator, []).append(now_s)
+    assert len(told) >= 1_000
+    assert sum(map(len, told.values())) <= 3_000
+    assert all(later - earlier >= 10 for times in told.values() for earlier, later in pairwise(times))
 
 
 def test_callers_come_and_go() -> None:
