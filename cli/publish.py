@@ -219,18 +219,18 @@ def _with_texts_parsed(records: pa.RecordBatch, event_type: EventType) -> pa.Rec
 
     from covey.matcher.events.event_type import Kind
 
-    for position, name in enumerate(records.schema.names):
+    columns, names = list(records.columns), records.schema.names
+    for position, name in enumerate(names):
         if event_type.attributes.get(name) is Kind.TIMESTAMP:
-            column = records.column(position)
+            column = columns[position]
             try:
-                times = column.cast(pa.timestamp("us")).cast(Kind.TIMESTAMP.arrow)
+                columns[position] = column.cast(pa.timestamp("us")).cast(Kind.TIMESTAMP.arrow)
             except pa.ArrowInvalid:
-                times = column.cast(Kind.TIMESTAMP.arrow)
-            records = records.set_column(position, name, times)
+                columns[position] = column.cast(Kind.TIMESTAMP.arrow)
         elif event_type.attributes.get(name) is Kind.STRINGS:
-            lists = [_strings(name, text) for text in records.column(position).to_pylist()]
-            records = records.set_column(position, name, pa.array(lists, Kind.STRINGS.arrow))
-    return records
+            lists = [_strings(name, text) for text in columns[position].to_pylist()]
+            columns[position] = pa.array(lists, Kind.STRINGS.arrow)
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _strings(column: str, text: str | None) -> list[str] | None:

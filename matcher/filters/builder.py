@@ -38,6 +38,7 @@ class Var:
     """A variable, or `scale * variable + offset`; offsets on timestamps count seconds. Immutable."""
 
     __slots__ = ("_name", "_offset", "_scale")
+    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to this class
     __hash__ = None  # type: ignore[assignment]  # == makes a predicate
 
     def __init__(self, name: str, scale: int | float = 1, offset: int | float = 0) -> None:
@@ -110,6 +111,7 @@ class Attribute:
     """An attribute by name: compare it to make a predicate."""
 
     __slots__ = ("_name",)
+    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to this class
     __hash__ = None  # type: ignore[assignment]  # == makes a predicate
 
     def __init__(self, name: str) -> None:

@@ -18,6 +18,7 @@ class Free:
     """A free variable, or a sum with free variables: `Free("y") - 2 * Free("z") + 1`. Immutable."""
 
     __slots__ = ("_sum",)
+    __array_ufunc__ = None  # a NumPy scalar on the left leaves the operator to this class
     __hash__ = None  # type: ignore[assignment]  # == makes a constraint
 
     def __init__(self, name: str) -> None:
