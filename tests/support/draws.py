@@ -46,14 +46,14 @@ class Draws:
 
 DRAWS = {
     "engines against the oracle": Draws("cases per engine", 1_000, 15_000),
-    "engines with calls against the oracle": Draws("histories per engine", 3, 200),
+    "engines with calls against the oracle": Draws("histories per engine", 3, 40),
     "fuzzer, parametric": Draws("histories", 100, 2_000),
     "fuzzer, static": Draws("histories", 100, 2_000),
     "fuzzer, stalls": Draws("histories", 12, 120),
     "fuzzer, other options": Draws("histories of each of 34 kinds, a quarter of it of long ones", 8, 160),
     "changes of slots": Draws("histories of each of 16 kinds", 12, 48),
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
-    "trees under churn": Draws("cases per engine", 2, 60),
+    "trees under churn": Draws("cases per engine", 2, 20),
     "churn": Draws("seeds of 20,000 subscriptions", 2, 20),
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
     "endpoints together": Draws("histories", 30, 2_000),
