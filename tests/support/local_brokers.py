@@ -69,3 +69,10 @@ def local_brokers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Brokers of each `LocalOverlay` are tasks; in `make test-all` processes."""
     with brokers_as(request.param):
         yield
+
+
+@pytest.fixture
+def brokers_in_process() -> Iterator[None]:
+    """Brokers of each `LocalOverlay` are tasks, which know the operators that a test has registered."""
+    with brokers_as("tasks"):
+        yield

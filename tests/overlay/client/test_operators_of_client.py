@@ -17,7 +17,7 @@ from covey.overlay import Client, Notice
 from covey.overlay.local_overlay import LocalOverlay, chain
 
 READING = EventType("Reading", {"x": "float64"})
-pytestmark = pytest.mark.usefixtures("local_brokers")
+pytestmark = pytest.mark.usefixtures("brokers_in_process")
 
 
 def odd(x: Any) -> Any:

@@ -168,7 +168,7 @@ async def check_faults(
     assert "operators\n  operator " in text
 
 
-@pytest.mark.usefixtures("local_brokers")
+@pytest.mark.usefixtures("brokers_in_process")
 def test_what_is_over_its_share_is_evaluated_by_the_subscriber() -> None:
     async def run() -> None:
         operators = {"call_share": 1e-9}
