@@ -1,9 +1,9 @@
 """Engines whose store keeps rows: the boxes of filters, each a conjunction of interval tests.
 
 Invariants: the rows of one subscription are consecutive numbers, in the order of its plan's boxes; a new
-value of a variable is written in place unless it is part of a text test, which moves the row. Filters over
-the cap of the normal form have no boxes; they are in an engine that needs none, the non-canonical one. Those
-with calls of named operators are in `GatedSubscriptions`, with an engine of this kind for their gates.
+value of a variable is written in place unless it is part of a text test, which moves the row. Filters
+without boxes, over the cap of the normal form or by the choice of the engine, are in the engine `trees`.
+Those with calls of named operators are in `GatedSubscriptions`, with an engine of this kind for their gates.
 """
 
 from __future__ import annotations
