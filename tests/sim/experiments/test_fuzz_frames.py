@@ -26,8 +26,13 @@ def test_hostile_peers_violate_nothing() -> None:
     count = DRAWS["hostile frames"].count
     result = fuzzed(SEED, count)
     assert not result.violations
-    assert result.messages > count / 50
     assert {"PROTOCOL_ERROR", "FRAME_SIZE_ERROR", "ENHANCE_YOUR_CALM"} <= set(result.closed)
+
+
+def test_hostile_peers_get_far() -> None:
+    """From a stated seed: how many messages get through differs tenfold between seeds."""
+    result = fuzzed(0, 20_000)
+    assert result.messages > 1_000
 
 
 def _endless_headers(reader: HeaderReader, fragment: bytes) -> None:

@@ -1,0 +1,56 @@
+"""The manifest of a run: a JSON file that says what its trace consists of.
+
+    RUN/manifest.json                    which attempt counts, once it has ended
+    RUN/ATTEMPT/manifest.json            rewritten after every part
+    RUN/ATTEMPT/TABLE/part-00000.parquet
+
+Each attempt at a run has a folder of its own, so a task that Spark runs twice, or one that was killed, does
+no harm: the first attempt that ends writes `RUN/manifest.json`, a later one removes itself. While no attempt
+has ended, the newest one is the run so far. What a reader reads is what a manifest lists, never what a folder
+happens to contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = "covey-trace-2"
+FILE = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A Parquet file, relative to the attempt's folder."""
+
+    file: str
+    rows: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What is in an attempt's folder. `state` is "running", "complete" or "failed"; `summary` is the run's own
+    account of itself (`RunSummary.as_json`), None until it has ended."""
+
+    run: str
+    attempt: str
+    scenario: Mapping[str, Any]
+    state: str = "running"
+    covey: str = ""
+    started: str = ""
+    """When the attempt began, as ISO 8601 in UTC."""
+    clock_steps: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+    """The time in nanoseconds at which each phase began."""
+    tables: dict[str, list[Part]] = field(default_factory=dict)
+    summary: Mapping[str, Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.state == "complete"
+
+    def rows(self, table: str) -> int:
+        """The number of rows of a table so far."""
+        return sum(part.rows for part in self.tables.get(table, ()))

@@ -1,0 +1,86 @@
+"""The tables of a trace, one per concept, and their columns. docs/traces.md explains each to users.
+
+Every row has the run, the phase and its time, and no table needs its rows in order: a question is a join, a
+group or a window over keys. Keys: an event is (run, publisher, sequence), a subscription (run, client,
+subscription), a version of it (run, client, subscription, version).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+WORD = pa.dictionary(pa.int32(), pa.string())
+_EVERY = [("run", WORD), ("phase", WORD), ("time_ns", pa.int64())]
+_EVENT = [("publisher", WORD), ("sequence", pa.int64())]
+_SUBSCRIPTION = [("client", WORD), ("subscription", pa.int64())]
+
+PHASES = ("advertising", "subscribing", "warming up", "running", "resting", "quiet")
+"""In their order; the measurement is `running`. A run without a warm-up has no rows of that phase."""
+
+TABLES: dict[str, pa.Schema] = {
+    "events": pa.schema(
+        [*_EVERY, *_EVENT, ("client", WORD), ("broker", WORD), ("event_type", WORD), ("values", pa.string())]
+    ),
+    "deliveries": pa.schema(
+        [
+            *_EVERY,
+            *_EVENT,
+            *_SUBSCRIPTION,
+            ("broker", WORD),
+            ("event_type", WORD),
+            ("version", pa.int64()),
+        ]
+    ),
+    "spurious": pa.schema(
+        [*_EVERY, *_SUBSCRIPTION, ("broker", WORD), ("event_type", WORD), ("events", pa.int64())]
+    ),
+    "versions": pa.schema(
+        [
+            *_EVERY,
+            *_SUBSCRIPTION,
+            ("version", pa.int64()),
+            ("broker", WORD),
+            ("event_type", WORD),
+            ("filter", WORD),
+            ("values", pa.string()),
+        ]
+    ),
+    "obligations": pa.schema([*_EVERY, *_EVENT, *_SUBSCRIPTION, ("excused", pa.bool_())]),
+    "messages": pa.schema(
+        [
+            *_EVERY,
+            ("source", WORD),
+            ("target", WORD),
+            ("kind", WORD),
+            ("messages", pa.int64()),
+            ("events", pa.int64()),
+        ]
+    ),
+    "work": pa.schema([*_EVERY, ("broker", WORD), ("busy_ns", pa.int64())]),
+    "history": pa.schema(
+        [
+            *_EVERY,
+            ("what", WORD),
+            ("node", WORD),
+            ("peer", WORD),
+            ("name", WORD),
+            ("number", pa.int64()),
+            ("text", WORD),
+        ]
+    ),
+}
+"""By name:
+
+events       an event was published; `values` as JSON
+deliveries   an event reached the user of a subscription, whose newest version was `version` at that moment
+spurious     events that reached a client and that its own evaluation discarded
+versions     a subscription was made (version 0) or changed; `filter` has every constant lifted to a
+             variable, so subscriptions of one structure share it; `values` are all values as JSON, the lifted
+             ones included; a variable with Motion is an object of value, rate (per second) and since_ns
+obligations  the judge expects a delivery, or (`excused`) no longer expects it
+messages     messages arrived; `kind` is Publish or Deliver for those with events, which `events` counts
+work         the working time of a broker so far, at the beginning of a phase and at the end
+history      what else happened: begun, phase, ended; joined, moved, left; advertised, unadvertised,
+             unsubscribed, settled, refused; dropped, crashed, restarted; clock (was set back by `number`
+             nanoseconds)
+"""
