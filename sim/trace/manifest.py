@@ -31,8 +31,8 @@ class Part:
 
 @dataclass(slots=True)
 class Manifest:
-    """What is in an attempt's folder. `state` is "running", "complete" or "failed"; `summary` is the run's own
-    account of itself (`RunSummary.as_json`), None until it has ended."""
+    """What is in an attempt's folder. `state` is "running", "complete" or "failed"; `summary` is the run's
+    own account of itself (`RunSummary.as_json`), None until it has ended."""
 
     run: str
     attempt: str
