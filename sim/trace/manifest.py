@@ -44,6 +44,9 @@ class Manifest:
     clock_steps: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     """The time in nanoseconds at which each phase began."""
+    event_types: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The kinds of all attributes with which clients have advertised or subscribed to a type, by name of the
+    type and of the attribute."""
     tables: dict[str, list[Part]] = field(default_factory=dict)
     summary: Mapping[str, Any] | None = None
 

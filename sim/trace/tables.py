@@ -29,6 +29,7 @@ TABLES: dict[str, pa.Schema] = {
             ("broker", WORD),
             ("event_type", WORD),
             ("version", pa.int64()),
+            ("ingress_ns", pa.int64()),
         ]
     ),
     "spurious": pa.schema(
@@ -72,11 +73,13 @@ TABLES: dict[str, pa.Schema] = {
 """By name:
 
 events       an event was published; `values` as JSON
-deliveries   an event reached the user of a subscription, whose newest version was `version` at that moment
+deliveries   an event reached the user of a subscription, whose newest version was `version` at that moment;
+             `ingress_ns` is its entry into the overlay, by the clock at which motions are evaluated
 spurious     events that reached a client and that its own evaluation discarded
-versions     a subscription was made (version 0) or changed; `filter` has every constant lifted to a
-             variable, so subscriptions of one structure share it; `values` are all values as JSON, the lifted
-             ones included; a variable with Motion is an object of value, rate (per second) and since_ns
+versions     a subscription was made (version 0) or changed; `filter` is its structure (`Filter.lift`), in
+             which every operand is a variable, so subscriptions that differ in operands alone share it;
+             `values` are those of the structure (`Filter.lift_values`) as JSON; one with Motion is an object
+             of value, rate (per second) and since_ns, scale and offset of its operand applied
 obligations  the judge expects a delivery, or (`excused`) no longer expects it
 messages     messages arrived; `kind` is Publish or Deliver for those with events, which `events` counts
 work         the working time of a broker so far, at the beginning of a phase and at the end
