@@ -29,7 +29,7 @@ def drift(
     from covey.cli.support.output import print_json, print_table
     from covey.cli.support.progress import load_kernels, progress
     from covey.sim.experiments.bench.drift import DriftPlan, measure_drift
-    from covey.sim.experiments.progress import labelled
+    from covey.sim.progress import labelled
 
     plans = [
         DriftPlan(

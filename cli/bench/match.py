@@ -59,8 +59,8 @@ def match(
     from covey.cli.support.progress import load_kernels, progress
     from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
     from covey.sim.experiments.bench.match_report import draw, markdown, table
-    from covey.sim.experiments.progress import labelled
     from covey.sim.extras import need
+    from covey.sim.progress import labelled
     from covey.sim.workload import TEXT_TESTS, WORKLOADS, Fabret
     from covey.sim.workload.options import find_workload
 

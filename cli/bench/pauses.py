@@ -34,7 +34,7 @@ def pauses(
     from covey.cli.support.output import print_json, print_table
     from covey.cli.support.progress import load_kernels, progress
     from covey.sim.experiments.bench.pauses import CALLS, PausePlan, measure_pauses
-    from covey.sim.experiments.progress import labelled
+    from covey.sim.progress import labelled
     from covey.sim.workload import WORKLOADS
     from covey.sim.workload.options import find_workload
 

@@ -44,7 +44,7 @@ from covey.sim.experiments.bench.chain_processes import (
     relays,
 )
 from covey.sim.experiments.bench.usage import cpu_ns, resident_bytes, total_cpu_ns
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 
 COVEY = "covey"
 _SETTLING_S = 0.3

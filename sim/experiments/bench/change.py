@@ -27,7 +27,7 @@ from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.checkers.oracle import SubscriberHistory, ValueChange
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.plans import check_known
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 
 LEVEL = EventType("Level", {"number": "int64", "level": "int64", "side": "int64"})
 FILTERS = {"both": "level < $value", "disjoint": "side == $value"}

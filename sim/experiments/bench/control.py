@@ -26,7 +26,7 @@ from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Message, Publish, Subscribe, Unsubscribe, Update
 from covey.overlay.core.moving.motion import Motion
 from covey.sim.experiments.bench.plans import check_known
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.load import Load, SubscriberState
 from covey.sim.scenario.trading import TradingLoad

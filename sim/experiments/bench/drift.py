@@ -23,7 +23,7 @@ import numpy as np
 
 from covey.matcher import Engine, EventBatch, create_engine
 from covey.sim.experiments.bench.plans import PlanError
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload import Domain, Fabret, SubscriptionGroup
 
 _FIRST = Fabret(name="first", focus=16)

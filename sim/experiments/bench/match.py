@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from covey.matcher import Engine, EventBatch, Matches, create_engine
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload import SubscriptionGroup, Subscriptions, Workload
 
 PRODUCTS: dict[str, Callable[[Matches], object]] = {

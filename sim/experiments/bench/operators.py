@@ -25,7 +25,7 @@ from covey.matcher.errors import CoveyError
 from covey.matcher.evaluation.problem import TRUE, Chains, Int64s, Truths
 from covey.matcher.evaluation.strategies import STRATEGIES
 from covey.sim.experiments.bench.spinning import EVENT_TYPE, REGIONS, Spinning, call_texts, regions
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload.overlapping import Overlapping, draw_truths
 
 Mask = npt.NDArray[np.bool_]

@@ -24,7 +24,7 @@ from covey.matcher.operators.named_operator import NamedOperator
 from covey.overlay.core.messages import Publish
 from covey.sim.experiments.bench.operators import OperatorsPlan
 from covey.sim.experiments.bench.spinning import EVENT_TYPE, Alone, Spinning, call_texts, regions
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.topology import make_topology
 from covey.sim.workload.overlapping import Overlapping, draw_truths

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from covey.matcher import create_engine
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload import Workload
 
 CALLS = ("match", "update", "remove", "add")

@@ -32,7 +32,7 @@ from covey.overlay.core.messages import (
 from covey.overlay.core.routing.broker import Broker
 from covey.overlay.core.routing.slots import Slot
 from covey.sim.experiments.bench.plans import check_known
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 from covey.sim.workload import Workload
 
 CLIENT, PUBLISHING = "client/c", "broker/p"

@@ -40,7 +40,7 @@ from covey.overlay.local_overlay import LocalOverlay, chain
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.bench.soak_visitors import STEADY
 from covey.sim.experiments.bench.usage import descriptors, resident_bytes
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 
 _TURN_S = 0.005
 _BATCH = 1024

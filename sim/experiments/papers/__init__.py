@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from covey.matcher.errors import CoveyError
 from covey.sim.experiments.papers.report import Curves, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 
 __all__ = ["PAPERS", "Curves", "PaperFinding", "PaperPlan", "PaperReport", "reproduce"]
 

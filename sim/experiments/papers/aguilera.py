@@ -16,7 +16,7 @@ from math import comb, expm1, log1p
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event, rate
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress, part
+from covey.sim.progress import Progress, part
 from covey.sim.workload import Domain, Fabret
 
 CITATION = (

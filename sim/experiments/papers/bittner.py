@@ -16,7 +16,7 @@ from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.bittner_choice import choice
 from covey.sim.experiments.papers.measuring import measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress, part
+from covey.sim.progress import Progress, part
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
 

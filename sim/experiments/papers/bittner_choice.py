@@ -8,7 +8,7 @@ from math import exp, log
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan
-from covey.sim.experiments.progress import Progress, part
+from covey.sim.progress import Progress, part
 from covey.sim.workload import Boolean
 from covey.sim.workload.boolean import branching, pairs
 

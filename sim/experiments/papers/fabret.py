@@ -16,7 +16,7 @@ from covey.sim.experiments.bench.drift import DriftPlan, DriftResult, measure_dr
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress, part
+from covey.sim.progress import Progress, part
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
 
 CITATION = (

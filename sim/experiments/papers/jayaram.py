@@ -15,7 +15,7 @@ from covey.sim.experiments.papers.jayaram_findings import best, costs, figures, 
 from covey.sim.experiments.papers.jayaram_runs import experiments, run_experiments
 from covey.sim.experiments.papers.points import FinishedPoint
 from covey.sim.experiments.papers.report import PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"

@@ -15,7 +15,7 @@ from typing import Any
 
 from covey.sim.experiments.papers.points import FinishedPoint, run_points
 from covey.sim.experiments.papers.report import PaperPlan
-from covey.sim.experiments.progress import Progress, part
+from covey.sim.progress import Progress, part
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.systems import find_system
 

@@ -29,7 +29,7 @@ from covey.sim.experiments.papers.liu_experiments import (
     experiments,
 )
 from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload.overlapping import Overlapping, draw_truths
 
 CITATION = (

@@ -13,7 +13,7 @@ from time import process_time
 
 from covey.sim.experiments.bench.match import MatchPlan, MatchResult, compare_engines, make_engine
 from covey.sim.experiments.papers.report import PaperPlan
-from covey.sim.experiments.progress import Progress
+from covey.sim.progress import Progress
 from covey.sim.workload import Workload
 
 

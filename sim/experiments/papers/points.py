@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.sim.experiments.processes import workers
-from covey.sim.experiments.progress import Progress
 from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.progress import Progress
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.simulator import Measured
 

@@ -20,11 +20,11 @@ from covey.overlay.client import Client
 from covey.overlay.core.baselines.options import POSET_ENGINE
 from covey.sim.checkers import Findings, Judge
 from covey.sim.experiments.background import BackgroundTasks
-from covey.sim.experiments.progress import Progress, silent
 from covey.sim.experiments.runs.delays import DelayedOverlay
 from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.experiments.runs.real_subscriber import RealSubscriber
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from covey.matcher import compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
-from covey.sim.experiments.progress import Progress, silent
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.scenario import Scenario

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.progress import Progress, silent
 from covey.sim.experiments.sweep.plan import Sweep
+from covey.sim.progress import Progress, silent
 from covey.sim.scenario.scenario import Scenario
 
 if TYPE_CHECKING:

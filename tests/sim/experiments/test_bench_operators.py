@@ -13,7 +13,7 @@ from covey.matcher.operators.table import find
 from covey.sim.experiments.bench.operators import ALONE, GATED, OperatorsPlan, measure_operators
 from covey.sim.experiments.bench.operators_overlay import measure_placements
 from covey.sim.experiments.bench.spinning import NAME, Spinning
-from covey.sim.experiments.progress import silent
+from covey.sim.progress import silent
 
 
 @pytest.fixture(scope="module")
