@@ -28,11 +28,13 @@ def sweep(
     """
     from covey.cli.metrics import print_metrics
     from covey.cli.support.progress import progress
-    from covey.sim.experiments.sweep import load_sweep, run_sweep
+    from covey.sim.experiments.runs.executors import SparkTasks
+    from covey.sim.experiments.runs.run_all import run_all
+    from covey.sim.experiments.sweep import load_sweep
 
     plan = load_sweep(file)
     with progress() as on_progress:
-        outcomes = run_sweep(plan, out, master, on_progress)
+        outcomes = run_all(plan.planned, out, SparkTasks(master), on_progress)
     for outcome in outcomes:
         if outcome.error:
             print(f"covey: run {outcome.run} failed: {outcome.error}", file=sys.stderr)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from covey.sim.experiments.papers.jayaram_findings import best, costs, figures, table_1
 from covey.sim.experiments.papers.jayaram_runs import experiments, run_experiments
-from covey.sim.experiments.papers.points import FinishedPoint
 from covey.sim.experiments.papers.report import PaperPlan, PaperReport
+from covey.sim.experiments.runs.planned import RunOutcome
 from covey.sim.progress import Progress
 
 CITATION = (
@@ -22,9 +22,9 @@ CITATION = (
 )
 
 
-def checkers_note(finished: Sequence[FinishedPoint]) -> str:
+def checkers_note(finished: Sequence[RunOutcome]) -> str:
     """A sentence on the violations in all runs."""
-    violations = sum(each.violations for each in finished)
+    violations = sum(sum(each.counts.values()) for each in finished)
     verdict = "no violation"
     if violations:
         first = next(finding for each in finished for finding in each.findings)

@@ -116,11 +116,15 @@ def costs(result: ExperimentResult) -> PaperFinding:
     top = e.rates[-1]
     rows: list[dict[str, Cell]] = []
     for system in e.systems:
-        by_kind = {w.kind: w for w in result.finished[system, top].costs}
+        by_kind = result.work(system, top)
         row: dict[str, Cell] = {"system": system}
         for kind in _KINDS:
-            w = by_kind.get(kind)
-            row[f"{kind} µs"] = None if w is None else round(w.took_ns / w.messages / 1e3, 1)
+            work = by_kind.get(kind)
+            row[f"{kind} µs"] = (
+                None
+                if work is None
+                else round(work["busy_ns"] / e.scenario.cpu_scale / work["messages"] / 1e3, 1)
+            )
         row["changes ms each"] = result.ms_per_change(system, top)
         row["busiest broker"] = result.summaries[system, top]["busiest_share"]
         row["control per change"] = result.summaries[system, top]["control_per_change"]

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey.sim.experiments.papers.points import FinishedPoint, run_points
+from covey.matcher.errors import CoveyError
 from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.experiments.runs.executors import Processes
+from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
+from covey.sim.experiments.runs.run_all import run_all
 from covey.sim.progress import Progress, part
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.systems import find_system
@@ -170,7 +173,7 @@ class ExperimentResult:
 
     experiment: Experiment
     summaries: Mapping[tuple[str, float], dict[str, Any]]
-    finished: Mapping[tuple[str, float], FinishedPoint]
+    finished: Mapping[tuple[str, float], RunOutcome]
     ratios: tuple[Ratio, ...]
 
     def value(self, system: str, rate: float, metric: str) -> float | None:
@@ -186,13 +189,19 @@ class ExperimentResult:
     def ms_per_change(self, system: str, rate: float) -> float | None:
         """Processor time of all brokers for control messages, per change."""
         changes = self.summaries[system, rate]["changes"]
-        took_ns = sum(w.took_ns for w in self.finished[system, rate].costs if w.kind != "Publish")
-        return took_ns / changes / 1e6 if changes else None
+        took_ns = sum(work["busy_ns"] for kind, work in self.work(system, rate).items() if kind != "Publish")
+        return took_ns / self.experiment.scenario.cpu_scale / changes / 1e6 if changes else None
 
     def us_per_event(self, system: str, rate: float) -> float:
         """Processor time of a broker for a Publish, in microseconds; 0 if there was none."""
-        publish = next((w for w in self.finished[system, rate].costs if w.kind == "Publish"), None)
-        return publish.took_ns / publish.messages / 1e3 if publish else 0.0
+        publish = self.work(system, rate).get("Publish")
+        scale = self.experiment.scenario.cpu_scale
+        return publish["busy_ns"] / scale / publish["messages"] / 1e3 if publish else 0.0
+
+    def work(self, system: str, rate: float) -> Mapping[str, Mapping[str, int]]:
+        """`RunSummary.work` of a run."""
+        summary = self.finished[system, rate].summary
+        return {} if summary is None else summary["work"]
 
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
@@ -221,11 +230,16 @@ def run_experiments(
                 name = f"{e.key}-{system}-{e.per * rate:g}"
                 scenario = e.scenario.having(name=name, update_rate=rate)
                 points[e.key, system, rate] = find_system(system).applied_to(scenario)
-    finished = run_points(list(points.values()), folder, part(progress, 0.0, 0.9))
+    planned_runs = [PlannedRun(point.name, point) for point in points.values()]
+    outcomes = run_all(planned_runs, folder, Processes(), part(progress, 0.0, 0.9))
+    for outcome in outcomes:
+        if outcome.error:
+            raise CoveyError(f"run {outcome.run} failed: {outcome.error}")
+    finished = {outcome.run: outcome for outcome in outcomes}
     progress("computing metrics", 0.9)
     names = {point.name: key for key, point in points.items()}
-    paths = [folder / f"{point.name}.parquet" for point in points.values()]
-    summaries = {names[summary["run"]]: summary for summary in summarise(paths)}
+    traces = [outcome.trace for outcome in outcomes]
+    summaries = {names[summary["run"]]: summary for summary in summarise(traces)}
     results = []
     for e in planned:
         mine = {(s, rate): summaries[e.key, s, rate] for s in e.systems for rate in e.rates}

@@ -15,6 +15,7 @@ from pathlib import Path
 from covey.matcher import compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
+from covey.sim.experiments.runs.work import WorkByKind
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
@@ -42,6 +43,7 @@ class SimulatedRun:
         self.findings = Findings()
         self.topology = topology or create_topology(scenario)
         self.costs = costs or _costs(scenario.cpu, scenario.cpu_scale)
+        self._work = WorkByKind(self.costs)
         wire = WireOptions(
             round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
         )
@@ -51,7 +53,7 @@ class SimulatedRun:
             resubscribe=scenario.resubscribe,
             engine=scenario.engine,
             poset=scenario.poset,
-            costs=self.costs,
+            costs=self._work,
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")
@@ -96,6 +98,7 @@ class SimulatedRun:
             self._subscribe(progress)
             self._start_phase("running")
             running_ns, busy_ns = clock.now_ns, simulation.busy_ns
+            self._work.clear()
             self._run_schedule(progress)
             self._start_phase("resting")
             self.summary.busiest_share = busiest_share(busy_ns, simulation.busy_ns, clock.now_ns - running_ns)
@@ -205,6 +208,7 @@ class SimulatedRun:
             1 if sys.platform == "darwin" else 1024
         )
         summary.crossings = self.traffic.events
+        summary.work = dict(sorted(self._work.by_kind.items()))
         summary.add_verdict(self.judge, self.findings)
 
 

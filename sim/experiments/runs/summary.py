@@ -37,6 +37,9 @@ class RunSummary:
     """Events that crossed a link between brokers, once for each link."""
     busiest_share: float = 0.0
     """The share of the phase `running` that the busiest broker worked."""
+    work: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By kind of message, from the phase `running` on: `messages` that brokers handled, and `busy_ns`, what
+    these cost them."""
     links_checked: int = 0
     trace_rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from pydantic import Field
 
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import Section, read_document, validated
+from covey.sim.experiments.runs.planned import PlannedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 
 RUNS = 100_000
@@ -48,6 +49,11 @@ class Sweep:
     """The runs of a sweep: name and scenario of each, in the order of the grid."""
 
     runs: dict[str, Scenario]
+
+    @property
+    def planned(self) -> list[PlannedRun]:
+        """The same as planned runs."""
+        return [PlannedRun(name, scenario) for name, scenario in self.runs.items()]
 
 
 def load_sweep(path: str | Path) -> Sweep:

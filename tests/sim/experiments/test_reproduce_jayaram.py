@@ -14,7 +14,7 @@ from covey.sim.experiments.papers import PaperPlan
 from covey.sim.experiments.papers.jayaram import checkers_note
 from covey.sim.experiments.papers.jayaram_findings import best, costs, figures, table_1
 from covey.sim.experiments.papers.jayaram_runs import compare, experiments, run_experiments
-from covey.sim.experiments.papers.points import FinishedPoint
+from covey.sim.experiments.runs.planned import RunOutcome
 from covey.sim.scenario.systems import SYSTEMS
 
 
@@ -25,15 +25,15 @@ def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
     shares: list[float] = []
     (result,) = run_experiments([planned], tmp_path, lambda step, share: shares.append(share))
     assert shares == sorted(shares)
-    assert {each.violations for each in result.finished.values()} == {0}
+    assert not any(each.failed for each in result.finished.values())
     assert all(summary["complete"] for summary in result.summaries.values())
     for (system, _), summary in result.summaries.items():
         assert summary["scenario"]["engine"] == SYSTEMS[system].engine
         assert summary["delivered"] > 0
-    static, moving = (result.finished[f"rete-{how}", 20.0] for how in ("subscribe-first", "parametric"))
-    assert "Update" not in {w.kind for w in static.costs}
-    assert "Unsubscribe" in {w.kind for w in static.costs}
-    assert "Update" in {w.kind for w in moving.costs}
+    static, moving = (result.work(f"rete-{how}", 20.0) for how in ("subscribe-first", "parametric"))
+    assert "Update" not in static
+    assert "Unsubscribe" in static
+    assert "Update" in moving
     findings = [table_1([result]), *figures(result), costs(result), best([result])]
     assert [finding.figure for finding in findings] == ["Table 1", "Fig. 9", "FIG9, costs", "Covey"]
     for finding in findings:
@@ -44,8 +44,10 @@ def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
 
 def test_the_note_counts_violations() -> None:
     good, bad = (
-        FinishedPoint("a", (), 0, ()),
-        FinishedPoint("b", (), 1203, ("drop at 1.0 s: b1 dropped 2 events",)),
+        RunOutcome("a", "", {"counts": {}, "findings": []}),
+        RunOutcome(
+            "b", "", {"counts": {"drop": 1203}, "findings": ["drop at 1.0 s: b1 dropped 2 events"]}
+        ),
     )
     assert checkers_note([good, good]) == "The checkers judged 2 runs and found no violation."
     assert checkers_note([good, bad]) == (

@@ -9,8 +9,9 @@ import pytest
 from commands import run
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.sweep import RunOutcome, load_sweep
-from covey.sim.experiments.sweep.tasks import _reason
+from covey.sim.experiments.runs.executors import reason
+from covey.sim.experiments.runs.planned import RunOutcome
+from covey.sim.experiments.sweep import load_sweep
 from covey.sim.scenario.scenario import Scenario
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "sweep.yaml"
@@ -106,8 +107,8 @@ def test_an_invalid_sweep_file_is_refused(text: str, complaint: str, tmp_path: P
 def test_json_of_a_sweep_without_a_successful_run_is_an_empty_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {}, "has no places")]
-    monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: failed)
+    failed = [RunOutcome("seed-0", str(tmp_path / "seed-0"), error="has no places")]
+    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: failed)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path), "--json") == 1
     printed = capsys.readouterr()
     assert printed.out == "[]\n"
@@ -117,8 +118,8 @@ def test_json_of_a_sweep_without_a_successful_run_is_an_empty_list(
 def test_an_unreadable_trace_fails_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = [RunOutcome("seed-0", str(tmp_path / "seed-0"), {})]
-    monkeypatch.setattr("covey.sim.experiments.sweep.run_sweep", lambda *arguments: done)
+    done = [RunOutcome("seed-0", str(tmp_path / "seed-0"))]
+    monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: done)
     monkeypatch.setattr("covey.cli.metrics.print_metrics", lambda *arguments, **options: True)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
 
@@ -129,10 +130,10 @@ def test_the_reason_of_a_failed_job_is_one_sentence() -> None:
         '  File "worker.py", line 1, in loads\n'
         "{}\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.Runner"
     )
-    reason = _reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
-    assert reason == (
+    missing = reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
+    assert missing == (
         "ModuleNotFoundError: No module named 'covey': install Covey on the cluster, and name its "
         "interpreter there in PYSPARK_PYTHON"
     )
-    assert _reason(raised.format("ValueError: 3 is odd")) == "ValueError: 3 is odd"
-    assert _reason("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"
+    assert reason(raised.format("ValueError: 3 is odd")) == "ValueError: 3 is odd"
+    assert reason("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"

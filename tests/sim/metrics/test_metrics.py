@@ -18,8 +18,10 @@ import pytest
 from commands import run
 
 from covey.matcher import EventType
+from covey.sim.experiments.runs.executors import SparkTasks
+from covey.sim.experiments.runs.run_all import run_all
 from covey.sim.experiments.runs.simulated import SimulatedRun
-from covey.sim.experiments.sweep import load_sweep, run_sweep
+from covey.sim.experiments.sweep import load_sweep
 from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
 from covey.sim.metrics.session import _failure
 from covey.sim.scenario.highway import HighwayLoad
@@ -354,7 +356,9 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     file.write_text(SWEEP)
     steps: list[str] = []
     sweep = load_sweep(file)
-    good, impossible = run_sweep(sweep, out, progress=lambda step, _: steps.append(step))
+    good, impossible = run_all(
+        sweep.planned, out, SparkTasks(), lambda step, _: steps.append(step)
+    )
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
@@ -369,4 +373,5 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     assert {row["run"] for row in csv.DictReader((out / "runs.csv").open())} == set(load_sweep(file).runs)
     assert "data:image/png" in (out / "report.html").read_text()
     file.write_text(SWEEP.replace("0.5", "0.6"))
-    assert [outcome.reused for outcome in run_sweep(load_sweep(file), out)] == [False, False]
+    again = run_all(load_sweep(file).planned, out, SparkTasks())
+    assert [outcome.reused for outcome in again] == [False, False]

@@ -1,0 +1,83 @@
+"""Where planned runs are run: in processes of this machine, or as tasks of Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.processes import each
+from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
+from covey.sim.experiments.runs.run_all import run_one
+
+if TYPE_CHECKING:
+    from covey.sim.scenario.scenario import Scenario
+
+_DIED = "its process died, as one does that the system stops for want of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Runs in `jobs` processes of this machine (0: one per core), the longest first; real ones one by one."""
+
+    jobs: int = 0
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]:
+        outcomes: list[RunOutcome] = []
+        ordered = sorted(planned, key=lambda each: -expected_work(each.scenario))
+        for real in (False, True):
+            these = [run for run in ordered if run.real == real]
+            jobs = 1 if real else min(self.jobs, len(these))
+            for run, future in each(partial(run_one, folder=folder), these, jobs) if these else ():
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    outcome = RunOutcome(run.name, "", error=_DIED)
+                outcomes.append(outcome)
+                ended(len(outcomes))
+        return outcomes
+
+
+def expected_work(scenario: Scenario) -> float:
+    """A measure of how long a run takes: events and updates, times the brokers that they may reach."""
+    rate = scenario.event_rate * scenario.publishers + scenario.update_rate * scenario.subscribers
+    return (rate * scenario.duration_s + scenario.subscribers) * scenario.brokers
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTasks:
+    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder.
+
+    `SparkError` if Spark does not start, `CoveyError` if its tasks fail.
+    """
+
+    master: str = "local[*]"
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]:
+        from covey.sim.metrics.session import spark_session
+        from covey.sim.metrics.spark_tasks import watched
+
+        session = spark_session(self.master)
+        with watched(session, lambda tasks: ended(tasks.done)):
+            try:
+                tasks = session.sparkContext.parallelize(planned, len(planned))
+                return tasks.map(partial(run_one, folder=folder)).collect()
+            except Exception as error:
+                raise CoveyError(f"the runs failed: {reason(str(error))}") from error
+
+
+def reason(message: str) -> str:
+    """One sentence of Spark's message on a failed job: the Python exception, if there is one."""
+    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", message, re.MULTILINE)
+    first = raised[0] if raised and "Traceback" in message else message.strip().partition("\n")[0]
+    if "No module named 'covey" in first:
+        first += ": install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
+    return first

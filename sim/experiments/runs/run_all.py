@@ -1,0 +1,110 @@
+"""Many planned runs in one folder: those that are not in it yet are run, by an executor.
+
+Each run has a folder of its name with its trace, and is complete when its summary is there. A run is not
+repeated if it is complete, of the same scenario and of the same version of Covey; so work that was
+interrupted resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
+from covey.sim.progress import Progress, silent
+
+_TRACE, _SUMMARY = "trace.parquet", "summary.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+=~_-]*")
+"""Of a run: part of a path, and never one that Spark takes for a hidden file."""
+
+
+class Executor(Protocol):
+    """Runs what is planned into a folder, and returns the outcomes in any order; meanwhile it calls `ended`
+    with the number of runs that have ended."""
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]: ...
+
+
+def run_all(
+    planned: Sequence[PlannedRun], folder: str | Path, executor: Executor, progress: Progress = silent
+) -> list[RunOutcome]:
+    """Run what is not in `folder` yet, and return all outcomes in the order of `planned`.
+
+    A run that fails does not stop the others. `CoveyError` if two runs have one name, if a name cannot be
+    that of a folder, or if `folder` cannot be written.
+    """
+    _check_names(planned)
+    root = Path(folder).resolve()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    outcomes = {outcome.run: outcome for each in planned if (outcome := _earlier(root, each)) is not None}
+    reused, total = len(outcomes), len(planned)
+
+    def ended(count: int) -> None:
+        progress(f"{reused + count} of {total} runs", (reused + count) / max(total, 1))
+
+    ended(0)
+    rest = [each for each in planned if each.name not in outcomes]
+    if rest:
+        outcomes |= {outcome.run: outcome for outcome in executor.run(rest, str(root), ended)}
+    return [outcomes[each.name] for each in planned]
+
+
+def _check_names(planned: Sequence[PlannedRun]) -> None:
+    for name, count in Counter(each.name for each in planned).items():
+        if count > 1:
+            raise CoveyError(f"run {name} is planned {count} times: expected a name of its own for each run")
+        if not _NAME.fullmatch(name):
+            raise CoveyError(f"run {name!r}: expected a name of letters, digits and . + = ~ _ -")
+
+
+def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
+    """Run one scenario into `folder`: what an executor calls wherever its work is done."""
+    from covey.sim.experiments.runs.real import RealRun
+    from covey.sim.experiments.runs.simulated import SimulatedRun
+
+    trace, summary = (Path(folder) / f"run={planned.name}" / name for name in (_TRACE, _SUMMARY))
+    try:
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        summary.unlink(missing_ok=True)
+        run = RealRun(planned.scenario) if planned.real else SimulatedRun(planned.scenario)
+        result = run.run(_temporary(trace)).as_json()
+        if trace.is_dir():
+            shutil.rmtree(trace)
+        os.replace(_temporary(trace), trace)
+        _temporary(summary).write_text(json.dumps(result | {"covey": version("covey")}), encoding="utf-8")
+        os.replace(_temporary(summary), summary)
+    except Exception as error:
+        kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
+        return RunOutcome(planned.name, str(trace), error=f"{kind}{error}")
+    return RunOutcome(planned.name, str(trace), result)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def _earlier(folder: Path, planned: PlannedRun) -> RunOutcome | None:
+    """The outcome of an earlier run of the same scenario; None if there is none."""
+    trace, file = (folder / f"run={planned.name}" / name for name in (_TRACE, _SUMMARY))
+    try:
+        summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = json.loads(json.dumps(asdict(planned.scenario)))
+    if not trace.exists() or summary["scenario"] != same or summary["covey"] != version("covey"):
+        return None
+    return RunOutcome(planned.name, str(trace), summary, reused=True)

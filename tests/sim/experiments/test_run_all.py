@@ -1,0 +1,117 @@
+"""Planned runs in one folder: names, resuming, and processes that die."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from covey.matcher.errors import CoveyError
+from covey.sim.experiments.processes import each
+from covey.sim.experiments.runs.executors import Processes, expected_work
+from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
+from covey.sim.experiments.runs.run_all import run_all, run_one
+from covey.sim.scenario.scenario import Scenario
+
+SMALL = Scenario(brokers=4, publishers=1, subscribers=3, types=2, duration_s=0.5, update_rate=9.0)
+
+
+class Here:
+    """Runs in this process, and notes which."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def run(
+        self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
+    ) -> list[RunOutcome]:
+        self.names += [run.name for run in planned]
+        return [run_one(run, folder) for run in planned]
+
+
+def names_of(planned: Sequence[PlannedRun], folder: Path) -> list[str]:
+    """Which runs are repeated."""
+    executor = Here()
+    run_all(planned, folder, executor)
+    return executor.names
+
+
+def test_what_is_complete_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = [PlannedRun("a", SMALL), PlannedRun("b", SMALL.having(seed=1))]
+    assert names_of(planned, tmp_path) == ["a", "b"]
+    assert names_of(planned, tmp_path) == []
+    assert names_of([*planned, PlannedRun("c", SMALL)], tmp_path) == ["c"]
+    assert names_of([PlannedRun("a", SMALL.having(seed=2)), planned[1]], tmp_path) == ["a"]
+    monkeypatch.setattr("covey.sim.experiments.runs.run_all.version", lambda package: "0.0.1")
+    assert names_of(planned, tmp_path) == ["a", "b"], "another version of Covey"
+
+
+def test_outcomes_have_the_order_of_the_plan_and_the_summary_of_the_run(tmp_path: Path) -> None:
+    planned = [PlannedRun("b", SMALL), PlannedRun("a", SMALL.having(load="highway", topology="line"))]
+    for reused in (False, True):
+        good, failed = run_all(planned, tmp_path, Here())
+        assert good.summary is not None
+        assert (good.run, good.failed, good.reused, good.findings) == ("b", False, reused, [])
+        assert good.summary["work"]["Update"]["messages"] > 0
+        assert failed.failed
+        assert not failed.reused
+        assert "has no positions and roads" in failed.error
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (["a", "b", "a"], "run a is planned 2 times: expected a name of its own for each run"),
+        (["a/b"], "run 'a/b': expected a name of letters, digits and"),
+        (["_a"], "run '_a': expected"),
+        ([".."], "run '..': expected"),
+    ],
+)
+def test_names_are_those_of_folders_and_unique(names: list[str], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(CoveyError) as raised:
+        run_all([PlannedRun(name, SMALL) for name in names], tmp_path, Here())
+    assert complaint in str(raised.value)
+
+
+def test_processes_give_what_this_process_gives(tmp_path: Path) -> None:
+    planned = [PlannedRun("a", SMALL), PlannedRun("b", SMALL.having(seed=1))]
+    steps: list[tuple[str, float]] = []
+    there = run_all(planned, tmp_path / "there", Processes(1), lambda *step: steps.append(step))
+    assert steps == [("0 of 2 runs", 0.0), ("1 of 2 runs", 0.5), ("2 of 2 runs", 1.0)]
+    here = run_all(planned, tmp_path / "here", Here())
+    for one, other in zip(here, there, strict=True):
+        assert one.summary is not None
+        assert other.summary is not None
+        assert one.summary["delivered"] == other.summary["delivered"]
+
+
+def test_longer_runs_come_first() -> None:
+    long = SMALL.having(duration_s=9.0)
+    assert sorted([SMALL, long], key=expected_work) == [SMALL, long]
+    assert expected_work(SMALL) < expected_work(SMALL.having(brokers=30))
+
+
+def die_at_two(number: int) -> int:
+    if number == 2:
+        os._exit(9)
+    return number
+
+
+def test_a_process_that_dies_costs_its_item_alone() -> None:
+    results = {
+        number: None if future.exception() else future.result()
+        for number, future in each(die_at_two, [1, 2, 3, 4], jobs=1)
+    }
+    assert results == {1: 1, 2: None, 3: 3, 4: 4}
+
+
+def test_an_interrupted_summary_does_not_count(tmp_path: Path) -> None:
+    planned = [PlannedRun("a", SMALL)]
+    run_all(planned, tmp_path, Here())
+    (summary,) = tmp_path.rglob("summary.json")
+    assert json.loads(summary.read_text())["delivered"] >= 0
+    summary.write_text(summary.read_text()[:100])
+    assert names_of(planned, tmp_path) == ["a"]
