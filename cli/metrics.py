@@ -84,11 +84,12 @@ def print_metrics(
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
     from covey.matcher.errors import CoveyError
     from covey.sim.metrics.run_plots import plots
+    from covey.sim.reports import png
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in plots(groups).items():
-            (folder / f"{name}.png").write_bytes(figure.png)
+            (folder / f"{name}.png").write_bytes(png(figure.plot))
     except OSError as error:
         raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
 

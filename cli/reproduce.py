@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from covey.sim.experiments.papers import PaperFinding, PaperReport
 
 
+_COLOURS = {"REACHED": "green", "SMALLER": "yellow", "DIFFERS": "red"}
+"""Of verdicts, by name."""
+
+
 def reproduce(
     paper: Annotated[str, typer.Argument(help="aguilera, bittner, fabret, jayaram or liu.")],
     quick: Annotated[bool, typer.Option("--quick", help="A size that takes a few minutes.")] = False,
@@ -64,8 +68,9 @@ def print_report(report: PaperReport, console: Console) -> None:
         if finding.rows:
             columns = list(finding.rows[0])
             print_table("", columns, [list(row.values()) for row in finding.rows])
-        mark = {True: "[green]holds[/green]", False: "[red]differs[/red]", None: "not measured"}
-        console.print(f"here:  {mark[finding.holds]}: {finding.verdict}", highlight=False)
+        colour = _COLOURS.get(finding.verdict.name, "default")
+        verdict = f"[{colour}]{finding.verdict.value}[/{colour}]"
+        console.print(f"here:  {verdict}: {finding.conclusion}", highlight=False)
     for note in report.notes:
         console.print(f"\nnote: {note}", highlight=False)
 
@@ -86,16 +91,15 @@ def write_files(report: PaperReport, folder: Path) -> None:
     Raises `CoveyError` if that fails.
     """
     from covey.matcher import CoveyError
-    from covey.sim.experiments.papers.page import page, plot
-    from covey.sim.reports import write_report
+    from covey.sim.experiments.papers.page import page
+    from covey.sim.reports import png, write_report
 
     try:
         (folder / "report.json").write_text(json.dumps(report.as_json(), indent=2) + "\n")
         write_report(folder / "report.html", page(report))
         for finding in report.findings:
-            png = plot(finding)
-            if png is not None:
-                (folder / plot_name(report, finding)).write_bytes(png)
+            if finding.plot is not None and not finding.plot.empty:
+                (folder / plot_name(report, finding)).write_bytes(png(finding.plot))
     except OSError as error:
         raise CoveyError(f"--out {folder}: {error.strerror or error}") from None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.sim.metrics.across import Group
-from covey.sim.reports import Figure, bars, lines, number
+from covey.sim.reports import Bars, Curves, Figure, Plot, number
 
 UNITS = {
     "event_rate": "events per second and publisher",
@@ -89,14 +89,16 @@ def plots(groups: Sequence[Group]) -> dict[str, Figure]:
             continue
         if over is None:
             names = [label(group) for group in groups]
-            png = bars(names, {metric.label: [g.metrics[metric.name] for g in groups]}, y=metric.label)
+            values = [group.metrics[metric.name] for group in groups]
+            plot: Plot = Bars(metric.label, names, {metric.label: values})
         else:
-            series: dict[str, list[tuple[float, float | None]]] = {}
+            series: dict[str, list[tuple[float, float]]] = {}
             for group in groups:
-                point = (float(group.parameters[over]), group.metrics[metric.name])
-                series.setdefault(label(group, over), []).append(point)
+                points = series.setdefault(label(group, over), [])
+                if (value := group.metrics[metric.name]) is not None:
+                    points.append((float(group.parameters[over]), value))
             positions = [point[0] for points in series.values() for point in points]
             wide = min(positions) > 0 and max(positions) / min(positions) >= 20
-            png = lines(series, x=UNITS.get(over, over), y=metric.label, log_x=wide)
-        figures[metric.name] = Figure(png, metric.caption)
+            plot = Curves(UNITS.get(over, over), metric.label, series, log_x=wide)
+        figures[metric.name] = Figure(plot, metric.caption)
     return figures

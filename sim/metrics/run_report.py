@@ -8,7 +8,7 @@ from typing import Any
 from covey.sim.metrics.across import Group
 from covey.sim.metrics.flat import flat, varied
 from covey.sim.metrics.run_plots import METRICS, axis, label, plots
-from covey.sim.reports import Figure, Report, Section, Table, Tile, bars
+from covey.sim.reports import Bars, Figure, Report, Section, Table, Tile
 
 _SHOWN = 200
 _BROKERS = 15
@@ -163,8 +163,8 @@ def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
             "events": [float(load["events"]) for _, load in shown],
             "control messages": [float(load["control_messages"]) for _, load in shown],
         }
-        png = bars([name for name, _ in shown], series, y="messages that arrived")
-        figures.append(Figure(png, "Messages received by the most loaded brokers."))
+        plot = Bars("messages that arrived", [name for name, _ in shown], series)
+        figures.append(Figure(plot, "Messages received by the most loaded brokers."))
     if run["control_by_kind"]:
         rows = sorted(run["control_by_kind"].items(), key=lambda item: -item[1])
         tables.append(Table(["control message", "number"], rows))

@@ -15,6 +15,8 @@ from typing import Any
 
 from covey.matcher.errors import CoveyError
 from covey.sim.reports.numbers import number
+from covey.sim.reports.plot_data import Plot
+from covey.sim.reports.png import png
 
 
 class ReportError(CoveyError, OSError):
@@ -32,9 +34,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot: the bytes of a PNG (see `plots.py`) and its caption."""
+    """A plot and its caption."""
 
-    png: bytes
+    plot: Plot
     caption: str
 
 
@@ -119,7 +121,7 @@ def _tiles(tiles: Sequence[Tile]) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    data, alt = b64encode(figure.png).decode("ascii"), escape(figure.caption, quote=True)
+    data, alt = b64encode(png(figure.plot)).decode("ascii"), escape(figure.caption, quote=True)
     image = f'<img src="data:image/png;base64,{data}" alt="{alt}">'
     return f"<figure>{image}<figcaption>{_inline(figure.caption)}</figcaption></figure>"
 

@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.papers.report import Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress
 
-__all__ = ["PAPERS", "Curves", "PaperFinding", "PaperPlan", "PaperReport", "reproduce"]
+__all__ = ["PAPERS", "PaperFinding", "PaperPlan", "PaperReport", "Verdict", "reproduce"]
 
 PAPERS = {
     "aguilera": "covey.sim.experiments.papers.aguilera",

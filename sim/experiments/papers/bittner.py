@@ -15,8 +15,9 @@ from covey.matcher.compile.form_model import Parameters
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.bittner_choice import choice
 from covey.sim.experiments.papers.measuring import measure, ms_per_event
-from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress, part
+from covey.sim.reports import Curves
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
 
@@ -153,17 +154,17 @@ def _memory_finding(figure: str, title: str, claim: str, rows: list[dict[str, Ce
     ]
     first, last = tree[0][1], tree[-1][1]
     growth = ", ".join(f"{name} {points[-1][1] / points[0][1]:.1f}" for name, points in series.items())
-    verdict = (
+    conclusion = (
         f"{'; '.join(words)}. From {rows[0]['S_s']} to {rows[-1]['S_s']} disjuncts memory grew by ({growth})."
     )
-    verdict = verdict[0].upper() + verdict[1:]
+    conclusion = conclusion[0].upper() + conclusion[1:]
     crossed = crossings["counting"] is not None
     return PaperFinding(
         figure,
         title,
         claim,
-        verdict,
-        crossed and last < 1.5 * first,
+        conclusion,
+        Verdict.of(crossed and last < 1.5 * first, crossed),
         rows,
         Curves("disjuncts after normal form, S_s", "bytes per subscription", series),
     )
@@ -197,7 +198,7 @@ def _redundancy(plan: PaperPlan, progress: Progress) -> PaperFinding:
         "With half of the predicates shared, "
         + ", ".join(f"{name} takes {part:.0%} less" for name, part in savings.items())
         + ".",
-        savings["counting"] > 0.02 and savings[TREE] > 0.02,
+        Verdict.of(*(min(savings["counting"], savings[TREE]) > least for least in (0.02, 0))),
         rows,
         Curves("predicate redundancy r_p", "bytes per subscription", series),
     )
@@ -232,7 +233,7 @@ def _time(plan: PaperPlan, progress: Progress) -> PaperFinding:
         f"At {sizes[-1]:,} subscriptions counting takes {ratio[4]:.1f} times the tree's time at "
         f"S_s = 4 and {ratio[8]:.1f} times at S_s = 8. Covey's trees are evaluated only where "
         "enough predicates hold; the paper evaluates every candidate in full, its worst case.",
-        0.5 < ratio[4] < 2 and ratio[8] > max(ratio[4], 1),
+        Verdict.of(0.5 < ratio[4] < 2 and ratio[8] > max(ratio[4], 1), ratio[8] > max(ratio[4], 1)),
         rows,
         Curves("subscriptions", "ms per event", series, log_x=True, log_y=True),
     )

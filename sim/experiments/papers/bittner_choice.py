@@ -7,8 +7,9 @@ from math import exp, log
 
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import measure, ms_per_event
-from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, Verdict
 from covey.sim.progress import Progress, part
+from covey.sim.reports import Curves
 from covey.sim.workload import Boolean
 from covey.sim.workload.boolean import branching, pairs
 
@@ -45,7 +46,10 @@ def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:
         "Bytes times nanoseconds as multiples of those of the better form, in the geometric mean: "
         f"{words}. `cap` is the normal form for up to 64 conjunctions, else the tree. The model assumes "
         "what part of the events passes a range, so it errs where the forms are close.",
-        mean["chosen"] <= 1.02 * min(mean["cap"], mean["tree"]),
+        Verdict.of(
+            mean["chosen"] <= 1.02 * min(mean["cap"], mean["tree"]),
+            mean["chosen"] < max(mean["cap"], mean["tree"]),
+        ),
         rows,
         Curves(
             "filter, in the order of the table",

@@ -15,8 +15,9 @@ from time import process_time
 from covey.sim.experiments.bench.drift import DriftPlan, DriftResult, measure_drift
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import growth, measure, ms_per_event
-from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress, part
+from covey.sim.reports import Curves
 from covey.sim.workload import WORKLOADS, Domain, Fabret, Workload
 
 CITATION = (
@@ -92,11 +93,11 @@ def _finding(
     varied: str,
     measured: tuple[str, Callable[[MatchResult], float]],
     needed: Sequence[str],
-    judge: Callable[[Mapping[str, list[tuple[float, float]]]], tuple[bool, str]],
+    judge: Callable[[Mapping[str, list[tuple[float, float]]]], tuple[Verdict, str]],
 ) -> PaperFinding:
     """A finding with one quantity over the varied value, a curve per algorithm.
 
-    `judge` returns for the curves whether the claim holds, and the verdict. It is not called if one of the
+    `judge` returns the verdict and the conclusion for the curves. It is not called if one of the
     `needed` algorithms is missing in a case.
     """
     unit, value = measured
@@ -113,19 +114,22 @@ def _finding(
     plot = Curves(varied, unit, series, log_x=varied == "subscriptions", log_y=varied == "subscriptions")
     missing = [label for label in needed if any(label not in results for results in runs.values())]
     if missing:
-        verdict = f"Not loaded within the limit: {', '.join(missing)}."
-        return PaperFinding(figure, title, claim, verdict, None, rows, plot)
-    holds, verdict = judge(series)
-    return PaperFinding(figure, title, claim, verdict, holds, rows, plot)
+        conclusion = f"Not loaded within the limit: {', '.join(missing)}."
+        return PaperFinding(figure, title, claim, conclusion, Verdict.UNMEASURED, rows, plot)
+    verdict, conclusion = judge(series)
+    return PaperFinding(figure, title, claim, conclusion, verdict, rows, plot)
 
 
 def _time(runs: Runs) -> PaperFinding:
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         powers = ", ".join(f"{name} {growth(points):.2f}" for name, points in curves.items())
         most = f"{int(curves[DYNAMIC][-1][0]):,}"
         return (
-            last[DYNAMIC] < last[PROPAGATION] < last["counting"] and last[DYNAMIC] < last[AHEAD],
+            Verdict.of(
+                last[DYNAMIC] < last[PROPAGATION] < last["counting"] and last[DYNAMIC] < last[AHEAD],
+                last[DYNAMIC] < last["counting"],
+            ),
             f"At {most} subscriptions an event takes dynamic {1e3 * last[DYNAMIC]:.2f} us, static "
             f"{1e3 * last[STATIC]:.2f} us, propagation {1e3 * last[AHEAD]:.2f} us with look-ahead and "
             f"{1e3 * last[PROPAGATION]:.2f} us without, counting {1e3 * last['counting']:.2f} us. "
@@ -159,7 +163,7 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
         for size in sizes
     }
 
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         slower = {n: curves[f"{n} mixed"][-1][1] / curves[f"{n} =="][-1][1] for n in (AHEAD, DYNAMIC)}
         first = {n: curves[f"{n} mixed"][0][1] / curves[f"{n} =="][0][1] for n in (AHEAD, DYNAMIC)}
         apart = {
@@ -167,7 +171,7 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
             for kind in ("==", "mixed")
         }
         return (
-            min(slower.values()) > 1,
+            Verdict.of(min(slower.values()) > 1, max(slower.values()) > 1),
             f"Non-equality operators make propagation {first[AHEAD]:.1f} times slower at "
             f"{sizes[0]:,} subscriptions and {slower[AHEAD]:.1f} times at {sizes[-1]:,}, dynamic "
             f"{first[DYNAMIC]:.1f} and {slower[DYNAMIC]:.1f} times; dynamic stays "
@@ -190,12 +194,14 @@ def _operators(plan: PaperPlan, equalities: Runs, progress: Progress) -> PaperFi
 
 
 def _memory(runs: Runs) -> PaperFinding:
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         most = curves[DYNAMIC][-1][0]
         words = ", ".join(f"{name} {1e6 * size / most:.0f}" for name, size in last.items())
         return (
-            last[PROPAGATION] <= last["counting"] and last[PROPAGATION] <= last[DYNAMIC],
+            Verdict.of(
+                last[PROPAGATION] <= min(last["counting"], last[DYNAMIC]), last[PROPAGATION] <= last[DYNAMIC]
+            ),
             f"Bytes per subscription at {int(most):,}: {words}. Clusters contain their tests "
             "and no predicate table, which counting needs in both directions.",
         )
@@ -214,11 +220,14 @@ def _memory(runs: Runs) -> PaperFinding:
 
 
 def _loading(runs: Runs) -> PaperFinding:
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         last = {name: points[-1][1] for name, points in curves.items()}
         words = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in last.items())
         return (
-            last["counting"] <= min(last.values()) and last[STATIC] >= max(last.values()),
+            Verdict.of(
+                last["counting"] <= min(last.values()) and last[STATIC] >= max(last.values()),
+                last["counting"] < last[STATIC],
+            ),
             f"Loading {int(curves[STATIC][-1][0]):,} subscriptions takes {words}. They load in "
             "columns, one group per filter; the paper's load one by one.",
         )
@@ -244,10 +253,12 @@ def _domains(plan: PaperPlan, progress: Progress) -> PaperFinding:
     values = plan.pick((10, 35), (5, 10, 20, 35, 70), (5, 10, 20, 35, 70, 100))
     workloads = [(v, count, Fabret(attributes=12, domain=Domain(1, v))) for v in values]
 
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         ratio = {name: points[0][1] / points[-1][1] for name, points in curves.items()}
         return (
-            min(ratio.values()) > 1 and ratio[DYNAMIC] < ratio[PROPAGATION],
+            Verdict.of(
+                min(ratio.values()) > 1 and ratio[DYNAMIC] < ratio[PROPAGATION], min(ratio.values()) > 1
+            ),
             f"From {values[0]} to {values[-1]} values the time of an event falls by "
             f"{ratio[PROPAGATION]:.1f} times for propagation and {ratio[DYNAMIC]:.1f} times for dynamic.",
         )
@@ -270,10 +281,10 @@ def _predicates(plan: PaperPlan, progress: Progress) -> PaperFinding:
     numbers = plan.pick((2, 4), (2, 3, 5, 7), (2, 3, 4, 5, 6, 7, 8))
     workloads = [(n, count, Fabret(attributes=12, predicates=n)) for n in numbers]
 
-    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[bool, str]:
+    def judge(curves: Mapping[str, list[tuple[float, float]]]) -> tuple[Verdict, str]:
         first, last = ({name: points[at][1] for name, points in curves.items()} for at in (0, -1))
         return (
-            last[DYNAMIC] < first[DYNAMIC],
+            Verdict.of(last[DYNAMIC] < first[DYNAMIC]),
             f"From {numbers[0]} to {numbers[-1]} predicates the time of an event goes from "
             f"{1e3 * first[DYNAMIC]:.2f} to {1e3 * last[DYNAMIC]:.2f} us for dynamic and from "
             f"{1e3 * first[PROPAGATION]:.2f} to {1e3 * last[PROPAGATION]:.2f} us for propagation.",
@@ -343,7 +354,9 @@ def _drifted(figure: str, title: str, claim: str, steps: int, result: DriftResul
         f"{end['no change']:,.0f}, {end['no change'] / start['no change']:.1%} of its start; a "
         f"static configuration chosen for the new state {result.optimum:,.0f}, of which dynamic "
         f"reaches {end[DYNAMIC] / result.optimum:.0%}.",
-        end[DYNAMIC] > end["no change"] and end[DYNAMIC] > _RECOVERED * result.optimum,
+        Verdict.of(
+            end[DYNAMIC] > max(end["no change"], _RECOVERED * result.optimum), end[DYNAMIC] > end["no change"]
+        ),
         rows,
         Curves("part of the subscriptions replaced", "events/s", series),
     )

@@ -12,13 +12,12 @@ from covey.sim.experiments.papers.jayaram_runs import (
     ExperimentResult,
     Ratio,
 )
-from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding
+from covey.sim.experiments.papers.report import Cell, PaperFinding, Verdict
+from covey.sim.reports import Bars, Curves
 
 _MATCHERS = {"siena": "the poset matches, as in Siena", "rete": "a Rete engine matches, as in EventJava"}
 _GAINS = {"throughput": "higher", "delay": "lower", "spurious": "fewer"}
 _KINDS = ("Publish", "Subscribe", "Unsubscribe", "Update", "Acknowledge")
-_REACHED = 0.9
-"""The share of the paper's factor that counts as reached."""
 
 
 def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
@@ -36,23 +35,23 @@ def table_1(results: Sequence[ExperimentResult]) -> PaperFinding:
         }
         for ratio in ratios
     ]
-    reached = sum(_holds(ratio) is True for ratio in ratios)
+    verdicts = [Verdict.of_factor(ratio.factor, ratio.claim) for ratio in ratios]
+    reached, smaller = (verdicts.count(each) for each in (Verdict.REACHED, Verdict.SMALLER))
     return PaperFinding(
         "Table 1",
         "what parametric subscriptions gain over re-subscription",
         "With the poset as matcher up to 8 and 4.4 times the throughput (HTM, AT), a sixth and a third of "
         "the delay, a sixth of the spurious events; less with an engine of its own.",
-        f"{reached} of {len(ratios)} factors are reached to at least 90 %; the others have an explanation at "
-        "their figure.",
-        reached == len(ratios),
+        f"{reached} of {len(ratios)} factors are reached to at least 90 %, {smaller} have the direction and "
+        "are smaller; each has an explanation at its figure.",
+        Verdict.of(reached == len(ratios), reached + smaller == len(ratios)),
         rows,
-        Curves(
-            "row of the table",
+        Bars(
             "times better with updates",
-            {
-                "paper": [(place, ratio.claim) for place, ratio in enumerate(ratios, 1)],
-                "here": [(place, r.factor) for place, r in enumerate(ratios, 1) if r.factor is not None],
-            },
+            [f"{ratio.experiment.upper()} {ratio.system}, {ratio.metric}" for ratio in ratios],
+            {"paper": [ratio.claim for ratio in ratios], "here": [ratio.factor for ratio in ratios]},
+            dots=True,
+            log=True,
         ),
     )
 
@@ -81,18 +80,14 @@ def _figure(result: ExperimentResult, system: str, metric: str, name: str, ratio
         name,
         f"{e.title}: {LABELS[metric]}, where {_MATCHERS[system]}",
         f"Parametric subscriptions gain up to {ratio.claim:g} times.",
-        _verdict(result, ratio),
-        _holds(ratio) if enough else None,
+        _conclusion(result, ratio),
+        Verdict.of_factor(ratio.factor if enough else None, ratio.claim),
         rows,
         Curves(e.x, LABELS[metric], series) if enough else None,
     )
 
 
-def _holds(ratio: Ratio) -> bool | None:
-    return None if ratio.factor is None else ratio.factor >= _REACHED * ratio.claim
-
-
-def _verdict(result: ExperimentResult, ratio: Ratio) -> str:
+def _conclusion(result: ExperimentResult, ratio: Ratio) -> str:
     if ratio.factor is None:
         return "Too few events of this kind to compare: not measured."
     e, top = result.experiment, result.experiment.rates[-1]
@@ -105,7 +100,7 @@ def _verdict(result: ExperimentResult, ratio: Ratio) -> str:
             f"re-subscription and {took[1]:.2f} ms as an update; an event takes each broker "
             f"{result.us_per_event(pair[0], top):.0f} and {result.us_per_event(pair[1], top):.0f} µs"
         )
-    if _holds(ratio) is False:
+    if Verdict.of_factor(ratio.factor, ratio.claim) is not Verdict.REACHED:
         return f"{text}; changes are only a part of the total cost. {e.why}"
     return text + "."
 
@@ -145,7 +140,7 @@ def costs(result: ExperimentResult) -> PaperFinding:
         f"{scenario.cpu_scale:g}. {scenario.brokers} brokers, {scenario.publishers} publishers of "
         f"{scenario.event_rate:g} events/s, {scenario.subscribers} subscribers, {scenario.delay_ms:g} ms "
         "per link.",
-        took[0] > took[1],
+        Verdict.of(took[0] > took[1]),
         rows,
         Curves(e.x, "processor time per change (ms)", series),
     )
@@ -179,7 +174,7 @@ def best(results: Sequence[ExperimentResult]) -> PaperFinding:
         "Not in the paper: the forest of witnesses and the cluster engine.",
         f"Ahead of all of the paper's systems in {total - len(behind)} of {total} metrics"
         + (f"; behind the best of them in {', '.join(behind)}." if behind else "."),
-        not behind,
+        Verdict.of(not behind, len(behind) < total),
         rows,
         Curves(
             first.experiment.x,

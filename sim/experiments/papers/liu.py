@@ -28,8 +28,9 @@ from covey.sim.experiments.papers.liu_experiments import (
     Point,
     experiments,
 )
-from covey.sim.experiments.papers.report import Cell, Curves, PaperFinding, PaperPlan, PaperReport
+from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress
+from covey.sim.reports import Curves
 from covey.sim.workload.overlapping import Overlapping, draw_truths
 
 CITATION = (
@@ -158,16 +159,16 @@ def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> P
         name: [(x, each[name]) for x, each in zip(places, costs, strict=True)]
         for name in (*STRATEGIES, BOUND)
     }
-    verdict, holds = _JUDGES[experiment.figure](experiment, costs)
+    conclusion, verdict = _JUDGES[experiment.figure](experiment, costs)
     ratios = [each[GREEDY] / each[SUB_ORDER] for each in costs]
-    verdict += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
+    conclusion += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
     unit = "cost per event" if experiment.figure == "Sect. 4.3" else "predicates evaluated per event"
     return PaperFinding(
         experiment.figure,
         experiment.title,
         experiment.claim,
+        conclusion,
         verdict,
-        holds,
         rows,
         Curves(experiment.axis, unit, series),
     )
@@ -178,7 +179,7 @@ def _ordered(costs: Sequence[Costs]) -> bool:
     return all(each[NAIVE] > each[SEQUENTIAL] > each[SUB_ORDER] for each in costs)
 
 
-def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
+def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
     last = costs[-1]
     words = (
         f"At {experiment.points[-1].x:,} naive evaluates {last[NAIVE]:,.0f}, Sequential "
@@ -194,20 +195,21 @@ def _scale(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
     stated = experiment.points[-1].paper.get(NAIVE, 0)
     if stated > last[USED]:
         words += f" The paper's naive {stated:,} is more than all {last[USED]:,.0f} predicates that occur."
-    return words, _ordered(costs) and _less(last, SUB_ORDER) >= _REDUCTION - 0.05
+    reached = _ordered(costs) and _less(last, SUB_ORDER) >= _REDUCTION - 0.05
+    return words, Verdict.of(reached, all(_less(each, SUB_ORDER) > 0 for each in costs))
 
 
-def _growing(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
+def _growing(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
     growths = {name: costs[-1][name] / costs[0][name] for name in STRATEGIES}
     words, _ = _scale(experiment, costs)
     words += " From the first to the last row costs grow " + ", ".join(
         f"{name} {growth:.1f}" for name, growth in growths.items()
     )
     slower = growths[NAIVE] > max(growths[SEQUENTIAL], growths[SUB_ORDER])
-    return f"{words} times.", _ordered(costs) and slower
+    return f"{words} times.", Verdict.of(_ordered(costs) and slower, slower)
 
 
-def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
+def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
     first, last = costs[0], costs[-1]
     words = (
         f"From {experiment.points[0].x} to {experiment.points[-1].x} predicates Sequential goes from "
@@ -215,26 +217,27 @@ def _by_length(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, boo
         f"{last[SUB_ORDER]:,.0f}, while naive evaluates {first[NAIVE]:,.0f} and {last[NAIVE]:,.0f}. Longer "
         "subscriptions share more, and at 0.2 % matching more of their predicates hold."
     )
-    return words, _ordered(costs) and last[SEQUENTIAL] < 1.2 * first[SEQUENTIAL]
+    return words, Verdict.of(_ordered(costs) and last[SEQUENTIAL] < 1.2 * first[SEQUENTIAL], _ordered(costs))
 
 
-def _by_popularity(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
+def _by_popularity(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
     words = []
-    holds = _ordered(costs)
+    falls, direction = _ordered(costs), True
     for name in (SEQUENTIAL, SUB_ORDER):
         values = [each[name] for each in costs]
         words.append(f"{name} {values[0]:,.0f} when uniform, " + ", ".join(f"{v:,.0f}" for v in values[1:]))
-        holds = holds and values == sorted(values, reverse=True)
-    return f"Costs: {'; '.join(words)} with rising exponent.", holds
+        falls = falls and values == sorted(values, reverse=True)
+        direction = direction and values[-1] < values[0]
+    return f"Costs: {'; '.join(words)} with rising exponent.", Verdict.of(falls, direction)
 
 
-def _by_cost(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, bool]:
+def _by_cost(experiment: Experiment, costs: Sequence[Costs]) -> tuple[str, Verdict]:
     less = [_less(each, SUB_ORDER) for each in costs]
     ours = [_less(each, GREEDY) for each in costs]
     return (
         f"Sub-Order costs {min(less):.0%} to {max(less):.0%} less than naive, greedy {min(ours):.0%} to "
         f"{max(ours):.0%}.",
-        all(each[NAIVE] > each[SUB_ORDER] for each in costs),
+        Verdict.of(all(each[NAIVE] > each[SUB_ORDER] for each in costs)),
     )
 
 
@@ -263,7 +266,7 @@ def _summary(planned: Sequence[Experiment], measured: Mapping[Overlapping, Costs
         f"{_less(best[GREEDY][2], GREEDY):.0%}. Greedy is below Sub-Order at "
         f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} points, at {mean(ratios):.2f} of its cost on "
         "average.",
-        reached >= _REDUCTION,
+        Verdict.of(reached >= _REDUCTION, reached > 0),
         rows,
         Curves(
             "point",

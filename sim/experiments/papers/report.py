@@ -5,9 +5,11 @@ All rows of a finding have the same keys; values are numbers, text, or None if n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Literal, TypeVar
+
+from covey.sim.reports import Plot
 
 Cell = float | int | str | None
 T = TypeVar("T")
@@ -25,35 +27,57 @@ class PaperPlan:
         return {"tiny": tiny, "quick": quick, "full": full}[self.size]
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """A plot: points (x, y) per series, joined by lines, on linear or logarithmic axes."""
+class Verdict(StrEnum):
+    """A claim beside its measurement."""
 
-    x_label: str
-    y_label: str
-    series: Mapping[str, list[tuple[float, float]]]
-    log_x: bool = False
-    log_y: bool = False
+    REACHED = "reached"
+    SMALLER = "same direction, smaller"
+    DIFFERS = "differs"
+    UNMEASURED = "not measured"
+
+    @classmethod
+    def of(cls, reached: bool, direction: bool = False) -> Verdict:
+        """REACHED, else SMALLER where at least the direction of the claim was measured, else DIFFERS."""
+        return cls.REACHED if reached else cls.SMALLER if direction else cls.DIFFERS
+
+    @classmethod
+    def of_factor(cls, here: float | None, paper: float, low: float | None = None) -> Verdict:
+        """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` is the
+        lower end of its interval: where that is not above 1, neither is the factor."""
+        if here is None:
+            return cls.UNMEASURED
+        return cls.of(here >= _REACHED * paper, (here if low is None else low) > 1)
+
+
+_REACHED = 0.9
+"""The share of a paper's factor that counts as reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaperFinding:
-    """One figure or claim of a paper, and its measurement. `holds` is None if the claim was not measured."""
+    """One figure or claim of a paper, and its measurement."""
 
     figure: str
     """Figure or section of the paper."""
     title: str
     claim: str
     """The paper's claim, paraphrased."""
-    verdict: str
+    conclusion: str
     """The conclusion from the rows, with figures of this run."""
-    holds: bool | None = None
+    verdict: Verdict = Verdict.UNMEASURED
     rows: list[dict[str, Cell]] = field(default_factory=list)
-    plot: Curves | None = None
+    plot: Plot | None = None
 
     def as_json(self) -> dict[str, Any]:
-        series = self.plot and {name: [*map(list, points)] for name, points in self.plot.series.items()}
-        return asdict(self) | {"plot": series}
+        return {
+            "figure": self.figure,
+            "title": self.title,
+            "claim": self.claim,
+            "conclusion": self.conclusion,
+            "verdict": self.verdict.value,
+            "rows": self.rows,
+            "plot": self.plot and self.plot.as_json(),
+        }
 
 
 @dataclass(frozen=True, slots=True)

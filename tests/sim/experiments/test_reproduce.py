@@ -15,11 +15,13 @@ import pytest
 from commands import run
 
 from covey.matcher import CoveyError
-from covey.sim.experiments.papers import PAPERS, Curves, PaperFinding, PaperPlan, PaperReport, reproduce
+from covey.sim.experiments.papers import PAPERS, PaperFinding, PaperPlan, PaperReport, Verdict, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
 from covey.sim.experiments.papers.measuring import growth
-from covey.sim.experiments.papers.page import page, plot
+from covey.sim.experiments.papers.page import page
+from covey.sim.experiments.papers.report import Cell
+from covey.sim.reports import Curves, png
 from covey.sim.workload import Boolean, Shape
 from covey.sim.workload.boolean import branching, pairs
 
@@ -41,23 +43,23 @@ def test_every_finding_has_a_claim_rows_of_one_kind_and_a_verdict(report: PaperR
     assert len({finding.figure for finding in report.findings}) == len(report.findings)
     for finding in report.findings:
         assert finding.claim.endswith(".")
-        assert finding.verdict.endswith(".")
+        assert finding.conclusion.endswith(".")
         assert len({tuple(row) for row in finding.rows}) <= 1
-        if finding.holds is not None:
+        if finding.verdict is not Verdict.UNMEASURED:
             assert len(finding.rows) >= 2
             assert finding.plot is not None
             assert all(len(points) >= 2 for points in finding.plot.series.values())
         else:
-            assert "Not loaded" in finding.verdict
+            assert "Not loaded" in finding.conclusion
 
 
 def test_a_report_is_json_and_plots(report: PaperReport) -> None:
     read = json.loads(json.dumps(report.as_json()))
     assert [f["figure"] for f in read["findings"]] == [f.figure for f in report.findings]
-    assert list(read["findings"][0]) == ["figure", "title", "claim", "verdict", "holds", "rows", "plot"]
-    pictures = [plot(finding) for finding in report.findings]
-    assert any(pictures)
-    assert all(picture is None or picture.startswith(PNG) for picture in pictures)
+    assert list(read["findings"][0]) == ["figure", "title", "claim", "conclusion", "verdict", "rows", "plot"]
+    pictures = [png(finding.plot) for finding in report.findings if finding.plot is not None]
+    assert pictures
+    assert all(picture.startswith(PNG) for picture in pictures)
     html = page(report).html()
     assert all(escape(finding.claim.split("`")[0]) in html for finding in report.findings)
 
@@ -66,7 +68,8 @@ def test_the_command_prints_json_and_writes_a_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curves = Curves("subscriptions", "ms", {"counting": [(1, 2.0), (10, 3.0)]}, log_x=True)
-    finding = PaperFinding("Fig. 3(a)", "time", "It grows.", "It grew.", True, [{"n": 1, "ms": 2.0}], curves)
+    rows: list[dict[str, Cell]] = [{"n": 1, "ms": 2.0}]
+    finding = PaperFinding("Fig. 3(a)", "time", "It grows.", "It grew.", Verdict.REACHED, rows, curves)
     stub = PaperReport("fabret", "Fabret et al.", "quick", [finding], ["a note"])
     plans: list[PaperPlan] = []
 
@@ -83,7 +86,7 @@ def test_the_command_prints_json_and_writes_a_report(
     assert (tmp_path / "new" / "fabret-fig-3a.png").read_bytes().startswith(PNG)
     assert run("reproduce", "fabret") == 0
     printed = capsys.readouterr().out
-    assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "holds: It grew.", "a note"))
+    assert all(words in printed for words in ("Fig. 3(a)", "It grows.", "reached: It grew.", "a note"))
     assert plans[1] == PaperPlan("full", 0)
 
 

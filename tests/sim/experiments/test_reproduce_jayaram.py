@@ -39,7 +39,7 @@ def test_one_experiment_has_runs_metrics_and_findings(tmp_path: Path) -> None:
     for finding in findings:
         assert finding.rows
         assert len({tuple(row) for row in finding.rows}) == 1
-        assert finding.verdict.endswith(".")
+        assert finding.conclusion.endswith(".")
 
 
 def test_the_note_counts_violations() -> None:

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from covey.sim.experiments.papers import Verdict
 from covey.sim.reports import (
+    Bars,
+    Curves,
     Figure,
     Report,
     ReportError,
     Section,
     Table,
     Tile,
-    bars,
-    lines,
     number,
+    png,
     write_report,
 )
+from covey.sim.reports.colours import KNOWN, PALETTE, styles
+from covey.sim.scenario.systems import SYSTEMS
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -47,11 +51,11 @@ class Reader(HTMLParser):
 
 
 def test_a_report_is_one_self_contained_file(tmp_path: Path) -> None:
-    png = lines({"a": [(1, 2.0), (3, None), (2, 1.0)], "b": [(1, 1.0)]}, x="x", y="y")
+    plot = Curves("x", "y", {"a": [(1, 2.0), (2, 1.0)], "b": [(1, 1.0, 0.5, 2.0)]})
     section = Section(
         "A <b> & more",
         ["Set `price < $limit`; 3 > 2."],
-        [Figure(png, 'a "plot"')],
+        [Figure(plot, 'a "plot"')],
         [Table(["run", "events/s"], [["<script>", 1234.5], ["b", None]], "counts")],
         [Tile("missed", 0, good=True)],
     )
@@ -62,7 +66,7 @@ def test_a_report_is_one_self_contained_file(tmp_path: Path) -> None:
     assert reader.open == []
     assert all(link.startswith(("data:image/png;base64,", "#s")) for link in reader.links)
     embedded = [link for link in reader.links if link.startswith("data:")]
-    assert base64.b64decode(embedded[0].partition(",")[2]) == png
+    assert base64.b64decode(embedded[0].partition(",")[2]) == png(plot)
     for text in ("Title <x>", "A <b> & more", "<script>", "price < $limit", "1,234,567", "-", "counts"):
         assert text in reader.text
     assert "<script" not in path.read_text()
@@ -71,11 +75,13 @@ def test_a_report_is_one_self_contained_file(tmp_path: Path) -> None:
 
 def test_the_same_data_gives_the_same_plot() -> None:
     first, second = (
-        bars(["b1", "b2"], {"events": [1.0, None], "control": [2.0, 3.0]}, y="messages") for _ in range(2)
+        png(Bars("messages", ["b1", "b2"], {"events": [1.0, None], "control": [2.0, (3.0, 2.5, 3.5)]}))
+        for _ in range(2)
     )
     assert first == second
     assert first.startswith(PNG)
-    assert lines({"a": [(1, 1.0)]}, x="", y="", log_x=True, log_y=True).startswith(PNG)
+    assert png(Curves("", "", {"a": [(1, 1.0)]}, log_x=True, log_y=True)).startswith(PNG)
+    assert png(Bars("", ["b1"], {"a": [1.0]}, dots=True, log=True)).startswith(PNG)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +109,33 @@ def test_numbers_are_rounded_and_separated(value: object, shown: str) -> None:
 def test_a_report_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot be written: No such file"):
         write_report(tmp_path / "no" / "where.html", Report("t", []))
+
+
+def test_a_name_has_one_style_on_every_page() -> None:
+    known = ("siena-parametric", "siena-subscribe-first", "rete-parametric", "covey-parametric", "paper")
+    alone = {name: styles([name])[name] for name in known}
+    assert styles([*known, "something else"]).items() >= alone.items()
+    assert len(set(alone.values())) == len(known)
+    assert {s for s in SYSTEMS if s not in KNOWN} == set()
+    assert len({(KNOWN[s].colour, KNOWN[s].marker) for s in SYSTEMS}) == len(SYSTEMS)
+    for name, base in {"chain, rete-parametric": "rete-parametric", "counting S_s=4": "counting"}.items():
+        assert styles([name])[name].colour == KNOWN[base].colour
+    unknown = [f"broker {n}" for n in range(len(PALETTE))]
+    assert {style.colour for style in styles(unknown).values()} == set(PALETTE)
+    assert styles(unknown) == {name: styles(unknown[::-1])[name] for name in unknown}
+
+
+@pytest.mark.parametrize(
+    ("here", "paper", "low", "verdict"),
+    [
+        (7.3, 8.0, 6.0, "reached"),
+        (7.1, 8.0, None, "same direction, smaller"),
+        (1.2, 8.0, 0.9, "differs"),
+        (0.8, 8.0, None, "differs"),
+        (None, 8.0, None, "not measured"),
+    ],
+)
+def test_a_factor_is_reached_smaller_or_differs(
+    here: float | None, paper: float, low: float | None, verdict: str
+) -> None:
+    assert Verdict.of_factor(here, paper, low).value == verdict
