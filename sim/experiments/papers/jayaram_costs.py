@@ -39,7 +39,7 @@ from covey.overlay.core.messages import (
     Update,
 )
 from covey.overlay.core.routing.broker import Broker
-from covey.sim.experiments.progress import Progress, silent
+from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario
