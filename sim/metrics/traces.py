@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from covey.matcher.errors import CoveyError
 from covey.sim.metrics import columns as c
-from covey.sim.trace.parts import SCHEMA, part_name, parts_of
+from covey.sim.trace.first_parts import SCHEMA, part_name, parts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,19 +5,28 @@
     RUN/ATTEMPT/TABLE/part-00000.parquet
 
 Each attempt at a run has a folder of its own, so a task that Spark runs twice, or one that was killed, does
-no harm: the first attempt that ends writes `RUN/manifest.json`, a later one removes itself. While no attempt
-has ended, the newest one is the run so far. What a reader reads is what a manifest lists, never what a folder
-happens to contain.
+no harm: the first attempt that completes writes `RUN/manifest.json`, a later one removes itself. While no
+attempt has completed, the newest one is the run so far. What a reader reads is what a manifest lists, never
+what a folder happens to contain. `attempt.py` writes them, `finding.py` reads them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from covey.matcher.errors import CoveyError
 
 FORMAT = "covey-trace-2"
 FILE = "manifest.json"
+ATTEMPT = "attempt-"
+"""The folders of attempts begin with this, so the folder of a run that has not ended is recognised."""
+
+
+class ManifestError(CoveyError, ValueError):
+    """A text is not the manifest of a trace of this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +66,24 @@ class Manifest:
     def rows(self, table: str) -> int:
         """The number of rows of a table so far."""
         return sum(part.rows for part in self.tables.get(table, ()))
+
+    def as_json(self) -> str:
+        """The text of the file."""
+        return json.dumps({"format": FORMAT} | asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """`ManifestError` for a text that is no JSON, of another format, or without a field."""
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise ManifestError(f"no JSON: {error}") from None
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            found = content.get("format") if isinstance(content, dict) else None
+            raise ManifestError(f"format is {found!r}: expected {FORMAT!r}")
+        try:
+            tables = {name: [Part(**part) for part in parts] for name, parts in content["tables"].items()}
+            known = {each.name for each in fields(cls)}
+            return cls(**{name: content[name] for name in known & content.keys()} | {"tables": tables})
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ManifestError(f"incomplete: {error}") from None

@@ -1,124 +1,129 @@
-"""The parts of a trace: Parquet files in one folder, `part-00000.parquet` and so on.
+"""The pending rows of a trace, by table, and the parts that they become.
 
-Parts appear whole, while the run goes on: memory is bounded, and a run that is killed loses only its last
-part. `trace.py` describes the columns.
+    cells    int64: t c c c   t c c c   t c c c ...      `width` per row: time, then the columns after it;
+                                                         a word is its code, null is -1
+    texts    str:   one per row, for a table with a column of long texts that rarely repeat
+
+Words have codes until the next flush, so memory is bounded by the pending rows: at most `PENDING_ROWS` and a
+batch.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
-from typing import Any
+from array import array
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from covey.matcher.errors import CoveyError
+from covey.sim.trace.tables import PHASES, TABLES, WORD
 
-_WORD = pa.dictionary(pa.int32(), pa.string())
-SCHEMA = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("kind", _WORD),
-        ("node", _WORD),
-        ("peer", _WORD),
-        ("name", _WORD),
-        ("publisher", _WORD),
-        ("sequence", pa.int64()),
-        ("subscription", pa.int64()),
-        ("count", pa.int64()),
-        ("values", pa.string()),
-        ("text", _WORD),
-    ]
-)
-"""The columns of a trace; those that do not apply to a row are null."""
+if TYPE_CHECKING:
+    from covey.sim.trace.attempt import Attempt
 
-PART_ROWS = 100_000
-"""The maximum number of rows of a part, and so of rows in memory."""
+PENDING_ROWS = 200_000
+"""The rows of all tables in memory at which they are written."""
 
-_PART = re.compile(r"\.?part-\d{5,}\.parquet")
-"""The name of a part, or of an unfinished one."""
+NULL = -1
+_SAME = ("run", "phase")
+"""The columns that are equal in all rows of a part."""
 
 
-class TraceError(CoveyError, OSError):
-    """The trace cannot be written."""
+class Words(dict[str, int]):
+    """The code of each word since the last flush: `words[text]` gives it one."""
+
+    def __missing__(self, word: str) -> int:
+        code = self[word] = len(self)
+        return code
 
 
-def part_name(number: int) -> str:
-    """The file name of a part; names sort in the order of the parts."""
-    return f"part-{number:05}.parquet"
+class PendingTable:
+    """The pending rows of one table."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.names = [field.name for field in schema if field.name not in _SAME and field.type != pa.string()]
+        self.cells = array("q")
+        self.texts: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.cells) // len(self.names)
+
+    def add_block(self, count: int, *columns: int | npt.NDArray[np.int64]) -> None:
+        """Append `count` rows: a number for all of them, or one for each, per column."""
+        block = np.empty((count, len(self.names)), np.int64)
+        for number, column in enumerate(columns):
+            block[:, number] = column
+        self.cells.frombytes(block.tobytes())
+
+    def take(self, words: npt.NDArray[Any], run: str, phase: str) -> pa.Table:
+        """The pending rows as a table; none are pending then."""
+        count = len(self)
+        cells = np.frombuffer(self.cells, np.int64).reshape(count, len(self.names)) if count else None
+        arrays = []
+        for field in self.schema:
+            if field.name in _SAME:
+                values = pa.array([run if field.name == "run" else phase][: min(count, 1)], pa.string())
+                arrays.append(pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), values))
+            elif field.type == pa.string():
+                arrays.append(pa.array(self.texts, pa.string()))
+            else:
+                column = np.empty(0, np.int64) if cells is None else cells[:, self.names.index(field.name)]
+                arrays.append(_array(np.ascontiguousarray(column), field.type, words))
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        del cells
+        self.cells, self.texts = array("q"), []
+        return table
 
 
-def parts_of(trace: Path) -> list[Path]:
-    """The parts in the folder of a trace, in order."""
-    return sorted(trace.glob("part-*.parquet"))
+def _array(column: npt.NDArray[np.int64], kind: pa.DataType, words: npt.NDArray[Any]) -> pa.Array:
+    absent = column == NULL
+    mask = absent if absent.any() else None
+    if kind == WORD:
+        used = np.zeros(len(words) + 1, np.bool_)
+        used[column] = True  # the last one stands for null
+        used[-1] = False
+        codes = (np.cumsum(used) - 1)[column].astype(np.int32)
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes, mask=mask), pa.array(words[used[:-1]], pa.string())
+        )
+    if kind == pa.bool_():
+        return pa.array(column.astype(np.bool_), mask=mask)
+    return pa.array(column, kind, mask=mask)
 
 
 class PartWriter:
-    """Appends rows to the trace in a folder; it replaces an older trace there, and nothing else."""
+    """Collects rows and writes them as parts of an attempt, all tables at once: what an attempt has is always
+    everything up to one moment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
         self.rows = 0
-        self._folder = folder
-        self._parts = 0
-        self._pending: list[tuple[Any, ...]] = []
-        try:
-            self._clear()
-        except TraceError:
-            raise
-        except OSError as error:
-            raise self._unwritable(error) from None
+        """The rows that have been written."""
+        self.words = Words()
+        self.tables = {name: PendingTable(schema) for name, schema in TABLES.items()}
+        self._phase: str = PHASES[0]
 
-    def _clear(self) -> None:
-        folder = self._folder
-        if folder.is_file():
-            if not _is_trace(folder):
-                raise TraceError(f"{folder}: cannot be written: it is a file, but not a trace")
-            folder.unlink()
-        folder.mkdir(exist_ok=True)
-        others = sorted(file.name for file in folder.iterdir() if not _PART.fullmatch(file.name))
-        if others:
-            raise TraceError(f"{folder}: cannot be written: {others[0]} in it is not part of a trace")
-        for part in folder.iterdir():
-            part.unlink()
+    @property
+    def pending(self) -> int:
+        """The rows that have not been written."""
+        return sum(map(len, self.tables.values()))
 
-    def _unwritable(self, error: OSError) -> TraceError:
-        return TraceError(f"{self._folder}: cannot be written: {error.strerror or error}")
+    def begin(self, phase: str) -> None:
+        """The rows that follow belong to another phase."""
+        self.flush()
+        self._phase = phase
 
-    def add(self, *values: Any) -> None:
-        """Append a row of these values, which follow its number."""
-        self._pending.append((self.rows, *values))
-        self.rows += 1
-        if len(self._pending) >= PART_ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the pending rows as a part: under another name first, then renamed."""
-        if not self._pending:
-            return
-        columns = list(zip(*self._pending, strict=True))
-        self._pending.clear()
-        arrays = [
-            pa.array(column, pa.string()).dictionary_encode()
-            if field.type == _WORD
-            else pa.array(column, field.type)
-            for column, field in zip(columns, SCHEMA, strict=True)
-        ]
-        part = self._folder / part_name(self._parts)
-        unfinished = part.with_name(f".{part.name}")
-        try:
-            pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), unfinished, compression="zstd")
-            os.replace(unfinished, part)
-        except OSError as error:
-            raise self._unwritable(error) from None
-        self._parts += 1
-
-
-def _is_trace(file: Path) -> bool:
-    """Whether a single file is a trace."""
-    try:
-        return bool(pq.read_schema(file).names[:3] == SCHEMA.names[:3])
-    except (pa.ArrowException, OSError):
-        return False
+    def flush(self, *, empty: bool = False) -> None:
+        """Write the pending rows; with `empty` each table without parts gets one without rows."""
+        words = np.array([*self.words], object)
+        run, written = self.attempt.manifest.run, self.attempt.manifest.tables
+        parts = {}
+        for name, table in self.tables.items():
+            if len(table) or (empty and name not in written):
+                parts[name] = table.take(words, run, self._phase)
+        self.words.clear()
+        if parts:
+            self.attempt.write(parts)
+            self.rows += sum(part.num_rows for part in parts.values())

@@ -1,74 +1,68 @@
-"""The trace of a run: a row per event published or delivered, per change, and per message received.
+"""The observer that writes the trace of one run: what happens becomes rows of the tables in `tables.py`.
 
-Metrics are computed from it. The first part contains the scenario, and each phase begins a new part. Rows are
-in the order of the happenings and do not depend on the machine, so the same run gives the same parts, byte
-for byte. A trace without `ended` is that of a run that was interrupted.
-
-    row           the number of the row, from 0
-    time_ns       virtual time
-    kind          begun, phase, worked, ended: the run;
-                  joined, moved, left: clients; advertised, unadvertised, subscribed, updated, unsubscribed,
-                  settled, refused: control;
-                  published, delivered, spurious, answered: events;
-                  expected, excused: deliveries that the judge expects, and no longer expects;
-                  control, carried: messages that arrived; dropped, crashed, restarted: brokers
-    node, peer    where it happened, and the other end: the interfaces of a client and its broker, or of the
-                  receiver and the sender of a message
-    name          the event type, the kind of a control message, the reason of a drop, the name of a phase
-    publisher, sequence   which event
-    subscription  which of the client's subscriptions
-    count         spurious, dropped, carried: the number of events;
-                  subscribed, updated, answered: the number of the change (`sim/checkers/changes.py`);
-                  settled: the epoch;
-                  worked: the working time of the broker so far, in nanoseconds
-    values        as JSON; published: the event; subscribed, updated: all values of the subscription,
-                  those with Motion as objects of value, rate (per second) and since_ns
-    text          the filter of a subscription, the reason of a refusal; begun: the scenario as JSON
+Rows do not depend on the machine, so the same run gives the same parts, byte for byte. A batch of events is
+one block of rows. Time never goes back: where the clock is set back, it stands still until the clock has
+caught up, and the step is a row of `history`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from covey.overlay.core.messages import Deliver, Publish
-from covey.overlay.core.moving.motion import Motion
-from covey.sim.checkers.changes import Changes
 from covey.sim.simulator.observer import Observer
-from covey.sim.trace.parts import PartWriter
+from covey.sim.trace import parts
+from covey.sim.trace.attempt import Attempt
+from covey.sim.trace.parts import NULL, PartWriter
+from covey.sim.trace.values import event_texts, values_text
 
 if TYPE_CHECKING:
     from covey.matcher import EventBatch, EventType
     from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.messages import Drop, Message
     from covey.sim.simulator.observer import ObservedClient
+    from covey.sim.trace.storage import Folder
+
+_CHECKED_EVERY = 1024
+"""How many rows are added between two looks at how many are pending."""
 
 
 class Trace(Observer):
-    """Writes the trace of one run into the folder `path`, in a `with` block.
+    """Writes the trace of one run into the folder `place`, a path or a URI, in a `with` block.
 
-    `now` returns the virtual time; `scenario` has plain values.
+    `now` returns the virtual time in nanoseconds; `scenario` has plain values. Set `summary` before the block
+    ends. `TraceError` if the folder cannot be written, or has something else than a trace.
     """
 
     def __init__(
-        self, path: str | Path, now: Callable[[], int], scenario: Mapping[str, Any] | None = None
+        self,
+        place: str | Path | Folder,
+        now: Callable[[], int],
+        scenario: Mapping[str, Any] | None = None,
     ) -> None:
+        plain = json.loads(json.dumps(dict(scenario or {})))
+        self.attempt = Attempt(place, plain)
+        self.summary: Mapping[str, Any] | None = None
+        """The run's own account of itself, for the manifest."""
         self._now = now
-        self._changes: dict[tuple[str, int], Changes] = {}
-        """By client and subscription, from its first change on."""
-        self._parts = PartWriter(Path(path))
-        self._row("begun", text=json.dumps(dict(scenario or {})))
-        self._parts.flush()
+        self._clock_ns = self._last_ns = 0
+        self._writer = PartWriter(self.attempt)
+        self._words, self._tables = self._writer.words, self._writer.tables
+        self._versions: dict[str, dict[int, int]] = {}
+        """The number of the newest version, by client and subscription."""
+        self._unchecked = 0
+        self._ended = False
+        self._happened("begun", text=json.dumps(plain))
+        self._writer.flush()
 
     @property
     def rows(self) -> int:
-        """The number of rows so far."""
-        return self._parts.rows
+        """The number of rows so far, of all tables."""
+        return self._writer.rows + self._writer.pending
 
     def __enter__(self) -> Self:
         return self
@@ -76,174 +70,209 @@ class Trace(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._row("ended")
-        self._parts.flush()
+        if kind is not None:
+            self._writer.flush()
+            self.attempt.fail()
+            return
+        self.end()
+        self.attempt.manifest.summary = self.summary
+        self.attempt.complete()
 
-    def _row(
+    def end(self) -> None:
+        """The run has ended: write what is pending. The block's end completes the trace."""
+        if not self._ended:
+            self._ended = True
+            self._happened("ended")
+            self._writer.flush(empty=True)
+
+    # --- time and rows --------------------------------------------------------------------------------------
+
+    def _time(self) -> int:
+        """The time of the next rows; called once for all that happens at one moment."""
+        now_ns = self._now()
+        if now_ns < self._clock_ns:
+            back_ns = self._clock_ns - now_ns
+            self._clock_ns = now_ns
+            self.attempt.manifest.clock_steps += 1
+            self._happened("clock", number=back_ns)
+        self._clock_ns = now_ns
+        self._last_ns = max(self._last_ns, now_ns)
+        self._unchecked += 1
+        if self._unchecked >= _CHECKED_EVERY:
+            self._unchecked = 0
+            if self._writer.pending >= parts.PENDING_ROWS:
+                self._writer.flush()
+        return self._last_ns
+
+    def _happened(
         self,
-        kind: str,
+        what: str,
         node: str | None = None,
         peer: str | None = None,
         name: str | None = None,
-        publisher: str | None = None,
-        sequence: int | None = None,
-        subscription: int | None = None,
-        count: int | None = None,
-        values: str | None = None,
+        number: int | None = None,
         text: str | None = None,
     ) -> None:
-        which = publisher, sequence, subscription
-        self._parts.add(self._now(), kind, node, peer, name, *which, count, values, text)
+        time_ns, code = self._time(), self._code
+        row = (
+            time_ns,
+            self._words[what],
+            code(node),
+            code(peer),
+            code(name),
+            NULL if number is None else number,
+            code(text),
+        )
+        self._tables["history"].cells.extend(row)
+
+    def _code(self, word: str | None) -> int:
+        return NULL if word is None else self._words[word]
 
     # --- the run --------------------------------------------------------------------------------------------
 
     def phase(self, name: str, busy_ns: Mapping[str, int]) -> None:
-        """A phase begins: advertising, subscribing, running, resting or quiet; `busy_ns` is the working time
-        of each broker so far. The measurement begins with `running`."""
-        self._parts.flush()
-        self._row("phase", name=name)
+        """A phase begins, one of `PHASES`; `busy_ns` is the working time of each broker so far."""
+        self._writer.begin(name)
+        self.attempt.manifest.phases[name] = self._time()
+        self._happened("phase", name=name)
+        words, cells = self._words, self._tables["work"].cells
         for broker, worked_ns in busy_ns.items():
-            self._row("worked", broker, count=worked_ns)
+            cells.extend((self._last_ns, words[broker], worked_ns))
 
     # --- clients --------------------------------------------------------------------------------------------
 
     def joined(self, client: ObservedClient) -> None:
-        self._row("joined", client.name, client.broker)
+        self._happened("joined", client.name, client.broker)
 
     def moved(self, client: ObservedClient, broker: str) -> None:
-        self._row("moved", client.name, broker)
+        self._happened("moved", client.name, broker)
 
     def left(self, client: ObservedClient, vanished: bool) -> None:
-        self._row("left", client.name, client.broker, "vanished" if vanished else None)
+        self._versions.pop(client.name, None)
+        self._happened("left", client.name, client.broker, "vanished" if vanished else None)
 
     def advertised(self, client: ObservedClient, event_type: EventType) -> None:
-        self._row("advertised", client.name, client.broker, event_type.name)
+        self._add_kinds(event_type)
+        self._happened("advertised", client.name, client.broker, event_type.name)
+
+    def _add_kinds(self, event_type: EventType) -> None:
+        kinds = self.attempt.manifest.event_types.setdefault(event_type.name, {})
+        if len(kinds) < len(event_type.attributes):
+            kinds.update((name, str(kind)) for name, kind in event_type.attributes.items())
 
     def unadvertised(self, client: ObservedClient, type_name: str) -> None:
-        self._row("unadvertised", client.name, client.broker, type_name)
+        self._happened("unadvertised", client.name, client.broker, type_name)
 
     def subscribed(self, client: ObservedClient, subscription_id: int) -> None:
-        filter = client.subscriptions[subscription_id]
-        self._row(
-            "subscribed",
-            client.name,
-            client.broker,
-            filter.event_type.name,
-            subscription=subscription_id,
-            count=0,
-            values=_json(client.session.values(subscription_id)),
-            text=str(filter),
-        )
+        self._versions.setdefault(client.name, {})[subscription_id] = 0
+        self._add_kinds(client.subscriptions[subscription_id].event_type)
+        self._add_version(client, subscription_id, 0)
 
     def updated(self, client: ObservedClient, subscription_id: int, old: Mapping[str, Any]) -> None:
+        versions = self._versions.setdefault(client.name, {})
+        number = versions[subscription_id] = versions.get(subscription_id, 0) + 1
+        self._add_version(client, subscription_id, number)
+
+    def _add_version(self, client: ObservedClient, subscription_id: int, number: int) -> None:
         filter = client.subscriptions[subscription_id]
-        values = client.session.values(subscription_id)
-        changes = self._changes.get((client.name, subscription_id))
-        if changes is None:
-            changes = self._changes[client.name, subscription_id] = Changes(filter, old)
-        self._row(
-            "updated",
-            client.name,
-            client.broker,
-            filter.event_type.name,
-            subscription=subscription_id,
-            count=changes.change(values),
-            values=_json(values),
+        table, time_ns, words = self._tables["versions"], self._time(), self._words
+        table.cells.extend(
+            (
+                time_ns,
+                words[client.name],
+                subscription_id,
+                number,
+                words[client.broker],
+                words[filter.event_type.name],
+                words[str(filter.lift()[0])],
+            )
         )
+        table.texts.append(values_text(filter, client.session.values(subscription_id)))
 
     def unsubscribed(self, client: ObservedClient, subscription_id: int) -> None:
-        self._changes.pop((client.name, subscription_id), None)
+        self._versions.get(client.name, {}).pop(subscription_id, None)
         name = client.subscriptions[subscription_id].event_type.name
-        self._row("unsubscribed", client.name, client.broker, name, subscription=subscription_id)
+        self._happened("unsubscribed", client.name, client.broker, name, subscription_id)
 
     def settled(self, client: ObservedClient, epoch: int) -> None:
-        self._row("settled", client.name, client.broker, count=epoch)
+        self._happened("settled", client.name, client.broker, number=epoch)
 
     def refused(self, client: ObservedClient, action: Refused) -> None:
-        self._row(
-            "refused",
-            client.name,
-            client.broker,
-            action.type_name or None,
-            subscription=action.subscription_id or None,
-            count=action.count,
-            text=action.reason,
-        )
+        name = action.type_name or None
+        self._happened("refused", client.name, client.broker, name, action.count, action.reason)
 
     # --- events ---------------------------------------------------------------------------------------------
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
-        for event, sequence in zip(batch.to_pylist(), batch.sequences().tolist(), strict=True):
-            self._row(
-                "published",
-                client.name,
-                client.broker,
-                batch.event_type.name,
-                batch.publisher,
-                sequence,
-                values=_json(event),
-            )
-
-    def expected(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
-        self._row("expected", client, None, None, publisher, sequence, subscription_id)
-
-    def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
-        self._row("excused", client, None, None, publisher, sequence, subscription_id)
+        table, time_ns, words = self._tables["events"], self._time(), self._words
+        table.add_block(
+            len(batch),
+            time_ns,
+            words[batch.publisher],
+            batch.sequences(),
+            words[client.name],
+            words[client.broker],
+            words[batch.event_type.name],
+        )
+        table.texts += event_texts(batch)
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch, subscription_id = action.batch, action.subscription_id
-        name = batch.event_type.name
+        time_ns, words = self._time(), self._words
+        name, broker, type_name = words[client.name], words[client.broker], words[batch.event_type.name]
         if action.spurious:
-            self._row(
-                "spurious",
-                client.name,
-                client.broker,
+            row = time_ns, name, subscription_id, broker, type_name, action.spurious
+            self._tables["spurious"].cells.extend(row)
+        if len(batch):
+            self._tables["deliveries"].add_block(
+                len(batch),
+                time_ns,
+                words[batch.publisher],
+                batch.sequences(),
                 name,
-                subscription=subscription_id,
-                count=action.spurious,
+                subscription_id,
+                broker,
+                type_name,
+                self._versions.get(client.name, {}).get(subscription_id, NULL),
+                batch.ingress_ns,
             )
-        if not len(batch):
-            return
-        changes = self._changes.get((client.name, subscription_id))
-        events = [{}] * len(batch) if changes is None else batch.to_pylist()
-        for event, sequence in zip(events, batch.sequences().tolist(), strict=True):
-            answered = [] if changes is None else changes.deliver(event, batch.ingress_ns)
-            which = client.name, client.broker, name, batch.publisher, sequence, subscription_id
-            self._row("delivered", *which)
-            for number in answered:
-                self._row("answered", *which, count=number)
+
+    def expected(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        self._add_obligation(client, subscription_id, publisher, sequence, 0)
+
+    def excused(self, client: str, subscription_id: int, publisher: str, sequence: int) -> None:
+        self._add_obligation(client, subscription_id, publisher, sequence, 1)
+
+    def _add_obligation(
+        self, client: str, subscription_id: int, publisher: str, sequence: int, excused: int
+    ) -> None:
+        time_ns, words = self._time(), self._words
+        row = time_ns, words[publisher], sequence, words[client], subscription_id, excused
+        self._tables["obligations"].cells.extend(row)
 
     # --- the overlay ----------------------------------------------------------------------------------------
 
     def received(self, source: str, target: str, message: Message) -> None:
-        if not isinstance(message, Publish | Deliver):
-            self._row("control", target, source, type(message).__name__)
-        elif len(message.batch):
-            self._row("carried", target, source, message.batch.event_type.name, count=len(message.batch))
+        events = len(message.batch) if isinstance(message, Publish | Deliver) else 0
+        if events or not isinstance(message, Publish | Deliver):
+            self._add_messages(source, target, type(message).__name__, 1, events)
 
     def counted(self, source: str, target: str, received: Mapping[str, int], events: int) -> None:
-        """Control messages by kind, and events, that arrived according to the counters of a real broker."""
+        """Messages by kind, and events, that arrived according to the counters of a real broker."""
         for kind, count in received.items():
-            for _ in range(count):
-                self._row("control", target, source, kind)
-        if events:
-            self._row("carried", target, source, count=events)
+            if count:
+                self._add_messages(source, target, kind, count, events if kind == "Publish" else 0)
+
+    def _add_messages(self, source: str, target: str, kind: str, messages: int, events: int) -> None:
+        time_ns, words = self._time(), self._words
+        row = time_ns, words[source], words[target], words[kind], messages, events
+        self._tables["messages"].cells.extend(row)
 
     def dropped(self, broker: str, action: Drop) -> None:
-        self._row("dropped", broker, name=action.reason, count=action.events)
+        self._happened("dropped", broker, name=action.reason, number=action.events)
 
     def crashed(self, broker: str) -> None:
-        self._row("crashed", broker)
+        self._happened("crashed", broker)
 
     def restarted(self, broker: str) -> None:
-        self._row("restarted", broker)
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    def plain(value: Any) -> Any:
-        if isinstance(value, Motion):
-            return asdict(value)
-        return value.isoformat() if isinstance(value, datetime) else value
-
-    return json.dumps({name: plain(value) for name, value in values.items()})
+        self._happened("restarted", broker)

@@ -30,7 +30,9 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
+from covey.sim.trace.first_trace import Trace as FirstTrace
 from covey.sim.trace.trace import Trace
+from covey.sim.trace.transition import open_trace
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class RealRun:
         self.judge = Judge(self.findings, self._now, lossy=scenario.lossy)
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._observers: list[Any] = [self.judge]
-        self._trace: Trace | None = None
+        self._trace: Trace | FirstTrace | None = None
         self._counters: dict[str, Any] = {}
         """The brokers' counters at the end of the last phase."""
         self._arrived_ns = 0
@@ -81,14 +83,16 @@ class RealRun:
         return time.monotonic_ns() - self._origin_ns
 
     def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
-        """Run it in real time; `trace` is a folder for the trace."""
+        """Run it in real time; `trace` is a folder for the trace, as a path or a URI."""
         if trace is None:
             return asyncio.run(self._run(progress))
-        with Trace(trace, self._now, asdict(self.scenario)) as self._trace:
+        with open_trace(trace, self._now, asdict(self.scenario)) as self._trace:
             self._observers.insert(0, self._trace)
             self.judge.observers.append(self._trace)
             summary = asyncio.run(self._run(progress))
-        summary.trace_rows = self._trace.rows
+            self._trace.end()
+            summary.trace_rows = self._trace.rows
+            self._trace.summary = summary.as_json()
         return summary
 
     async def _run(self, progress: Progress) -> RunSummary:
@@ -225,21 +229,21 @@ class RealRun:
         before, self._counters = self._counters, await self._overlay.inspect()
         for broker, state in self._counters.items():
             for interface, counters in state["interfaces"].items():
-                control, events = received_since(counters, before[broker]["interfaces"].get(interface))
+                received, events = received_since(counters, before[broker]["interfaces"].get(interface))
                 if interface.startswith("broker/"):
                     self.summary.crossings += events
                 if self._trace is not None:
-                    self._trace.counted(interface, f"broker/{broker}", control, events)
+                    self._trace.counted(interface, f"broker/{broker}", received, events)
 
 
 def received_since(counters: Mapping[str, Any], old: Mapping[str, Any] | None) -> tuple[dict[str, int], int]:
-    """Control messages by kind, and events, that a broker received over an interface since its counters were
-    `old`; all of them if counters went down, since the interface then has a new session."""
+    """Messages by kind, and events, that a broker received over an interface since its counters were `old`;
+    all of them if counters went down, since the interface then has a new session."""
     received: dict[str, int] = counters["received"]
     if old is None or any(received.get(kind, 0) < count for kind, count in old["received"].items()):
         old = _NOTHING
-    control = {kind: n - old["received"].get(kind, 0) for kind, n in received.items() if kind != "Publish"}
-    return control, counters["events_received"] - old["events_received"]
+    since = {kind: n - old["received"].get(kind, 0) for kind, n in received.items()}
+    return since, counters["events_received"] - old["events_received"]
 
 
 async def _in_portions(work: list[Coroutine[Any, Any, T]]) -> list[T]:

@@ -25,7 +25,9 @@ from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, W
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
+from covey.sim.trace.first_trace import Trace as FirstTrace
 from covey.sim.trace.trace import Trace
+from covey.sim.trace.transition import open_trace
 
 _LINKS_COMPARED = 20
 _PROGRESS_STEPS = 50
@@ -64,10 +66,10 @@ class SimulatedRun:
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._publishers: list[SimulatedClient] = []
         self._subscribers: list[tuple[SimulatedClient, int, SubscriberState]] = []
-        self._trace: Trace | None = None
+        self._trace: Trace | FirstTrace | None = None
 
     def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
-        """Run it; `trace` is a folder for the trace.
+        """Run it; `trace` is a folder for the trace, as a path or a URI.
 
         Kernels are loaded first, since when a background thread loads them is not reproducible. With measured
         costs a small run goes before, whose time is not charged.
@@ -89,7 +91,7 @@ class SimulatedRun:
         with ExitStack() as stack:
             simulation.observers += [self.judge, self.traffic]
             if trace is not None:
-                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
+                self._trace = open_trace(trace, lambda: clock.now_ns, asdict(self.scenario))
                 stack.enter_context(self._trace)
                 simulation.observers.insert(0, self._trace)
                 self.judge.observers.append(self._trace)
@@ -112,10 +114,13 @@ class SimulatedRun:
             self.summary.links_checked = check_routes(
                 simulation, self.findings, sample=_LINKS_COMPARED, seed=self.scenario.seed
             )
-        if self._trace is not None:
-            self.summary.trace_rows = self._trace.rows
-        self.summary.cpu_s = round(time.process_time() - worked, 3)
-        self._summarise(time.perf_counter() - started)
+            if self._trace is not None:
+                self._trace.end()
+                self.summary.trace_rows = self._trace.rows
+            self.summary.cpu_s = round(time.process_time() - worked, 3)
+            self._summarise(time.perf_counter() - started)
+            if self._trace is not None:
+                self._trace.summary = self.summary.as_json()
         return self.summary
 
     def _start_phase(self, phase: str) -> None:

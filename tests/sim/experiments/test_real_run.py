@@ -94,9 +94,9 @@ def test_counters_of_a_new_session_count_from_zero() -> None:
     was = {"received": {"Publish": 2, "Update": 3}, "events_received": 9}
     more = {"received": {"Publish": 4, "Update": 3, "Subscribe": 1}, "events_received": 15}
     fewer = {"received": {"Subscribe": 1, "Publish": 3}, "events_received": 11}
-    assert received_since(more, was) == ({"Update": 0, "Subscribe": 1}, 6)
-    assert received_since(fewer, was) == ({"Subscribe": 1}, 11)
-    assert received_since(more, None) == ({"Update": 3, "Subscribe": 1}, 15)
+    assert received_since(more, was) == ({"Publish": 2, "Update": 0, "Subscribe": 1}, 6)
+    assert received_since(fewer, was) == ({"Subscribe": 1, "Publish": 3}, 11)
+    assert received_since(more, None) == ({"Publish": 4, "Update": 3, "Subscribe": 1}, 15)
 
 
 def test_fields_of_the_simulator_alone_are_refused() -> None:

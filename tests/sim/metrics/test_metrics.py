@@ -26,7 +26,7 @@ from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_s
 from covey.sim.metrics.session import _failure
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.parts import SCHEMA, parts_of
+from covey.sim.trace.first_parts import SCHEMA, parts_of
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
@@ -231,7 +231,7 @@ def test_a_trace_with_a_missing_part_is_named(tmp_path: Path) -> None:
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace import parts
+from covey.sim.trace import first_parts as parts
 parts.PART_ROWS = 3000
 main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run.parquet".split())
 """

@@ -21,8 +21,8 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
-from covey.sim.trace.parts import SCHEMA, TraceError, parts_of
-from covey.sim.trace.trace import Trace
+from covey.sim.trace.first_parts import SCHEMA, TraceError, parts_of
+from covey.sim.trace.first_trace import Trace
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
 
@@ -93,7 +93,7 @@ def test_a_seed_determines_the_trace_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_parts_are_written_during_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.sim.trace.parts.PART_ROWS", 500)
+    monkeypatch.setattr("covey.sim.trace.first_parts.PART_ROWS", 500)
     trace = tmp_path / "trace.parquet"
     seen: list[int] = []
     report = SimulatedRun(SMALL).run(trace, lambda phase, share: seen.append(len(parts_of(trace))))

@@ -20,7 +20,7 @@ from covey.sim.simulator import Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.observer import ObservedClient
 from covey.sim.topology import make_topology
-from covey.sim.trace.trace import Trace
+from covey.sim.trace.first_trace import Trace
 
 ROAD = EventType("Road", {"x": "float64"})
 AROUND = parse("x >= $x - 10 and x <= $x + 10", ROAD)
