@@ -59,7 +59,15 @@ def run(
     ] = None,
     types: Annotated[int | None, typer.Option(help="trading, market: number of event types.")] = None,
     duration_s: Annotated[float | None, typer.Option("--duration", help="Seconds of virtual time.")] = None,
+    warm_up_s: Annotated[
+        float | None,
+        typer.Option("--warm-up", help="Seconds of virtual time before those, not part of the measurement."),
+    ] = None,
     event_rate: Annotated[float | None, typer.Option(help="Events per second and publisher.")] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(help="Events that a publisher has under way at most; event_rate is its highest rate."),
+    ] = None,
     batch: Annotated[int | None, typer.Option(help="Events per batch.")] = None,
     update_rate: Annotated[float | None, typer.Option(help="Updates per second and subscriber.")] = None,
     delay_ms: Annotated[
@@ -90,6 +98,14 @@ def run(
     cpu: Annotated[
         str | None,
         typer.Option(help="Time that messages cost brokers: free, measured, or a calibration file."),
+    ] = None,
+    service: Annotated[
+        str | None,
+        typer.Option(help="Order in which brokers take messages: broker, fifo, control-first or two-lanes."),
+    ] = None,
+    merge: Annotated[
+        bool | None,
+        typer.Option("--merge/--no-merge", help="Updates that wait for a link replace each other."),
     ] = None,
     calibrate: Annotated[
         Path | None, typer.Option(help="With --cpu measured: the calibration file to write.")

@@ -61,7 +61,7 @@ class DetectorLoad(Load):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._detectors[number], [self.SPEED]
 
-    def events(self, number: int, count: int) -> EventBatch:
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
         detector = self._detectors[number]
         x, y = self._places[detector]
         column = self._speeds[detector]

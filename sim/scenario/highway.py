@@ -57,11 +57,12 @@ class HighwayLoad(Load):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._sensors[number][0], [self.TRAFFIC]
 
-    def events(self, number: int, count: int) -> EventBatch:
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
         broker, (x, y) = self._sensors[number]
         road = self._topology.roles[broker]
+        draw = draw or self._random
         rows = [
-            {"road": road, "x": x, "y": y, "density": round(self._random.uniform(0.0, 500.0), 1)}
+            {"road": road, "x": x, "y": y, "density": round(draw.uniform(0.0, 500.0), 1)}
             for _ in range(count)
         ]
         return EventBatch.from_pylist(self.TRAFFIC, rows)

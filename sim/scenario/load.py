@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +25,19 @@ class SubscriberState:
 
 
 class Load(ABC):
-    """Draws everything from one generator, so that the same seed gives the same load."""
+    """Draws everything from one generator, so that the same seed gives the same load.
+
+    Events may be drawn from another: where publishers wait, when events are drawn depends on the system, and
+    all other draws must not.
+    """
 
     @abstractmethod
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         """A publisher's broker and the types that it advertises."""
 
     @abstractmethod
-    def events(self, number: int, count: int) -> EventBatch:
-        """Events of one type from a publisher."""
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
+        """Events of one type from a publisher, drawn from `draw` if that is given."""
 
     @abstractmethod
     def subscriber(self, number: int) -> SubscriberState:

@@ -40,7 +40,7 @@ class QuotesLoad(Load):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._exchanges[number % len(self._exchanges)], [QUOTE]
 
-    def events(self, number: int, count: int) -> EventBatch:
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
         quotes = self._quotes_of[number]
         if self._next[number] >= quotes.num_rows:
             self._next[number] = 0

@@ -16,6 +16,8 @@ from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
 from covey.overlay.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
+_KINDS = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}
+SERVICES = ("broker", "fifo", "control-first", "two-lanes")
 
 
 class ScenarioError(CoveyError, ValueError):
@@ -26,12 +28,19 @@ class ScenarioError(CoveyError, ValueError):
 class Scenario:
     """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
 
-    `pace` is "timed", or "orderly": each step takes effect everywhere before the next. `topology` is a kind
-    of `covey topology make`, "" for that of the load. `crashes` and `partitions` happen at random times.
+    `pace` is "timed", or "orderly": each step takes effect everywhere before the next. The first `warm_up_s`
+    are not part of the measurement, which lasts `duration_s`. With a `window` a publisher has at most so many
+    events under way and `event_rate` is its highest rate (`closed_loop.py`); 0 is the open loop, in which
+    nothing slows a publisher down.
+
+    `topology` is a kind of `covey topology make`, "" for that of the load. `crashes` and `partitions` happen
+    at random times.
     `engine` is a matching engine, or "poset" to match by walking the poset, which is then Siena's "diagram"
-    (`systems.py`). `cpu` is "free", "measured" or a calibration file; measured times are multiplied by
-    `cpu_scale`, which replaces rates that are too high to simulate. `speeds` and `sensors` are the CSV files
-    of the load "detectors", and determine its brokers.
+    (`systems.py`). `cpu` is "free", "measured" or a calibration file; times are multiplied by `cpu_scale`,
+    which replaces rates that are too high to simulate. `service` is the order in which a broker takes the
+    messages that wait for it (`simulator/service.py`); `merge` says whether updates that wait for a link
+    replace each other. `speeds` and `sensors` are the CSV files of the load "detectors", and determine its
+    brokers.
     """
 
     name: str = "scenario"
@@ -43,8 +52,10 @@ class Scenario:
     subscribers: int = 150
     types: int = 200
     duration_s: float = 10.0
+    warm_up_s: float = 0.0
     event_rate: float = 10.0
     batch: int = 1
+    window: int = 0
     update_rate: float = 1.0
     pace: str = "timed"
     delay_ms: float = 10.0
@@ -58,6 +69,8 @@ class Scenario:
     poset: str = "forest"
     cpu: str = "free"
     cpu_scale: float = 1.0
+    service: str = "broker"
+    merge: bool = True
     speeds: str = ""
     sensors: str = ""
 
@@ -65,8 +78,8 @@ class Scenario:
         for field in fields(self):
             value, default = getattr(self, field.name), field.default
             kinds: Any = (int, float) if isinstance(default, float) else type(default)
-            if not isinstance(value, kinds) or isinstance(value, bool):
-                expected = {str: "text", int: "a whole number", float: "a number"}[type(default)]
+            if not isinstance(value, kinds) or isinstance(value, bool) is not isinstance(default, bool):
+                expected = _KINDS[type(default)]
                 raise ScenarioError(f"{field.name} is {value!r}: expected {expected}")
             least = 1 if field.name in ("brokers", "publishers", "batch", "types") else 0
             if not isinstance(value, str) and not least <= value < float("inf"):
@@ -76,6 +89,7 @@ class Scenario:
             ("routing", ("parametric", "static")),
             ("resubscribe", ("subscribe-first", "unsubscribe-first")),
             ("pace", ("timed", "orderly")),
+            ("service", SERVICES),
             ("poset", tuple(POSETS)),
             ("engine", (*engine_names(), POSET_ENGINE)),
         ):
@@ -85,6 +99,21 @@ class Scenario:
             raise ScenarioError("load is 'detectors': expected CSV files as speeds and sensors")
         if self.loss >= 1:
             raise ScenarioError(f"loss is {self.loss!r}: expected a probability below 1")
+        if self.window:
+            self._check_window()
+
+    def _check_window(self) -> None:
+        if self.window < self.batch:
+            raise ScenarioError(
+                f"window is {self.window!r}: expected at least batch, {self.batch}, or 0 for the open loop"
+            )
+        if self.crashes:
+            raise ScenarioError(
+                f"window is {self.window!r} and crashes is {self.crashes!r}: expected no crashes, which lose "
+                "events that would stay in the window"
+            )
+        if self.pace == "orderly":
+            raise ScenarioError(f"window is {self.window!r}: expected 0 with the pace orderly")
 
     @property
     def lossy(self) -> bool:

@@ -1,4 +1,5 @@
 """The schedule of a scenario: which publisher and which subscriber acts when, drawn before the run starts.
+Publishers with a window act on their own (`experiments/runs/closed_loop.py`).
 
 It depends on the scenario's seed and load alone, so the simulator, real brokers and every compared system
 run the same schedule.
@@ -44,9 +45,9 @@ def draw_schedule(
 ) -> Iterator[PublishStep | UpdateStep]:
     """All steps in order of time, from two Poisson processes; updates the values of `subscribers`."""
     draw = random.Random(f"history {scenario.seed}")
-    end_ns = round(scenario.duration_s * NS_PER_S)
+    end_ns = round((scenario.warm_up_s + scenario.duration_s) * NS_PER_S)
     rates = (
-        scenario.event_rate / scenario.batch * scenario.publishers,
+        0.0 if scenario.window else scenario.event_rate / scenario.batch * scenario.publishers,
         scenario.update_rate * len(subscribers),
     )
 

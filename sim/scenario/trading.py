@@ -39,8 +39,8 @@ class TradingLoad(Load):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._exchanges[number % len(self._exchanges)], self._types_of[number]
 
-    def events(self, number: int, count: int) -> EventBatch:
-        draw = self._random
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
+        draw = draw or self._random
         rows = [{"price": draw.randrange(_PRICES), "volume": draw.randint(1, 1000)} for _ in range(count)]
         return EventBatch.from_pylist(draw.choice(self._types_of[number]), rows)
 
@@ -73,7 +73,7 @@ class MarketLoad(TradingLoad):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return super().publisher(number)[0], [self.TRADE]
 
-    def events(self, number: int, count: int) -> EventBatch:
-        batch = super().events(number, count)
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
+        batch = super().events(number, count, draw)
         rows = [{"commodity": batch.event_type.name, **row} for row in batch.to_pylist()]
         return EventBatch.from_pylist(self.TRADE, rows)

@@ -221,6 +221,7 @@ class SimulatedBroker:
         if cost_ns:
             self._charge(cost_ns)
         elif not self.busy:
+            self._observed.finish()
             self._flush()
 
     def _charge(self, cost_ns: int) -> None:
@@ -233,6 +234,7 @@ class SimulatedBroker:
         if not self.alive or incarnation != self.incarnation or self._busy_until_ns > self._clock.now_ns:
             return
         self.busy = False
+        self._observed.finish()
         self._flush()
         if self._late:
             self._late = False

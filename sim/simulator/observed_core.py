@@ -38,6 +38,14 @@ class ObservedCore:
         self._observers = observers
         self._defect = defect
         self._cost_ns = 0
+        self._unfinished: list[tuple[Interface, Sequence[Message], list[Action]]] = []
+
+    def finish(self) -> None:
+        """The cost of all calls so far has passed."""
+        unfinished, self._unfinished = self._unfinished, []
+        for source, messages, actions in unfinished:
+            for observer in self._observers:
+                observer.handled(self._name, source, messages, actions)
 
     def take_cost(self) -> int:
         """The cost of all calls since this was asked last."""
@@ -71,12 +79,14 @@ class ObservedCore:
 
     def _altered(self, messages: Sequence[Message], source: Interface, now_ns: int) -> list[Action]:
         if self._defect is None:
-            return self._handle(messages, source, now_ns)
-        actions: list[Action] = []
-        for message in messages:
-            actions += self._defect.apply(
-                self._core, source, message, self._handle((message,), source, now_ns)
-            )
+            actions = self._handle(messages, source, now_ns)
+        else:
+            actions = []
+            for message in messages:
+                actions += self._defect.apply(
+                    self._core, source, message, self._handle((message,), source, now_ns)
+                )
+        self._unfinished.append((source, messages, actions))
         return actions
 
     def deliver(self) -> list[Action]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from covey.matcher import EventBatch, EventType, Filter
     from covey.matcher.expressions.expression import Scalar
     from covey.overlay.core.client.actions import DeliverTo, Refused
     from covey.overlay.core.client.session import ClientSession
-    from covey.overlay.core.messages import Drop, Gap, Message
+    from covey.overlay.core.messages import Action, Drop, Gap, Message
 
 
 class ObservedClient(Protocol):
@@ -89,6 +89,11 @@ class Observer:
 
     def received(self, source: str, target: str, message: Message) -> None:
         """A message arrives at the interface `target` from the interface `source`."""
+
+    def handled(
+        self, broker: str, source: str, messages: Sequence[Message], actions: Sequence[Action]
+    ) -> None:
+        """The time that a simulated broker takes for messages has passed, and what they cause leaves."""
 
     def dropped(self, broker: str, action: Drop) -> None:
         """A broker drops events."""

@@ -146,8 +146,9 @@ class _Cruising(Load):
     def publisher(self, number: int) -> tuple[str, list[EventType]]:
         return self._topology.brokers[number % len(self._topology.brokers)], [self.ROAD]
 
-    def events(self, number: int, count: int) -> EventBatch:
-        rows = [{"x": self._random.uniform(0.0, 20_000.0), "density": 1.0} for _ in range(count)]
+    def events(self, number: int, count: int, draw: random.Random | None = None) -> EventBatch:
+        draw = draw or self._random
+        rows = [{"x": draw.uniform(0.0, 20_000.0), "density": 1.0} for _ in range(count)]
         return EventBatch.from_pylist(self.ROAD, rows)
 
     def subscriber(self, number: int) -> SubscriberState:

@@ -41,7 +41,9 @@ _CONCURRENT = 50
 _SETTLE_S = 30.0
 _QUIET_S = 1.0
 _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
-_SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "partitions")
+_SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "partitions", "window", "warm_up_s")
+_AS_REAL = {"service": "broker", "merge": True}
+"""Fields of which real brokers have this value."""
 
 
 class RealRun:
@@ -54,6 +56,11 @@ class RealRun:
         for name in _SIMULATED_ONLY:
             if getattr(scenario, name):
                 raise ScenarioError(f"{name} is {getattr(scenario, name)!r}: expected 0 over real brokers")
+        for name, value in _AS_REAL.items():
+            if getattr(scenario, name) != value:
+                raise ScenarioError(
+                    f"{name} is {getattr(scenario, name)!r}: expected {value!r} over real brokers"
+                )
         for name, value, baselines in (
             ("engine", scenario.engine, (POSET_ENGINE,)),
             ("poset", scenario.poset, ("naive", "diagram")),

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
-from covey.matcher import compile_kernels
+from covey.matcher import EventBatch, compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.experiments.runs.closed_loop import ClosedLoop
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.experiments.runs.work import WorkByKind
 from covey.sim.progress import Progress, silent
@@ -67,6 +69,9 @@ class SimulatedRun:
         self._publishers: list[SimulatedClient] = []
         self._subscribers: list[tuple[SimulatedClient, int, SubscriberState]] = []
         self._trace: Trace | FirstTrace | None = None
+        self._closed_loop: ClosedLoop | None = None
+        if scenario.window:
+            self._closed_loop = ClosedLoop(scenario, self.load, clock, self._publish)
 
     def run(self, trace: str | Path | None = None, progress: Progress = silent) -> RunSummary:
         """Run it; `trace` is a folder for the trace, as a path or a URI.
@@ -95,21 +100,20 @@ class SimulatedRun:
                 stack.enter_context(self._trace)
                 simulation.observers.insert(0, self._trace)
                 self.judge.observers.append(self._trace)
+            if self._closed_loop is not None:
+                simulation.observers.append(self._closed_loop.under_way)
             simulation.build(self.topology)
             self._advertise(progress)
             self._subscribe(progress)
-            self._start_phase("running")
-            running_ns, busy_ns = clock.now_ns, simulation.busy_ns
-            self._work.clear()
             self._run_schedule(progress)
             self._start_phase("resting")
-            self.summary.busiest_share = busiest_share(busy_ns, simulation.busy_ns, clock.now_ns - running_ns)
             progress("coming to rest", 0.0)
             simulation.run()
             self._start_phase("quiet")
             progress("checking", 0.0)
             self.judge.quiet()
             self.traffic.quiet()
+            self._check_window()
             check_quiet(simulation, self.findings)
             self.summary.links_checked = check_routes(
                 simulation, self.findings, sample=_LINKS_COMPARED, seed=self.scenario.seed
@@ -124,6 +128,8 @@ class SimulatedRun:
         return self.summary
 
     def _start_phase(self, phase: str) -> None:
+        if phase == "running":
+            self._work.clear()
         if self._trace is not None:
             self._trace.phase(phase, self.simulation.busy_ns)
 
@@ -154,23 +160,50 @@ class SimulatedRun:
     # --- the schedule ---------------------------------------------------------------------------------------
 
     def _run_schedule(self, progress: Progress) -> None:
-        clock, scenario = self.simulation.clock, self.scenario
+        """The phases "warming up", if there is one, and "running"."""
+        clock, scenario, simulation = self.simulation.clock, self.scenario, self.simulation
         start_ns = clock.now_ns
-        duration_ns = round(scenario.duration_s * NS_PER_S)
+        warm_ns, duration_ns = round(scenario.warm_up_s * NS_PER_S), round(scenario.duration_s * NS_PER_S)
+        running_ns, end_ns = start_ns + warm_ns, start_ns + warm_ns + duration_ns
         steps = draw_schedule(scenario, self.load, [state for _, _, state in self._subscribers])
+        if warm_ns:
+            self._start_phase("warming up")
         if scenario.pace == "orderly":
-            for step in steps:
-                self._do(step)
-                self.simulation.run()
+            self._run_orderly(steps, warm_ns)
             return
         self._schedule_next(steps, start_ns)
+        if self._closed_loop is not None:
+            self._closed_loop.start([client.session.publisher for client in self._publishers], end_ns)
         for _ in range(scenario.crashes):
-            clock.after(self._random.randrange(duration_ns or 1), self._crash)
+            clock.at(running_ns + self._random.randrange(duration_ns or 1), self._crash)
         for _ in range(scenario.partitions):
-            clock.after(self._random.randrange(duration_ns or 1), self._partition)
+            clock.at(running_ns + self._random.randrange(duration_ns or 1), self._partition)
+        if warm_ns:
+            self._run_until(running_ns, "warming up", progress)
+        self._start_phase("running")
+        busy_ns = simulation.busy_ns
+        self._run_until(end_ns, "running", progress)
+        self.summary.busiest_share = busiest_share(busy_ns, simulation.busy_ns, duration_ns)
+
+    def _run_until(self, end_ns: int, phase: str, progress: Progress) -> None:
+        start_ns = self.simulation.clock.now_ns
         for part in range(_PROGRESS_STEPS):
-            progress("running", part / _PROGRESS_STEPS)
-            self.simulation.run(start_ns + duration_ns * (part + 1) // _PROGRESS_STEPS)
+            progress(phase, part / _PROGRESS_STEPS)
+            self.simulation.run(start_ns + (end_ns - start_ns) * (part + 1) // _PROGRESS_STEPS)
+
+    def _run_orderly(self, steps: Iterator[PublishStep | UpdateStep], warm_ns: int) -> None:
+        """Each step takes effect before the next; the steps of the warm-up are those due in it."""
+        clock = self.simulation.clock
+        running_ns, busy_ns = -1, dict[str, int]()
+        for step in chain(steps, [None]):
+            if running_ns < 0 and (step is None or step.after_ns >= warm_ns):
+                self._start_phase("running")
+                running_ns, busy_ns = clock.now_ns, self.simulation.busy_ns
+            if step is not None:
+                self._do(step)
+                self.simulation.run()
+        elapsed_ns = clock.now_ns - running_ns
+        self.summary.busiest_share = busiest_share(busy_ns, self.simulation.busy_ns, elapsed_ns)
 
     def _schedule_next(self, steps: Iterator[PublishStep | UpdateStep], start_ns: int) -> None:
         step = next(steps, None)
@@ -185,8 +218,7 @@ class SimulatedRun:
 
     def _do(self, step: PublishStep | UpdateStep) -> None:
         if isinstance(step, PublishStep):
-            self._publishers[step.publisher].publish(step.batch)
-            self.summary.published += len(step.batch)
+            self._publish(step.publisher, step.batch)
             return
         client, subscription_id, state = self._subscribers[step.subscriber]
         client.update(subscription_id, step.values)
@@ -194,6 +226,18 @@ class SimulatedRun:
         if step.broker != state.broker and not client.moving:
             state.broker = step.broker
             self.simulation.move(client.name, f"broker/{step.broker}")
+
+    def _publish(self, publisher: int, batch: EventBatch) -> None:
+        self._publishers[publisher].publish(batch)
+        self.summary.published += len(batch)
+
+    def _check_window(self) -> None:
+        """At rest no event is under way."""
+        if self._closed_loop is not None:
+            for publisher, events in self._closed_loop.under_way.by_publisher.items():
+                if events:
+                    sentence = f"{events} events of {publisher} are under way though all is at rest"
+                    self.findings.add("window", self.simulation.clock.now_ns, sentence)
 
     def _crash(self) -> None:
         self.simulation.crash(f"broker/{self._random.choice(self.topology.brokers)}", _CRASH_NS)
