@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -66,6 +67,8 @@ class Attempt:
         except TraceError:
             raise
         except (OSError, pa.ArrowException) as error:
+            if self.manifest.tables and self._is_superseded():  # and its folder removed meanwhile
+                return
             raise TraceError(f"{self.run_folder}: cannot be written: {reason_of(error)}") from None
 
     def _write_manifest(self) -> None:
@@ -100,7 +103,8 @@ class Attempt:
 
     def _give_way(self) -> None:
         self.superseded = True
-        self.folder.remove()
+        with suppress(OSError):  # the attempt that has completed removes it as well
+            self.folder.remove()
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -118,7 +122,8 @@ class Attempt:
             return
         for other in attempts_of(self.run_folder):
             if other.name != self.manifest.attempt:
-                other.remove()
+                with suppress(OSError):  # readers ignore it
+                    other.remove()
 
     def fail(self) -> None:
         """The run was broken off by an error."""

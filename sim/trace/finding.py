@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from covey.matcher.errors import CoveyError
 from covey.sim.trace.attempt import attempts_of, is_first_version
-from covey.sim.trace.manifest import FILE, Manifest, ManifestError
+from covey.sim.trace.manifest import ATTEMPT, FILE, Manifest, ManifestError
 from covey.sim.trace.storage import Folder, StorageError, reason_of
 
 
@@ -141,6 +141,12 @@ def _manifest(file: Folder) -> Manifest:
     try:
         return Manifest.from_json(file.read_text())
     except FileNotFoundError:
-        raise _BrokenTraceError(f"{file.shown} is missing") from None
+        raise _BrokenTraceError(f"{_below(file)} is missing") from None
     except (ManifestError, UnicodeDecodeError) as error:
-        raise _BrokenTraceError(f"{FILE} is damaged: {error}") from None
+        raise _BrokenTraceError(f"{_below(file)} is damaged: {error}") from None
+
+
+def _below(file: Folder) -> str:
+    """The path of a manifest below the folder of its run."""
+    attempt = file.path.split("/")[-2]
+    return f"{attempt}/{FILE}" if attempt.startswith(ATTEMPT) else FILE

@@ -24,6 +24,9 @@ _OBJECT_STORES = ("s3", "gcs", "abfs")
 """They have no renaming, and show an object once its upload has ended."""
 
 
+_TRIES = 5
+
+
 class StorageError(CoveyError, OSError):
     """A path cannot be read or written; the message names it."""
 
@@ -171,9 +174,17 @@ class Folder:
         return True
 
     def remove(self) -> None:
-        """Remove the folder or file at this path, if there is one."""
-        kind = self.info().type
-        if kind == fs.FileType.File:
-            self.system.delete_file(self.path)
-        elif kind == fs.FileType.Directory:
-            self.system.delete_dir(self.path)
+        """Remove the folder or file at this path, if there is one. Others may be writing into the folder, or
+        removing it."""
+        for tries_left in reversed(range(_TRIES)):
+            kind = self.info().type
+            if kind == fs.FileType.NotFound:
+                return
+            try:
+                if kind == fs.FileType.File:
+                    self.system.delete_file(self.path)
+                else:
+                    self.system.delete_dir(self.path)
+            except OSError:
+                if not tries_left:
+                    raise
