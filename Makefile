@@ -52,7 +52,7 @@ lint: $(STAMP)  ## ruff: common mistakes and style
 .PHONY: types
 types: $(STAMP)  ## mypy --strict
 	@mkdir -p $(CACHE)/types/covey
-	@for room in cli matcher overlay proto sim; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
+	@for room in cli matcher overlay proto sim spark; do ln -sfn "$(CURDIR)/$$room" "$(CACHE)/types/covey/$$room"; done
 	@MYPYPATH=$(CACHE)/types $(BIN)/mypy -p covey
 
 # An old protoc: its stubs run on every protobuf from 4.25 on, those of a newer one on none that is older than itself.
@@ -77,7 +77,7 @@ sim: $(STAMP)  ## random histories of whole overlays in virtual time, judged by 
 .PHONY: clean
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) $(CACHE) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist covey.egg-info
-	find cli matcher overlay proto sim tests examples -name __pycache__ -prune -exec rm -rf {} +
+	find cli matcher overlay proto sim spark tests examples -name __pycache__ -prune -exec rm -rf {} +
 
 # Spark, which judges the simulator's runs, needs Java 17.
 .PHONY: java

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = [
-    path for room in ("cli", "matcher", "overlay", "sim") for path in sorted((ROOT / room).rglob("*.py"))
-]
+ROOMS = ("cli", "matcher", "overlay", "sim", "spark")
+SOURCES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
 def rows() -> Iterator[tuple[str, list[str], list[str]]]:

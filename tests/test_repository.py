@@ -22,7 +22,7 @@ from covey.proto import broker_pb2
 pytestmark = pytest.mark.xdist_group("repository")  # one worker parses the sources, once
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "matcher", "overlay", "proto", "sim")
+ROOMS = ("cli", "matcher", "overlay", "proto", "sim", "spark")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPURE = ("asyncio", "google", "grpc", "random", "socket", "threading", "time")
 EXTRAS_ONLY = ("bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark")
@@ -166,7 +166,7 @@ def test_pure_rooms_know_times_as_values_but_never_ask_what_time_it_is(room: str
 def test_only_the_wire_modules_know_the_generated_classes() -> None:
     touching = {
         str(path.relative_to(ROOT))
-        for path in sources("cli", "matcher", "overlay", "sim")
+        for path in sources("cli", "matcher", "overlay", "sim", "spark")
         if any(within(name, ("covey.proto", "google.protobuf")) for name in imported(path))
     }
     modules = ("calls", "codec", "packets", "wire_results", "wire_values")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("cli", "matcher", "overlay", "proto", "sim")
+ROOMS = ("cli", "matcher", "overlay", "proto", "sim", "spark")
 OVERLAY = """
 overlay: wheel
 brokers: {{b1: {{address: "127.0.0.1:{port}"}}}}

@@ -18,8 +18,8 @@ from covey.matcher.events.python_rows import column_of
 
 def is_data_frame(value: object) -> bool:
     """Whether a value is a pandas DataFrame, without loading pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, pandas.DataFrame)
+    frame = getattr(sys.modules.get("pandas"), "DataFrame", None)  # None while another thread imports pandas
+    return frame is not None and isinstance(value, frame)
 
 
 def data_frame_of(records: pa.RecordBatch) -> Any:

@@ -86,9 +86,9 @@ def _arrow(value: Any) -> ArrowColumn | None:
 def _is_series(value: object) -> bool:
     """Whether a value is a column of pandas, without loading pandas."""
     pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(
-        value, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
-    )
+    if pandas is None or not hasattr(pandas, "api"):  # another thread is importing it
+        return False
+    return isinstance(value, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray))
 
 
 def _is_accepted(kind: pa.DataType) -> bool:

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 
 
 class ClientSession:
-    """One client. `publisher` identifies its events and must be new whenever the client has lost its state.
+    """One client. `publisher` identifies its events and must be new whenever the client has lost its state,
+    or `first_sequence` above all numbers it had before; a repetition of events has their old numbers.
 
     `routing` and `resubscribe` ("subscribe-first" or "unsubscribe-first") say how updates travel; `engine`
     names the engine that evaluates filters again, and `evaluator` asks the named operators that these call.
@@ -70,6 +71,7 @@ class ClientSession:
         resubscribe: str = "subscribe-first",
         engine: str = "cluster",
         evaluator: Evaluator | None = None,
+        first_sequence: int = 1,
     ) -> None:
         if routing not in ("parametric", "static"):
             raise ValueError(f"routing {routing!r}: expected parametric or static")
@@ -83,7 +85,7 @@ class ClientSession:
         self.settled = 0
         self._resynchronised = 0
         self._next_id = 1
-        self._next_sequence = 1
+        self._next_sequence = first_sequence
         self._advertised: dict[str, Advertise] = {}
         self._accepted: dict[str, Advertise] = {}
         """By type, the advertisement in effect while a newer one is pending."""

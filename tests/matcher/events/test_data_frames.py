@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from covey.matcher import CoveyError, EventBatch, EventError, EventType
+from covey.matcher.events.data_frames import is_data_frame
+from covey.matcher.events.value_columns import columns_of
 
 QUOTE = EventType(
     "Quote", {"firm": "string", "price": "float64", "volume": "int64", "open": "bool", "time": "timestamp"}
@@ -33,6 +36,12 @@ def test_a_batch_round_trips_through_pandas() -> None:
     again = EventBatch.from_pandas(QUOTE, frame, publisher="p", first_sequence=7, ingress_ns=8)
     assert again.to_pylist() == ROWS
     assert (again.publisher, again.first_sequence, again.ingress_ns) == ("p", 7, 8)
+
+
+def test_no_value_is_of_pandas_while_another_thread_imports_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
+    assert not is_data_frame(ROWS)
+    assert columns_of({"limit": [1, 2]}) == {"limit": [1, 2]}
 
 
 @pytest.mark.parametrize("rows", [[], ROWS[:1], ROWS[1:]])

@@ -1,0 +1,15 @@
+"""Covey in Spark: a data source of live events and traces, a sink, and a matcher of DataFrames.
+
+`from covey.spark import CoveySource, match, update` are the names promised to users (docs/spark.md). Spark's
+workers import this package, so it has to be installed where they run.
+"""
+
+from covey.sim.extras import need
+
+need("covey.spark", "pyspark.sql.datasource")
+
+from covey.spark.controls import update  # noqa: E402
+from covey.spark.errors import SourceError  # noqa: E402
+from covey.spark.source import CoveySource  # noqa: E402
+
+__all__ = ["CoveySource", "SourceError", "update"]

@@ -1,0 +1,122 @@
+"""The options of the format `covey`, checked before anything is connected.
+
+Spark passes options as text under names in any case. Invariant: each mistake is one sentence with the option,
+its value and what was expected; an unknown name is answered with the closest known one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field
+
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.documents import Section, one_of, validated
+from covey.spark.errors import SourceError
+
+_ADDRESS = re.compile(r"unix:.+|[^\s:,/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
+"""Options that Spark adds by itself; those that a purpose does not use are ignored."""
+
+
+def _addresses(text: str) -> str:
+    for address in text.split(","):
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise ValueError("expected HOST:PORT or unix:PATH, several separated by commas")
+    return text
+
+
+def _mapping(text: str) -> str:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise ValueError('expected a JSON object, such as {"limit": 9}')
+    return text
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError("expected up to 64 letters, digits, '.', '_' or '-'")
+    return text
+
+
+class _Options(Section):
+    model_config = ConfigDict(strict=False, frozen=True)
+
+
+class BrokerOptions(_Options):
+    """What readers and writers of live events share. The type is looked up in the overlay file if there is
+    one, else at the broker."""
+
+    broker: Annotated[str, AfterValidator(_addresses)]
+    type: Annotated[str, Field(min_length=1)]
+    overlay: str | None = None
+    name: Annotated[str, AfterValidator(_name)] = Field(
+        default_factory=lambda: f"spark-{secrets.token_hex(4)}"
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    """Bounds the wait for a broker, and for a subscription or an advertisement to take effect."""
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(address.strip() for address in self.broker.split(",")))
+
+
+class StreamOptions(BrokerOptions):
+    filter: str = ""
+    values: Annotated[str, AfterValidator(_mapping)] = "{}"
+    metadata: bool = False
+    gaps: Annotated[str, one_of("log", "rows")] = "log"
+    slow_consumer: Annotated[str, one_of(*(policy.value for policy in SlowConsumer))] = "block"
+    buffer_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 40)] = 64 << 20
+    batch_events: Annotated[int, Field(ge=1)] = 1_000_000
+    on_loss: Annotated[str, one_of("report", "fail")] = "report"
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The values of the filter's variables."""
+        values: dict[str, Any] = json.loads(self.values)
+        return values
+
+
+class SinkOptions(BrokerOptions):
+    @property
+    def address(self) -> str:
+        """The broker. `SourceError` for several."""
+        if len(self.brokers) > 1:
+            raise SourceError(f"option broker is {self.broker!r}: expected one broker to publish to")
+        return self.brokers[0]
+
+
+class HistoryOptions(_Options):
+    path: Annotated[str, Field(min_length=1)]
+    table: str = "events"
+
+
+O = TypeVar("O", bound=_Options)  # noqa: E741
+
+
+def read_options(kind: type[O], given: Mapping[str, str]) -> O:
+    """The options of one purpose. `SourceError` for the first mistake in them."""
+    known = kind.model_fields
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        key = name.lower()
+        if key in known:
+            values[key] = value
+        elif key not in OF_SPARK:
+            close = get_close_matches(key, known, n=1)
+            meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
+            raise SourceError(f"option {name!r} is unknown: {meant}")
+    try:
+        return validated(kind, values, "option", SourceError)
+    except SourceError as error:
+        raise SourceError(str(error).replace("option: ", "option ", 1)) from None

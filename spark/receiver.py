@@ -1,0 +1,167 @@
+"""The sessions of one streaming query: a client per broker, which reads into `HeldEvents`.
+
+It lives in the Python process that Spark starts for the query's source, on a loop in a thread of its own.
+While what is held reaches its bound nothing is read: then the client's credit runs out, and its broker
+applies `slow_consumer`. An error ends the query when Spark next asks for events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from covey.matcher import EventType, Filter
+from covey.overlay.client import Client, ConnectError, Gap, Subscription
+from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.spark.controls import Controls
+from covey.spark.errors import SourceError
+from covey.spark.held_events import HeldEvents
+from covey.spark.loop_thread import LoopThread
+from covey.spark.options import StreamOptions
+from covey.spark.schemas import unreachable
+
+log = logging.getLogger("covey.spark")
+
+_PUBLISHERS = 65_536
+_WINDOW_BYTES = 1 << 20
+
+
+class Receiver:
+    """Opened by its constructor. Raises `SourceError` where a broker does not answer or refuses."""
+
+    def __init__(self, options: StreamOptions, event_type: EventType, filter: Filter) -> None:
+        self._options = options
+        self.session = secrets.token_hex(6)
+        self.held = {address: HeldEvents(options.buffer_bytes) for address in options.brokers}
+        self.error: Exception | None = None
+        self._room: dict[str, asyncio.Event] = {}
+        self._clients: list[Client] = []
+        self._subscriptions: list[Subscription] = []
+        self._seen_at: OrderedDict[str, str] = OrderedDict()
+        """By publisher, the broker that delivered its latest events."""
+        self._thread = LoopThread(f"covey source {options.name}")
+        self._controls = Controls(options.name, self._update)
+        try:
+            self._thread.run(self._open(event_type, filter))
+        except BaseException:
+            self.close()
+            raise
+
+    async def _open(self, event_type: EventType, filter: Filter) -> None:
+        await self._controls.open()
+        async with asyncio.TaskGroup() as opening:
+            tasks = [
+                opening.create_task(self._subscribe(number, address, event_type, filter))
+                for number, address in enumerate(self._options.brokers)
+            ]
+        for task in tasks:
+            address, subscription = task.result()
+            self._subscriptions.append(subscription)
+            reading = asyncio.create_task(self._read(address, subscription), name=f"covey reads {address}")
+            reading.add_done_callback(self._ended)
+
+    async def _subscribe(
+        self, number: int, address: str, event_type: EventType, filter: Filter
+    ) -> tuple[str, Subscription]:
+        options = self._options
+        self._room[address] = asyncio.Event()
+        client = Client(
+            address,
+            options.name if number == 0 else f"{options.name}-{number + 1}",
+            slow_consumer=options.slow_consumer,
+            window_bytes=min(_WINDOW_BYTES, options.buffer_bytes),
+            connect_timeout=options.timeout_s,
+            on_gap=lambda gap: self._add_gap(address, gap),
+        )
+        try:
+            await client.open()
+        except ConnectError as error:
+            raise unreachable(address, error) from None
+        self._clients.append(client)
+        return address, await client.subscribe(
+            event_type, filter, values=options.variables, timeout=options.timeout_s
+        )
+
+    async def _read(self, address: str, subscription: Subscription) -> None:
+        held, room = self.held[address], self._room[address]
+        async for batch in subscription.batches():
+            self._check_publisher(batch.publisher, address)
+            held.add(batch)
+            while held.full:
+                room.clear()
+                await room.wait()
+        raise SourceError(f"option broker is {address!r}: the session has ended")
+
+    def _check_publisher(self, publisher: str, address: str) -> None:
+        """Brokers of one overlay deliver the same events: each would be in the stream twice."""
+        if len(self.held) == 1:
+            return
+        other = self._seen_at.setdefault(publisher, address)
+        self._seen_at.move_to_end(publisher)
+        if other != address:
+            raise SourceError(
+                f"option broker is {self._options.broker!r}: {other} and {address} both deliver events of "
+                f"publisher {publisher}, expected one broker of each overlay"
+            )
+        if len(self._seen_at) > _PUBLISHERS:
+            self._seen_at.popitem(last=False)
+
+    def _add_gap(self, address: str, gap: Gap) -> None:
+        held = self.held[address]
+        held.missed += gap.count
+        log.warning(
+            "broker %s dropped %d events of %s for %s, by its slow_consumer %s",
+            address,
+            gap.count,
+            gap.type_name,
+            self._options.name,
+            SlowConsumer(self._options.slow_consumer).value,
+        )
+        if self._options.gaps == "rows":
+            held.add(gap)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self.error = self.error or task.exception()  # type: ignore[assignment]
+
+    # --- calls of Spark's thread ----------------------------------------------------------------------------
+
+    def finish(self, address: str, stop: int) -> None:
+        self._make_room(address, self.held[address].finish, stop)
+
+    def commit(self, address: str, stop: int) -> None:
+        self._make_room(address, self.held[address].drop, stop)
+
+    def _make_room(self, address: str, free: Any, stop: int) -> None:
+        was_full = self.held[address].full
+        free(stop)
+        if was_full:
+            self._thread.loop.call_soon_threadsafe(self._room[address].set)
+
+    def close(self) -> None:
+        """End the sessions at all brokers; what is held is dropped."""
+        try:
+            self._thread.run(self._close())
+        finally:
+            self._thread.stop()
+
+    async def _close(self) -> None:
+        await self._controls.close()
+        await asyncio.gather(*(client.close(grace=0.0) for client in self._clients), return_exceptions=True)
+
+    # --- calls of other processes ---------------------------------------------------------------------------
+
+    async def _update(self, values: Mapping[str, object]) -> None:
+        timeout_s = self._options.timeout_s
+        await asyncio.gather(*(each.update(values=values, timeout=timeout_s) for each in self._subscriptions))
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error of the groups that tasks put around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

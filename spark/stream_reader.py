@@ -1,0 +1,173 @@
+"""The reader of a stream: offsets per broker, and micro-batches that can be read again until committed.
+
+Spark asks one process on the driver's machine for offsets and partitions, and reads each partition in a
+worker anywhere. Only that process has the events, so a partition carries its rows, as an Arrow stream, and a
+task that fails is repeated with the same rows. An offset names the session besides the row, since the rows of
+an earlier session are gone with its process.
+
+The reader has the method signatures of Spark 4.0, which later versions accept.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from covey.matcher import EventType, Filter
+from covey.spark.errors import SourceError
+from covey.spark.event_records import EventRecords
+from covey.spark.options import StreamOptions
+from covey.spark.receiver import Receiver, first_error
+
+log = logging.getLogger("covey.spark")
+
+PARTITION_BYTES = 768 << 10
+"""Spark ships a partition with its task, and warns of tasks above 1,000 KiB."""
+
+Offsets = dict[str, dict[str, Any]]
+"""By broker: the session, the rows read in it (`events`), and events that the broker dropped (`missed`)."""
+
+
+class EventPartition(InputPartition):
+    """Rows as an Arrow stream."""
+
+    def __init__(self, rows: bytes) -> None:
+        self.rows = rows
+
+
+class EventStreamReader(DataSourceStreamReader):
+    """Opens its sessions at the first call that needs them: Spark also makes readers to ship them."""
+
+    def __init__(
+        self, options: StreamOptions, event_type: EventType, filter: Filter, schema: StructType
+    ) -> None:
+        self._options = options
+        self._event_type = event_type
+        self._filter = filter
+        self._schema = schema
+        self._receiver: Receiver | None = None
+        self._records: EventRecords | None = None
+        self._offered: dict[str, int] = {}
+        self._planned: dict[str, int] = {}
+        self._before: Any = None
+        """What handled SIGTERM before."""
+
+    def _opened(self) -> Receiver:
+        if self._receiver is None:
+            self._before = _stop_on_sigterm()
+            try:
+                self._receiver = Receiver(self._options, self._event_type, self._filter)
+            except BaseExceptionGroup as group:
+                raise first_error(group) from None
+            self._records = EventRecords(self._event_type, self._schema)
+            self._offered = dict.fromkeys(self._receiver.held, 0)
+        if self._receiver.error is not None:
+            raise self._receiver.error.with_traceback(None)
+        return self._receiver
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        return self._offsets(self._opened())
+
+    def latestOffset(self) -> Offsets:  # type: ignore[override]  # noqa: N802
+        """The end of the next micro-batch. Spark asks once the batch planned before is done."""
+        receiver = self._opened()
+        for address, stop in self._planned.items():
+            receiver.finish(address, stop)
+        for address, held in receiver.held.items():
+            offered = self._offered[address]
+            self._offered[address] = min(held.stop, offered + self._options.batch_events)
+        return self._offsets(receiver)
+
+    def _offsets(self, receiver: Receiver) -> Offsets:
+        return {
+            address: {"session": receiver.session, "events": self._offered[address], "missed": held.missed}
+            for address, held in receiver.held.items()
+        }
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        receiver = self._opened()
+        assert self._records is not None
+        found: list[InputPartition] = []
+        for address, last in end.items():
+            first = start.get(address, {})
+            if last["session"] != receiver.session or address not in receiver.held:
+                self._report_loss(address, first, last)
+                continue
+            if first and first["session"] != receiver.session:
+                log.warning("%s: events of %s between two runs of the query are lost", self._name, address)
+            row = first["events"] if first.get("session") == receiver.session else 0
+            self._planned[address] = last["events"]
+            records = self._records.build(address, receiver.held[address].rows(row, last["events"]))
+            found += [EventPartition(rows) for rows in _divided(records)]
+        return found
+
+    @property
+    def _name(self) -> str:
+        return self._options.name
+
+    def _report_loss(self, address: str, first: dict[str, Any], last: dict[str, Any]) -> None:
+        count = last["events"] - (first["events"] if first.get("session") == last["session"] else 0)
+        what = f"{count} events of {address}, which an earlier run of the query had read and not committed"
+        if self._options.on_loss == "fail" and count:
+            raise SourceError(
+                f"option on_loss is 'fail': {what}, are gone with its process; expected 'report' to go on "
+                "without them"
+            )
+        log.warning("%s: %s, are lost", self._name, what)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, EventPartition)
+        with pa.ipc.open_stream(partition.rows) as rows:
+            yield from rows
+
+    def commit(self, end: Offsets) -> None:
+        receiver = self._receiver
+        if receiver is not None:
+            for address, last in end.items():
+                if last["session"] == receiver.session and address in receiver.held:
+                    receiver.commit(address, last["events"])
+
+    def stop(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+            if self._before is not None:
+                signal.signal(signal.SIGTERM, self._before)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_receiver": None, "_records": None, "_before": None}
+
+
+def _divided(records: list[pa.RecordBatch]) -> Iterator[bytes]:
+    """The record batches as Arrow streams of about `PARTITION_BYTES`, their rows in order."""
+    sink = pa.BufferOutputStream()
+    writer = None
+    for batch in records:
+        share = max(1, batch.num_rows * PARTITION_BYTES // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, share):
+            if writer is None:
+                sink = pa.BufferOutputStream()
+                writer = pa.ipc.new_stream(sink, batch.schema)
+            writer.write_batch(batch.slice(start, share))
+            if sink.tell() >= PARTITION_BYTES // 2:
+                writer.close()
+                writer = None
+                yield sink.getvalue().to_pybytes()
+    if writer is not None:
+        writer.close()
+        yield sink.getvalue().to_pybytes()
+
+
+def _stop_on_sigterm() -> Any:
+    """Spark ends the source's process by SIGTERM: let it call `stop`, so that sessions end at brokers."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

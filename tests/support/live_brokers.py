@@ -1,0 +1,75 @@
+"""Brokers and clients on an event loop of their own thread, for tests of code that is not asynchronous."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from running import QUOTE, Brokers
+
+from covey.overlay import Client
+from covey.overlay.core.endpoint.limits import SessionLimits
+from covey.spark.loop_thread import LoopThread
+
+T = TypeVar("T")
+
+
+class LiveBrokers:
+    """The brokers b1 - b2, and a client "market" at b1 that advertises `QUOTE`."""
+
+    def __init__(self, thread: LoopThread) -> None:
+        self._thread = thread
+        self.brokers = Brokers([("b1", "b2")], sessions=SessionLimits(queue_events=1_000))
+        self.market: Client
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._thread.run(coroutine)
+
+    @property
+    def far(self) -> str:
+        return self.brokers.address("b2")
+
+    def clients(self) -> set[str]:
+        """The clients that b2 has a session with, or has not forgotten."""
+        return {name for name in self.brokers.nodes["b2"].queues if name.startswith("client/")}
+
+    def publish(self, *rows: tuple[str, float, int], by: Client | None = None) -> None:
+        async def publish() -> None:
+            client = by or self.market
+            await client.publish_batch("Quote", [dict(zip(QUOTE.names, row, strict=True)) for row in rows])
+            await client.flush()
+
+        self.run(publish())
+
+    def another(self, name: str) -> Client:
+        async def another() -> Client:
+            client = Client(self.brokers.address("b1"), name)
+            await client.open()
+            await client.advertise(QUOTE)
+            return client
+
+        return self.run(another())
+
+
+@contextmanager
+def live_brokers() -> Iterator[LiveBrokers]:
+    thread = LoopThread("brokers")
+    live = LiveBrokers(thread)
+    live.run(live.brokers.__aenter__())
+    try:
+        live.market = live.another("market")
+        yield live
+        live.run(live.market.close())
+    finally:
+        live.run(live.brokers.__aexit__(None, None, None))
+        thread.stop()
+
+
+def eventually(holds: Callable[[], bool], what: str = "", seconds: float = 60.0) -> None:
+    """Wait until something holds; fail if it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
