@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, Master
 from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def metrics(
         list[str],
         typer.Argument(metavar="RUNS...", help="Traces (Parquet), folders of them, folders of sweeps."),
     ],
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    master: Master = None,
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, one line per run.")] = None,
     html: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder for the plots (PNG).")] = None,
@@ -46,7 +46,7 @@ def metrics(
 
 def print_metrics(
     paths: Sequence[str],
-    master: str,
+    master: str | None,
     *,
     csv: Path | None = None,
     html: Path | None = None,

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, Master
 
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep file (YAML).")],
     out: Annotated[Path, typer.Option(help="Folder for the traces and the report.")],
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    master: Master = None,
     json_output: Json = False,
 ) -> None:
     """Run a grid of scenarios as tasks of Spark, and compute the metrics of all.

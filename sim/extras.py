@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 from covey.matcher.errors import CoveyError
 
@@ -14,20 +16,41 @@ EXTRAS = {
     "pyspark": "pyspark",
 }
 """By module, the package to install."""
+LEAST = {"pyspark": (4, 0)}
+"""By module, the version from which on it fits, where an older one fails in ways that do not say so."""
+
+
+class PackageError(CoveyError, ValueError):
+    """A package is missing, or too old."""
 
 
 def missing(what: str, error: ModuleNotFoundError) -> Exception:
-    """A `CoveyError` that names the package to install for `what`; other modules' errors unchanged."""
+    """A `PackageError` that names the package to install for `what`; other modules' errors unchanged."""
     package = EXTRAS.get((error.name or "").partition(".")[0])
     if package is None:
         return error
-    return CoveyError(f"{what} needs {package}: `pip install '.[sim]'` in the clone")
+    return PackageError(f"{what} needs {package}: `pip install '.[sim]'` in the clone")
 
 
 def need(what: str, *modules: str) -> None:
-    """Raise `missing` unless all `modules` can be imported; for a check before long work."""
+    """Raise `PackageError` unless all `modules` can be imported and are new enough; before long work."""
     for module in modules:
+        _check_version(what, module)
         try:
             import_module(module)
         except ModuleNotFoundError as error:
             raise missing(what, error) from None
+
+
+def _check_version(what: str, module: str) -> None:
+    least = LEAST.get(module)
+    try:
+        installed = version(EXTRAS[module]) if least else ""
+    except PackageNotFoundError:  # where a platform brings the module itself
+        return
+    if least and tuple(map(int, re.findall(r"\d+", installed)[:2])) < least:
+        wanted = ".".join(map(str, least))
+        raise PackageError(
+            f"{what} needs {EXTRAS[module]} {wanted} or newer, and {installed} is installed: "
+            f"`pip install '{EXTRAS[module]}>={wanted}'`"
+        )

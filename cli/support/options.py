@@ -10,6 +10,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _DIGITS = 18
 """Every number of so many digits fits an int64."""
 
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Where Spark runs: local[2], spark://HOST:PORT, yarn, sc://HOST:PORT of Spark Connect.",
+        show_default="all cores of this machine",
+    ),
+]
+
 Seed = Annotated[int, typer.Option(help="Seed of the random numbers.")]
 
 

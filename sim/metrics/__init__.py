@@ -2,7 +2,8 @@
 
 from covey.sim.metrics.across import Group, compare
 from covey.sim.metrics.flat import flat, varied, write_csv
-from covey.sim.metrics.session import SparkError, spark_session
+from covey.sim.metrics.session import spark_session
+from covey.sim.metrics.spark_checks import SparkError
 from covey.sim.metrics.summary import summarise
 from covey.sim.metrics.traces import Runs, RunsError, find_runs
 

@@ -1,94 +1,170 @@
-"""The Spark session of metrics and sweeps: one per process, quiet, and small on a local master."""
+"""The Spark session of metrics and sweeps: the user's own, or one that this process starts.
+
+A session of the user's program (in a notebook, under spark-submit, on Databricks, of Spark Connect) is used
+as it is. One that is started here is quiet, and small work stays quick: for many small steps the optimising
+compiler and parallel garbage collection cost more than they save (half of the CPU time of a small run). What
+depends on a query, such as its number of partitions, is set by `sizing`.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from covey.matcher.errors import CoveyError
+from covey.sim.extras import need
+from covey.sim.metrics.spark_checks import SparkError, check_before_start
+from covey.sim.metrics.spark_failures import start_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JAVA = "Spark needs Java 17: install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
+LOCAL = "local[*]"
+LARGE_BYTES = 256 << 20
+"""Compressed input from which on the optimising compiler saves more than it costs: a minute of CPU time."""
+_HEAP_MB = (1024, 8192)
+_EXECUTOR_S = 60.0
+_QUIET = {
+    "spark.app.name": "covey",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # Names of runs are text, even if they look like numbers.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
 
 
-class SparkError(CoveyError, RuntimeError):
-    """Spark cannot be started, or its master cannot be reached."""
+def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSession:
+    """The session of this process, else a new one at `master`, whose start takes seconds.
 
-
-def spark_session(master: str = "local[*]") -> SparkSession:
-    """The session of this process. The first call starts it, which takes seconds.
-
-    Raises `SparkError` if Java or the master is missing, or if the process has a session at another master.
+    `master` is a URL of Spark (`local[2]`, `spark://HOST:PORT`, `yarn`), or one of Spark Connect
+    (`sc://HOST:PORT`); None is the session that there is, what spark-submit says, or all cores of this
+    machine. `input_bytes` is the compressed size of what is going to be read. Raises `SparkError` if Java or
+    the master is missing, if a version does not fit, or if the session that there is has another master.
     """
+    need("Spark", "pyspark")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions of pandas
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     running = SparkSession.getActiveSession()
+    if running is None and SparkContext._active_spark_context is not None:
+        running = SparkSession.Builder().getOrCreate()
     if running is not None:
-        if running.sparkContext.master != master:
+        if master is not None and not is_remote(running) and running.sparkContext.master != master:
             raise SparkError(
                 f"master is {master!r}: this process already has a Spark session at "
                 f"{running.sparkContext.master!r}"
             )
         return running
-    if not _has_java():
-        raise SparkError(_JAVA)
-    settings = {
-        "spark.app.name": "covey",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        # Names of runs are text, even if they look like numbers.
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    }
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Spark, with the user's settings
+        return SparkSession.Builder().getOrCreate()
+    remote = master or os.environ.get("SPARK_REMOTE", "")
+    if remote.startswith("sc://"):
+        return _connected(remote)
+    return _started(master or LOCAL, input_bytes)
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect, which has neither a context nor RDDs."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def heap_mb(input_bytes: int, memory_bytes: int) -> int:
+    """The limit of the driver's heap: what Spark takes by itself for small input, else a quarter of the
+    memory, within bounds. Spark spills what does not fit."""
+    least, most = _HEAP_MB
+    return least if input_bytes < LARGE_BYTES else max(least, min(most, memory_bytes // 4 >> 20))
+
+
+def settings(master: str, input_bytes: int) -> dict[str, str]:
+    """The settings of a session that is started for an input of this size."""
+    chosen = _QUIET | {"spark.driver.memory": f"{heap_mb(input_bytes, _memory_bytes())}m"}
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        if input_bytes < LARGE_BYTES:
+            chosen["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+            chosen["spark.sql.adaptive.enabled"] = "false"
+            chosen["spark.sql.shuffle.partitions"] = str(min(os.cpu_count() or 1, 16))
+    return chosen
+
+
+def _memory_bytes() -> int:
+    """The memory of this machine, or the limit of the container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
+
+
+def _started(master: str, input_bytes: int) -> SparkSession:
+    from pyspark import __version__ as version
+    from pyspark.sql import SparkSession
+
+    check_before_start(master, version)
     # Tasks run in this interpreter's path unless PYSPARK_PYTHON names another.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # For many small steps, adaptive replanning, the optimising compiler and parallel garbage collection
-        # cost more than they save (half of the CPU time of a small run).
-        settings |= {
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.sql.adaptive.enabled": "false",
-            # Small tables are broadcast explicitly; the others are already partitioned by run.
-            "spark.sql.autoBroadcastJoinThreshold": "-1",
-            "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 1, 16)),
-        }
     builder = SparkSession.Builder().master(master)
-    for name, value in settings.items():
+    for name, value in settings(master, input_bytes).items():
         builder = builder.config(name, value)
     with _stderr_to_file() as stderr:
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except Exception as error:
             stderr.seek(0)
-            raise SparkError(_failure(master, str(error), stderr.read())) from None
+            raise SparkError(start_failure(master, str(error), stderr.read(), version)) from None
+    if master.startswith("spark://"):
+        _await_executor(session, master, version)
+    return session
 
 
-def _failure(master: str, error: str, stderr: str) -> str:
-    """The reason why Spark does not start, from the exception and stderr."""
-    if "UnsupportedClassVersionError" in stderr:
-        return _JAVA
-    lines = [line for line in stderr.splitlines() if "Exception: " in line]
-    reason = lines[0].rpartition("Exception: ")[2] if lines else error.strip().partition("\n")[0]
-    return f"Spark does not start at master {master!r}: {reason}"
+def _await_executor(session: SparkSession, master: str, version: str) -> None:
+    """Wait for the first executor: without one, Spark would wait for ever and print nothing."""
+    context = session.sparkContext
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        return
+    tracker = context.statusTracker()
+    until = time.monotonic() + _EXECUTOR_S
+    with suppress(Exception):  # of a context that the master has stopped
+        while time.monotonic() < until:
+            if len(tracker.getExecutorInfos()) > 1:  # the driver is one
+                return
+            time.sleep(0.1)
+    address = context.getConf().get("spark.driver.host", "")
+    with suppress(Exception):
+        session.stop()
+    raise SparkError(
+        f"master is {master!r}: no executor has started within {_EXECUTOR_S:.0f} s; expected workers with "
+        f"free cores and memory, Java 17, Spark {version} (the version of this pyspark) and a way to connect "
+        f"to {address}; their logs say what is missing"
+    )
 
 
-def _has_java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return (home is not None and (Path(home) / "bin" / "java").exists()) or shutil.which("java") is not None
+def _connected(remote: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.Builder().remote(remote).getOrCreate()
+        version = session.version
+    except ImportError:
+        what = "Spark Connect needs `pip install 'pyspark[connect]'`"
+        raise SparkError(f"master is {remote!r}: {what}") from None
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SparkError(f"master is {remote!r}: no server of Spark Connect answers ({reason})") from None
+    if int(version.partition(".")[0]) < 4:
+        raise SparkError(f"master is {remote!r} with Spark {version}: expected Spark 4.0 or newer")
+    return session
 
 
 @contextmanager

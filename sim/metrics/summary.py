@@ -27,7 +27,7 @@ _CONTROL = ("control_messages", "control_between_brokers", "control_busiest_link
 _NS_PER_S = 1e9
 
 
-def summarise(paths: Iterable[str | Path] | Runs, master: str = "local[*]") -> list[dict[str, Any]]:
+def summarise(paths: Iterable[str | Path] | Runs, master: str | None = None) -> list[dict[str, Any]]:
     """All metrics of the runs at `paths` (see `find_runs`), one dictionary per run, in their order.
 
     Keys: run; scenario (its fields); complete; clock_steps; duration_s; published, delivered, changes,

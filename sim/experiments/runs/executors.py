@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -57,12 +56,13 @@ class SparkTasks:
     `SparkError` if Spark does not start, `CoveyError` if its tasks fail.
     """
 
-    master: str = "local[*]"
+    master: str | None = None
 
     def run(
         self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
     ) -> list[RunOutcome]:
         from covey.sim.metrics.session import spark_session
+        from covey.sim.metrics.spark_failures import job_failure
         from covey.sim.metrics.spark_tasks import watched
 
         session = spark_session(self.master)
@@ -71,13 +71,4 @@ class SparkTasks:
                 tasks = session.sparkContext.parallelize(planned, len(planned))
                 return tasks.map(partial(run_one, folder=folder)).collect()
             except Exception as error:
-                raise CoveyError(f"the runs failed: {reason(str(error))}") from error
-
-
-def reason(message: str) -> str:
-    """One sentence of Spark's message on a failed job: the Python exception, if there is one."""
-    raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", message, re.MULTILINE)
-    first = raised[0] if raised and "Traceback" in message else message.strip().partition("\n")[0]
-    if "No module named 'covey" in first:
-        first += ": install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
-    return first
+                raise CoveyError(f"the runs failed: {job_failure(str(error))}") from error

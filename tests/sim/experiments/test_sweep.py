@@ -9,7 +9,6 @@ import pytest
 from commands import run
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.runs.executors import reason
 from covey.sim.experiments.runs.planned import RunOutcome
 from covey.sim.experiments.sweep import load_sweep
 from covey.sim.scenario.scenario import Scenario
@@ -122,18 +121,3 @@ def test_an_unreadable_trace_fails_the_sweep(
     monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: done)
     monkeypatch.setattr("covey.cli.metrics.print_metrics", lambda *arguments, **options: True)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
-
-
-def test_the_reason_of_a_failed_job_is_one_sentence() -> None:
-    raised = (
-        "An exception was thrown from the Python worker: Traceback (most recent call last):\n"
-        '  File "worker.py", line 1, in loads\n'
-        "{}\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.Runner"
-    )
-    missing = reason(raised.format("ModuleNotFoundError: No module named 'covey'"))
-    assert missing == (
-        "ModuleNotFoundError: No module named 'covey': install Covey on the cluster, and name its "
-        "interpreter there in PYSPARK_PYTHON"
-    )
-    assert reason(raised.format("ValueError: 3 is odd")) == "ValueError: 3 is odd"
-    assert reason("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"

@@ -22,8 +22,7 @@ from covey.sim.experiments.runs.executors import SparkTasks
 from covey.sim.experiments.runs.run_all import run_all
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.experiments.sweep import load_sweep
-from covey.sim.metrics import RunsError, SparkError, compare, find_runs, spark_session, summarise
-from covey.sim.metrics.session import _failure
+from covey.sim.metrics import RunsError, compare, find_runs, summarise
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.trace.first_parts import SCHEMA, parts_of
@@ -282,33 +281,9 @@ def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str,
     assert parametric.metrics["delay_ms_p50"] == summaries["at"]["delay_ms"]["p50"]
 
 
-def test_a_second_session_at_another_master_is_refused(summaries: dict[str, Any]) -> None:
-    with pytest.raises(SparkError, match="master is 'local': this process already has a Spark session"):
-        spark_session("local")
-
-
-def test_without_java_the_error_names_the_package(
-    monkeypatch: pytest.MonkeyPatch, summaries: dict[str, Any]
-) -> None:
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(SparkError, match="Spark needs Java 17: install a Java runtime"):
-        spark_session()
-
-
 def test_every_metric_is_documented(summaries: dict[str, Any]) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
     assert [name for name in summaries["at"] if f"`{name}`" not in page] == []
-
-
-def test_a_failure_to_start_spark_is_one_sentence() -> None:
-    stderr = 'Banner\nException in thread "main" org.apache.spark.SparkException: Master must be local\n\tat'
-    assert _failure("x", "gateway", stderr) == "Spark does not start at master 'x': Master must be local"
-    assert _failure("x", "gone\nmore", "") == "Spark does not start at master 'x': gone"
-    assert "Java 17" in _failure("x", "", "java.lang.UnsupportedClassVersionError: SparkSubmit has been")
 
 
 def test_the_command_prints_tables_and_writes_reports(

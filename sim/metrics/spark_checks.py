@@ -1,0 +1,111 @@
+"""Whether Spark can start here: Java, Spark's version, Python's version, the master. Each is one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from covey.matcher.errors import CoveyError
+
+_CONNECT_S = 5.0
+_RUN_S = 20.0
+_INSTALL_JAVA = "install a Java runtime of version 17 or newer (Debian: openjdk-17-jre-headless)"
+
+
+class SparkError(CoveyError, ValueError):
+    """Spark cannot start, its master cannot be reached, or a version does not fit."""
+
+
+def check_before_start(master: str, spark_version: str) -> None:
+    """Raise `SparkError` for what would keep Spark from starting, or from starting workers, at `master`.
+
+    Cost: one connection to the master of a cluster; on a local master one start of the interpreter in
+    PYSPARK_PYTHON, where that is another one than this.
+    """
+    _check_spark_home(spark_version)
+    _check_java()
+    if master.startswith("local"):
+        _check_python()
+    elif master.startswith("spark://"):
+        _check_master(master)
+
+
+def java() -> str | None:
+    """The java that Spark runs, None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
+def no_fitting_java(found: str | None) -> str:
+    """The sentence on a Java that is absent or too old."""
+    try:
+        ran = subprocess.run([found or "", "-version"], capture_output=True, text=True, timeout=_RUN_S)
+        version = re.search(r'version "([^"]+)"', ran.stderr + ran.stdout)
+    except (OSError, subprocess.SubprocessError):
+        version = None
+    return f"Spark needs Java 17{f', and {found} is Java {version[1]}' if version else ''}: {_INSTALL_JAVA}"
+
+
+def _check_java() -> None:
+    found = java()
+    if found is None:
+        raise SparkError(f"Spark needs Java 17: {_INSTALL_JAVA}")
+    if not Path(found).exists():
+        home = os.environ.get("JAVA_HOME")
+        raise SparkError(f"JAVA_HOME is {home!r}: expected a Java runtime of version 17 or newer")
+
+
+def _check_spark_home(spark_version: str) -> None:
+    """SPARK_HOME decides which Spark this pyspark starts."""
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        return
+    jars = sorted(Path(home).glob("jars/spark-core_*.jar"))
+    if not jars:
+        raise SparkError(f"SPARK_HOME is {home!r}: expected an installation of Spark, or no SPARK_HOME")
+    version = jars[-1].stem.partition("_")[2].partition("-")[2]
+    if version != spark_version:
+        raise SparkError(
+            f"SPARK_HOME is {home!r} with Spark {version}, and pyspark is {spark_version}: expected the same "
+            f"version; unset SPARK_HOME to use pyspark's, or install 'pyspark=={version}'"
+        )
+
+
+def _check_python() -> None:
+    named = os.environ.get("PYSPARK_PYTHON")
+    if not named or named == sys.executable:
+        return
+    mine = ".".join(map(str, sys.version_info[:2]))
+    show = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        ran = subprocess.run([named, "-c", show], capture_output=True, text=True, timeout=_RUN_S)
+    except (OSError, subprocess.SubprocessError):
+        ran = None
+    if ran is None or ran.returncode:
+        raise SparkError(f"PYSPARK_PYTHON is {named!r}: expected an interpreter that runs, of Python {mine}")
+    if ran.stdout.strip() != mine:
+        raise SparkError(
+            f"PYSPARK_PYTHON is {named!r} with Python {ran.stdout.strip()}: expected Python {mine}, as runs "
+            "this process; unset it, or name one of that version"
+        )
+
+
+def _check_master(master: str) -> None:
+    """A cluster may have several masters, of which one leads."""
+    reasons = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise SparkError(f"master is {master!r}: expected spark://HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+        except OSError as error:
+            reasons.append(f"{place}: {error.strerror or error}")
+        else:
+            return
+    raise SparkError(f"master is {master!r}: no Spark master answers there ({', '.join(reasons)})")
