@@ -33,11 +33,11 @@ up: $(RUN)  ## start the overlay of examples/five.yaml on this machine; Ctrl-C s
 # The kernels are compiled once, before the workers of pytest start. (Their tests run without the compiler as well:
 # tests/matcher/jit/test_compiling.py.)
 .PHONY: test
-test: $(STAMP) java compile  ## every test, the random ones with few draws from a new seed (ARGS goes to pytest)
+test: $(STAMP) java chromium compile  ## every test, the random ones with few draws from a new seed (ARGS goes to pytest)
 	@$(BIN)/pytest -n auto --dist loadgroup $(ARGS)
 
 .PHONY: test-all
-test-all: $(STAMP) java compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
+test-all: $(STAMP) java chromium compile  ## the random tests with many draws, and the thorough ones that `test` leaves out
 	@COVEY_TESTS=all $(BIN)/pytest -n auto --dist loadgroup -m 'random or thorough' $(ARGS)
 
 .PHONY: compile
@@ -83,6 +83,11 @@ clean:  ## remove the virtual environment and all caches
 .PHONY: java
 java:
 	@.ci/java
+
+# The pages of reports are tried in Chromium.
+.PHONY: chromium
+chromium:
+	@.ci/chromium
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --prefer-binary
 

@@ -45,7 +45,7 @@ def reproduce(
     from covey.sim.extras import need
 
     if out is not None:
-        need("a plot", "matplotlib")
+        need("a report", "bokeh", "matplotlib")
         make_folder(out)
     if paper in PAPERS:
         compile_once()

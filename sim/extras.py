@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from covey.matcher.errors import CoveyError
 
 EXTRAS = {
+    "bokeh": "bokeh",
     "bokeh_sampledata": "bokeh-sampledata",
     "matplotlib": "matplotlib",
     "networkx": "networkx",

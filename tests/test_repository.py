@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("cli", "matcher", "overlay", "proto", "sim", "spark")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPURE = ("asyncio", "google", "grpc", "random", "socket", "threading", "time")
-EXTRAS_ONLY = ("bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark")
+EXTRAS_ONLY = ("bokeh", "bokeh_sampledata", "matplotlib", "networkx", "pandas", "pyspark")
 
 
 def sources(*rooms: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Plots of runs: metrics over the parameter with most values in a sweep, or bars side by side."""
+"""Figures of runs: metrics over the parameter with most values in a sweep, or bars side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.sim.metrics.across import Group
-from covey.sim.reports import Bars, Curves, Figure, Plot, number
+from covey.sim.reports import Bars, Curves, Figure, Plot, Point, Value, number
 
 UNITS = {
     "event_rate": "events per second and publisher",
@@ -17,41 +17,43 @@ UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A plotted metric: its name in `flat`, its label, and the caption of its plot."""
+    """A metric of figures: its name in `flat`, its label, its definition, and whether less is better."""
 
     name: str
     label: str
-    caption: str
+    definition: str
+    less: bool = True
 
 
 METRICS = (
     Metric(
         "throughput_events_per_s",
         "events delivered per second",
-        "Throughput: events delivered per second in the measured phase.",
+        "Deliveries to users per second of the measured phase, over all subscribers.",
+        less=False,
     ),
     Metric(
         "delay_ms_p50",
         "delay of a change, median, ms",
-        "Delay: from a change to the first event that matches only the new values.",
+        "From a change of a subscription to the first event delivered that matches only the new values.",
     ),
-    Metric("delay_ms_p99", "delay of a change, p99, ms", "Delay that 1 % of the changes exceed."),
+    Metric("delay_ms_p99", "delay of a change, p99, ms", "The delay that 1 % of the changes exceed."),
     Metric(
         "latency_ms_p50",
         "latency of an event, median, ms",
-        "Latency: from publishing an event to its delivery.",
+        "From publishing an event to its first delivery to a subscription.",
     ),
     Metric(
         "spurious_per_s",
         "spurious events per second",
-        "Spurious: events that a client received for values it had already changed.",
+        "Events that a client received for values that it had already changed, and discarded.",
     ),
     Metric(
         "control_per_change",
         "control messages per change",
-        "Control messages over all links, for each change of a subscription.",
+        "Messages without events, over all links, for each change of a subscription.",
     ),
-    Metric("missed", "events missed", "Missed: deliveries that were expected and did not happen."),
+    Metric("missed", "events missed", "Deliveries that were expected and did not happen."),
     Metric(
         "busiest_share",
         "busy share",
@@ -77,28 +79,35 @@ def label(group: Group, without: str | None = None) -> str:
         for field, value in group.parameters.items()
         if field != without
     ]
-    return ", ".join(words) or "all"
+    return ", ".join(words) or "all runs"
 
 
 def plots(groups: Sequence[Group]) -> dict[str, Figure]:
-    """The plots of a sweep by metric; a metric that is zero or unknown in all groups has none."""
+    """The figures of a sweep by metric; a metric that is zero or unknown in all groups has none."""
+    return {
+        metric.name: Figure(_plot(groups, metric), f"{metric.label.capitalize()}. {metric.definition}")
+        for metric in METRICS
+        if any(group.metrics.get(metric.name) for group in groups)
+    }
+
+
+def _plot(groups: Sequence[Group], metric: Metric) -> Plot:
     over = axis(groups)
-    figures = {}
-    for metric in METRICS:
-        if not any(group.metrics.get(metric.name) for group in groups):
-            continue
-        if over is None:
-            names = [label(group) for group in groups]
-            values = [group.metrics[metric.name] for group in groups]
-            plot: Plot = Bars(metric.label, names, {metric.label: values})
-        else:
-            series: dict[str, list[tuple[float, float]]] = {}
-            for group in groups:
-                points = series.setdefault(label(group, over), [])
-                if (value := group.metrics[metric.name]) is not None:
-                    points.append((float(group.parameters[over]), value))
-            positions = [point[0] for points in series.values() for point in points]
-            wide = min(positions) > 0 and max(positions) / min(positions) >= 20
-            plot = Curves(UNITS.get(over, over), metric.label, series, log_x=wide)
-        figures[metric.name] = Figure(plot, metric.caption)
-    return figures
+    if over is None:
+        values = [_value(group, metric.name) for group in groups]
+        return Bars(metric.label, [label(group) for group in groups], {metric.label: values}, by_group=True)
+    series: dict[str, list[Point]] = {}
+    for group in groups:
+        points = series.setdefault(label(group, over), [])
+        value = _value(group, metric.name)
+        if value is not None:
+            rest = value if isinstance(value, tuple) else (value,)
+            points.append((float(group.parameters[over]), *rest))
+    positions = [float(group.parameters[over]) for group in groups]
+    wide = min(positions) > 0 and max(positions) / min(positions) >= 20
+    return Curves(UNITS.get(over, over), metric.label, series, log_x=wide)
+
+
+def _value(group: Group, metric: str) -> Value:
+    mean, interval = group.metrics[metric], group.intervals[metric]
+    return mean if mean is None or interval is None else (mean, *interval)

@@ -1,16 +1,16 @@
-"""The HTML report of runs: metrics, plots, broker load and tables."""
+"""The page of runs: what follows from them, metrics, load of brokers, and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covey.sim.metrics.across import Group
+from covey.sim.metrics.across import Group, parameters
 from covey.sim.metrics.flat import flat, varied
-from covey.sim.metrics.run_plots import METRICS, axis, label, plots
-from covey.sim.reports import Bars, Figure, Report, Section, Table, Tile
+from covey.sim.metrics.run_conclusion import conclusion
+from covey.sim.metrics.run_plots import METRICS, axis, plots
+from covey.sim.reports import Bars, Figure, Origin, Report, Section, Table, Tile
 
-_SHOWN = 200
 _BROKERS = 15
 _COLUMNS = (
     ("events/s", "throughput_events_per_s"),
@@ -28,14 +28,16 @@ _COLUMNS = (
 
 def run_rows(summaries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of the table of runs: name, parameters in which they differ, metrics."""
-    fields = varied(summaries)
+    values = parameters(summaries)
+    seeds = "seed" in varied(summaries)
+    fields = [*(values[0] if values else ()), *(["seed"] if seeds else [])]
     rows = []
-    for summary in summaries:
-        metrics, scenario = flat(summary), summary["scenario"]
+    for summary, value in zip(summaries, values, strict=True):
+        metrics = flat(summary)
+        if seeds:
+            value = value | {"seed": summary["scenario"].get("seed")}
         name = summary["run"] if summary["complete"] else f"{summary['run']} (incomplete)"
-        rows.append(
-            [name, *(scenario.get(field) for field in fields), *(metrics[key] for _, key in _COLUMNS)]
-        )
+        rows.append([name, *value.values(), *(metrics[key] for _, key in _COLUMNS)])
     return ["run", *fields, *(title for title, _ in _COLUMNS)], rows
 
 
@@ -59,14 +61,12 @@ def report_of(
     """A report of runs, their groups (`compare`), and the traces that could not be read."""
     return Report(
         _title(summaries),
-        [
-            _curves(groups),
-            _load(summaries),
-            _runs(summaries, groups),
-            _meaning(),
-        ],
-        lead=_lead(summaries, broken or {}),
+        conclusion(summaries, groups),
+        _origin(summaries, groups),
+        [_metrics(groups), _load(summaries), _runs(summaries, groups)],
         tiles=_tiles(summaries),
+        notes=_notes(summaries, broken or {}),
+        definitions=_definitions(),
     )
 
 
@@ -76,28 +76,32 @@ def _title(summaries: Sequence[Mapping[str, Any]]) -> str:
     return f"{runs}: {', '.join(loads)}"
 
 
-def _lead(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) -> list[str]:
-    scenario = summaries[0]["scenario"]
-    fields = [field for field in varied(summaries) if field != "seed"]
-    lead = []
-    if scenario:
-        same = [
-            f"{scenario[field]:,} {field}"
-            for field in ("brokers", "publishers", "subscribers")
-            if field in scenario and field not in fields
-        ]
-        if same:
-            lead.append(f"{', '.join(same)}; {scenario.get('duration_s', 0):g} s measured in each run.")
+def _origin(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> Origin:
+    scenario, differing = summaries[0]["scenario"], varied(summaries)
+    same = {field: value for field, value in scenario.items() if field not in (*differing, "name", "seed")}
+    seeds = sorted({summary["scenario"]["seed"] for summary in summaries if "seed" in summary["scenario"]})
+    runs = f"{len(summaries):,} run{'s' if len(summaries) > 1 else ''}"
+    size = f"{runs} of {len(groups):,} settings" if 1 < len(groups) < len(summaries) else runs
+    for field in ("brokers", "publishers", "subscribers"):
+        if field in same:
+            size += f", {same[field]:,} {field}"
+    if "duration_s" in same:
+        size += f", {same['duration_s']:g} s measured in each"
+    return Origin(size, seeds, {field: value for field, value in same.items() if value != ""})
+
+
+def _notes(summaries: Sequence[Mapping[str, Any]], broken: Mapping[str, str]) -> list[str]:
+    fields = list(parameters(summaries)[0])
+    notes = []
     if fields:
-        lead.append(f"The runs differ in {', '.join(f'`{field}`' for field in fields)}.")
+        notes.append(f"The runs differ in {', '.join(f'`{field}`' for field in fields)}.")
     steps = sum(summary["clock_steps"] for summary in summaries)
     if steps:
-        lead.append(f"The clock was set back {steps} times; durations across a step are too short.")
+        notes.append(f"The clock was set back {steps} times; durations across a step are too short.")
     incomplete = [summary["run"] for summary in summaries if not summary["complete"]]
     if incomplete:
-        lead.append(f"Incomplete: {', '.join(incomplete)}. Their missed deliveries are unknown.")
-    lead += [f"Skipped: {reason}" for reason in broken.values()]
-    return lead
+        notes.append(f"Incomplete: {', '.join(incomplete)}. Their missed deliveries are unknown.")
+    return notes + [f"Skipped: {reason}" for reason in broken.values()]
 
 
 def _tiles(summaries: Sequence[Mapping[str, Any]]) -> list[Tile]:
@@ -115,39 +119,16 @@ def _tiles(summaries: Sequence[Mapping[str, Any]]) -> list[Tile]:
     ]
 
 
-def _curves(groups: Sequence[Group]) -> Section:
+def _metrics(groups: Sequence[Group]) -> Section:
     over = axis(groups)
     text = []
     if over is not None:
         text.append(f"Each point is the mean over the runs of one setting. The horizontal axis is `{over}`.")
-        text += _extremes(groups, over)
-    return Section("Curves", text, list(plots(groups).values()))
-
-
-def _extremes(groups: Sequence[Group], over: str) -> list[str]:
-    """A sentence per series that compares both ends of the axis."""
-    sentences = []
-    series: dict[str, list[Group]] = {}
-    for group in groups:
-        series.setdefault(label(group, over), []).append(group)
-    for name, members in series.items():
-        ordered = sorted(members, key=lambda group: float(group.parameters[over]))
-        first, last = ordered[0], ordered[-1]
-        parts = []
-        for metric in METRICS[:2]:
-            old, new = first.metrics[metric.name], last.metrics[metric.name]
-            if old and new and first is not last:
-                parts.append(f"{metric.label} {_change(new / old)}")
-        if parts:
-            begin, end = first.parameters[over], last.parameters[over]
-            sentences.append(f"{name}: from {over} {begin:g} to {end:g}, {'; '.join(parts)}.")
-    return sentences
-
-
-def _change(ratio: float) -> str:
-    if 0.95 < ratio < 1.05:
-        return "stays the same"
-    return f"grows {ratio:.2g} times" if ratio > 1 else f"falls to {ratio:.0%}"
+    if any(group.runs > 1 for group in groups):
+        text.append("Whiskers are 95 % intervals of the mean over the seeds, by Student's distribution.")
+    if not any(group.metrics.get("missed") for group in groups):
+        text.append("No event was missed in any run, so there is no figure of missed events.")
+    return Section("Metrics", text, list(plots(groups).values()))
 
 
 def _load(summaries: Sequence[Mapping[str, Any]]) -> Section:
@@ -182,13 +163,13 @@ def _runs(summaries: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> Se
     tables = []
     if 1 < len(groups) < len(summaries):
         tables.append(Table(*group_rows(groups), caption="Settings: means over their runs"))
-    columns, rows = run_rows(summaries[:_SHOWN])
-    more = f", the first {_SHOWN} of {len(summaries)}" if len(summaries) > _SHOWN else ""
-    tables.append(Table(columns, rows, caption=f"Runs{more}"))
+    tables.append(Table(*run_rows(summaries), caption="Runs"))
     return Section("Tables", tables=tables)
 
 
-def _meaning() -> Section:
-    rows = [(metric.label, metric.caption) for metric in METRICS]
-    text = ["Computed from the traces of the runs. A percentile is one of the measured values."]
-    return Section("Definitions", text, tables=[Table(["metric", "definition"], rows)])
+def _definitions() -> list[tuple[str, str]]:
+    return [
+        *((metric.label, metric.definition) for metric in METRICS),
+        ("measured phase", "From when all subscriptions are in effect to when clients stop publishing."),
+        ("percentile", "One of the measured values, by the nearest rank."),
+    ]

@@ -1,14 +1,19 @@
-"""Reports: self-contained HTML files of text, plots and small tables; plots as PNG."""
+"""Reports: pages of one HTML file with text, figures and tables, and the figures alone as PNG."""
 
-from covey.sim.reports.html import Figure, Report, ReportError, Section, Table, Tile, write_report
+from covey.sim.reports.content import Badge, Figure, Report, Section, Table, Tile
+from covey.sim.reports.html import ReportError, html, write_report
+from covey.sim.reports.intervals import mean_interval
 from covey.sim.reports.numbers import number
+from covey.sim.reports.origin import Origin
 from covey.sim.reports.plot_data import Bars, Curves, Plot, Point, Value
 from covey.sim.reports.png import png
 
 __all__ = [
+    "Badge",
     "Bars",
     "Curves",
     "Figure",
+    "Origin",
     "Plot",
     "Point",
     "Report",
@@ -17,6 +22,8 @@ __all__ = [
     "Table",
     "Tile",
     "Value",
+    "html",
+    "mean_interval",
     "number",
     "png",
     "write_report",

@@ -1,107 +1,120 @@
-"""A report as one self-contained HTML file: inline style, embedded plots, no scripts.
+"""A report as one HTML file: style, BokehJS, figures and their data inline; nothing is loaded from elsewhere.
 
-A title, the main results as tiles, then sections with text, plots and small tables.
+The conclusion stands first, then the main numbers, where they come from, the sections and the definitions.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from covey.matcher.errors import CoveyError
+from covey.sim.reports.colours import styles
+from covey.sim.reports.content import Badge, Figure, Report, Section, Table, Tile
+from covey.sim.reports.interactive import scripts_and_places
 from covey.sim.reports.numbers import number
-from covey.sim.reports.plot_data import Plot
-from covey.sim.reports.png import png
+from covey.sim.reports.origin import Origin
+from covey.sim.reports.plot_data import Bars, Plot, coinciding
+from covey.sim.reports.style import STYLE
+from covey.sim.reports.tables import compact
+
+_FOLDED, _SHOWN = 30, 500
+"""Rows from which on a table is folded, and rows that a table has at most."""
+_TONES = {None: "", True: " good", False: " bad"}
 
 
 class ReportError(CoveyError, OSError):
     """The report file cannot be written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One large number: `value` is formatted by `number`; `good` colours it green or red."""
-
-    label: str
-    value: Any
-    good: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A plot and its caption."""
-
-    plot: Plot
-    caption: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Columns and rows; `number` formats the cells, and columns with numbers are right-aligned."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    caption: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a report. Each entry of `text` is a paragraph; text in backticks is set as code."""
-
-    title: str
-    text: Sequence[str] = ()
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
-    tiles: Sequence[Tile] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A whole report; `lead` are the paragraphs under the title, `tiles` the main numbers."""
-
-    title: str
-    sections: Sequence[Section]
-    lead: Sequence[str] = ()
-    tiles: Sequence[Tile] = field(default=())
-
-    def html(self) -> str:
-        """The document; deterministic."""
-        body = [f"<h1>{escape(self.title)}</h1>", *(_paragraph(text, "lead") for text in self.lead)]
-        body.append(_tiles(self.tiles))
-        if len(self.sections) > 2:
-            links = (
-                f'<a href="#s{place}">{escape(section.title)}</a>'
-                for place, section in enumerate(self.sections)
-            )
-            body.append(f"<nav>{''.join(links)}</nav>")
-        body += [_section(section, f"s{place}") for place, section in enumerate(self.sections)]
-        return _PAGE.format(title=escape(self.title), style=_STYLE, body="\n".join(filter(None, body)))
-
-
 def write_report(path: str | Path, report: Report) -> None:
-    """Write a report as one HTML file. Raises `ReportError` if that fails."""
+    """Write a report as one HTML file. Raises `ReportError` if that fails, `CoveyError` if Bokeh is
+    missing."""
+    page = html(report)
     try:
-        Path(path).write_text(report.html(), encoding="utf-8")
+        Path(path).write_text(page, encoding="utf-8")
     except OSError as error:
         raise ReportError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def _section(section: Section, anchor: str) -> str:
-    parts = [f"<h2>{escape(section.title)}</h2>", *(_paragraph(text) for text in section.text)]
+def html(report: Report) -> str:
+    """The document. Raises `CoveyError` if Bokeh is missing."""
+    figures = [figure for section in report.sections for figure in section.figures]
+    plots = [figure.plot for figure in figures if not figure.plot.empty]
+    look = styles(name for plot in plots for name in plot.styled)
+    library, drawing, places = scripts_and_places([(plot, look) for plot in plots]) if plots else ("", "", [])
+    place = iter(places)
+    title = escape(report.title)
+    body = [
+        f"<h1>{title}</h1>",
+        f'<div class="conclusion">{"".join(map(_paragraph, report.conclusion))}</div>',
+        _tiles(report.tiles),
+        _origin(report.origin),
+        *map(_paragraph, report.notes),
+        _contents(report.sections),
+        *(_section(section, f"s{at}", place) for at, section in enumerate(report.sections)),
+    ]
+    if report.definitions:
+        terms = _list(report.definitions)
+        body.append(f'<section id="definitions"><h2>Definitions</h2>{terms}</section>')
+    scripts = "".join(f"<script>{script}</script>\n" for script in (library, drawing) if script)
+    return _PAGE.format(title=title, style=STYLE, body="\n".join(filter(None, body)), scripts=scripts)
+
+
+def _origin(origin: Origin) -> str:
+    seeds = ", ".join(map(str, origin.seeds[:12])) + (", ..." if len(origin.seeds) > 12 else "")
+    facts = {
+        "size": origin.size,
+        "seeds" if len(origin.seeds) != 1 else "seed": seeds,
+        "Covey": origin.covey,
+        "written": origin.written,
+        "command": f"`{origin.command}`",
+    }
+    parameters = _list([(name, number(value)) for name, value in origin.parameters.items()])
+    folded = f"<details><summary>parameters</summary>{parameters}</details>" if origin.parameters else ""
+    return f'<div class="origin">{_list([fact for fact in facts.items() if fact[1]])}{folded}</div>'
+
+
+def _list(terms: Iterable[tuple[str, str]]) -> str:
+    return f"<dl>{''.join(f'<dt>{_inline(term)}</dt><dd>{_inline(text)}</dd>' for term, text in terms)}</dl>"
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < 3:
+        return ""
+    links = (
+        f'<a href="#s{at}">{escape(section.title)}</a>{_badge(section.badge)}'
+        for at, section in enumerate(sections)
+    )
+    return f"<nav><ul>{''.join(f'<li>{link}</li>' for link in links)}</ul></nav>"
+
+
+def _section(section: Section, anchor: str, place: Iterator[str]) -> str:
+    parts = [f"<h2>{escape(section.title)}{_badge(section.badge)}</h2>", *map(_paragraph, section.text)]
     parts.append(_tiles(section.tiles))
-    if section.figures:
-        parts.append(f'<div class="figures">{"".join(_figure(figure) for figure in section.figures)}</div>')
-    parts += [_table(table) for table in section.tables]
+    figures = [
+        _figure(figure, next(place), f"{anchor}-{at}")
+        for at, figure in enumerate(section.figures)
+        if not figure.plot.empty
+    ]
+    if figures:
+        parts.append(f'<div class="figures">{"".join(figures)}</div>')
+    parts += map(_table, section.tables)
     return f'<section id="{anchor}">{"".join(parts)}</section>'
 
 
-def _paragraph(text: str, kind: str = "") -> str:
-    return f"<p{f' class={kind!r}' if kind else ''}>{_inline(text)}</p>"
+def _badge(badge: Badge | None) -> str:
+    return f' <span class="badge{_TONES[badge.good]}">{escape(badge.text)}</span>' if badge else ""
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{_inline(text)}</p>"
 
 
 def _inline(text: str) -> str:
@@ -109,27 +122,56 @@ def _inline(text: str) -> str:
 
 
 def _tiles(tiles: Sequence[Tile]) -> str:
-    if not tiles:
-        return ""
-    colours = {None: "", True: " good", False: " bad"}
     cards = (
-        f'<div class="tile{colours[tile.good]}"><b>{escape(number(tile.value))}</b>'
+        f'<div class="tile{_TONES[tile.good]}"><b>{escape(number(tile.value))}</b>'
         f"<span>{escape(tile.label)}</span></div>"
         for tile in tiles
     )
-    return f'<div class="tiles">{"".join(cards)}</div>'
+    return f'<div class="tiles">{"".join(cards)}</div>' if tiles else ""
 
 
-def _figure(figure: Figure) -> str:
-    data, alt = b64encode(png(figure.plot)).decode("ascii"), escape(figure.caption, quote=True)
-    image = f'<img src="data:image/png;base64,{data}" alt="{alt}">'
-    return f"<figure>{image}<figcaption>{_inline(figure.caption)}</figcaption></figure>"
+def _figure(figure: Figure, place: str, name: str) -> str:
+    plot = figure.plot
+    columns, rows = plot.rows()
+    caption = f"<figcaption>{_inline(figure.caption)}{_inline(_hidden(plot))}</figcaption>"
+    link = (
+        f'<a download="{name}.csv" href="data:text/csv;base64,{_csv(columns, rows)}">CSV</a> '
+        f"({len(rows):,} values)"
+    )
+    data = f"<details><summary>data</summary>{link}{_grid(columns, rows[:_SHOWN])}</details>"
+    return f"<figure>{caption}{place}{data}</figure>"
+
+
+def _hidden(plot: Plot) -> str:
+    pairs = [f"{first} and {second}" for first, second in coinciding(plot)]
+    if isinstance(plot, Bars) or not pairs:
+        return ""
+    more = f"; and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
+    return f" Nearly the same: {'; '.join(pairs[:3])}{more}."
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([columns, *rows])
+    return b64encode(text.getvalue().encode()).decode("ascii")
 
 
 def _table(table: Table) -> str:
+    columns, rows, same = compact(table.columns, table.rows)
+    more = f" The first {_SHOWN:,} of {len(rows):,} rows." if len(rows) > _SHOWN else ""
+    caption = " ".join(filter(None, (table.caption and f"{table.caption}.", same))) + more
+    grid = _grid(columns, rows[:_SHOWN])
+    if len(rows) > _FOLDED:
+        summary = f"{_inline(caption or 'table')} ({len(rows):,} rows)"
+        return f"<details><summary>{summary}</summary>{grid}</details>"
+    return (f'<p class="caption">{_inline(caption)}</p>' if caption else "") + grid
+
+
+def _grid(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = [
-        any(isinstance(row[place], int | float) and not isinstance(row[place], bool) for row in table.rows)
-        for place in range(len(table.columns))
+        any(isinstance(row[place], int | float) and not isinstance(row[place], bool) for row in rows)
+        for place in range(len(columns))
     ]
 
     def cells(tag: str, values: Sequence[Any]) -> str:
@@ -139,10 +181,10 @@ def _table(table: Table) -> str:
         )
         return f"<tr>{''.join(tagged)}</tr>"
 
-    caption = f"<caption>{_inline(table.caption)}</caption>" if table.caption else ""
-    rows = "".join(cells("td", row) for row in table.rows)
-    head = cells("th", table.columns)
-    return f'<div class="wide"><table>{caption}<thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    body = "".join(cells("td", row) for row in rows)
+    return (
+        f'<div class="wide"><table><thead>{cells("th", columns)}</thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 _PAGE = """<!doctype html>
@@ -150,6 +192,7 @@ _PAGE = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -157,40 +200,6 @@ _PAGE = """<!doctype html>
 <main>
 {body}
 </main>
-</body>
+{scripts}</body>
 </html>
-"""
-
-_STYLE = """
-body { margin: 0; background: #f4f5f7; color: #1f2933; font: 16px/1.55 system-ui, sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .6rem; }
-h2 { font-size: 1.25rem; margin: 0 0 .5rem; }
-p { max-width: 46rem; margin: 0 0 .8rem; }
-p.lead { font-size: 1.08rem; color: #3e4c59; }
-code { background: #eceff3; border-radius: 3px; padding: 0 .25em; font-size: .9em; }
-section { background: #fff; border: 1px solid #dfe3e8; border-radius: 8px; padding: 1.2rem 1.4rem; }
-section { margin-top: 1.2rem; }
-nav { display: flex; flex-wrap: wrap; gap: .3rem 1rem; margin: .8rem 0 0; font-size: .92rem; }
-a { color: #1b6ca8; text-decoration: none; }
-a:hover { text-decoration: underline; }
-.tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin: .6rem 0 1rem; }
-.tile { background: #fff; border: 1px solid #dfe3e8; border-radius: 8px; padding: .6rem 1rem; }
-.tile { min-width: 7rem; }
-.tile b { display: block; font-size: 1.5rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
-.tile span { color: #616e7c; font-size: .85rem; }
-.tile.good b { color: #1e7d4f; }
-.tile.bad b { color: #b3261e; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); }
-.figures { gap: 1rem; margin: .6rem 0 1rem; }
-figure { margin: 0; }
-figure img { width: 100%; height: auto; }
-figcaption, caption { color: #616e7c; font-size: .88rem; text-align: left; }
-caption { padding-bottom: .3rem; }
-.wide { overflow-x: auto; margin: .4rem 0 .8rem; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid #e8ebef; text-align: left; white-space: nowrap; }
-th { color: #52606d; font-weight: 600; border-bottom: 2px solid #cbd2d9; }
-.n { text-align: right; }
-@media print { body { background: #fff; } section { break-inside: avoid; } }
 """

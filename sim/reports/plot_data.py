@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isclose
 from typing import Any
 
 Point = tuple[float, float] | tuple[float, float, float, float]
@@ -31,11 +32,16 @@ class Curves:
     def empty(self) -> bool:
         return not any(self.series.values())
 
+    @property
+    def styled(self) -> list[str]:
+        """The names that have a style of their own in this figure."""
+        return list(self.series)
+
     def marks(self, name: str) -> list[Mark]:
         """The points of a series by x, without those that have no place on a logarithmic axis."""
         points = [point if len(point) == 4 else (*point, None, None) for point in self.series[name]]
         return sorted(
-            (x, y, low, high)
+            (x, y, _reach(low, y, self.log_y), high)
             for x, y, low, high in points
             if not ((self.log_x and x <= 0) or (self.log_y and y <= 0))
         )
@@ -58,17 +64,24 @@ class Curves:
 @dataclass(frozen=True, slots=True)
 class Bars:
     """A value per group and series: bars side by side or, with `dots`, dots in one line per group, which suit
-    values that differ by orders of magnitude (`log`)."""
+    values that differ by orders of magnitude (`log`). `by_group` gives a single series the colours of its
+    groups."""
 
     value_label: str
     groups: Sequence[str]
     series: Mapping[str, Sequence[Value]]
     dots: bool = False
     log: bool = False
+    by_group: bool = False
 
     @property
     def empty(self) -> bool:
         return all(value is None for values in self.series.values() for value in values)
+
+    @property
+    def styled(self) -> list[str]:
+        """The names that have a style of their own in this figure."""
+        return list(self.groups if self.by_group else self.series)
 
     def marks(self, name: str) -> list[Mark]:
         """The values of a series with the places of their groups, without those that are unknown or have no
@@ -77,7 +90,7 @@ class Bars:
         for place, value in enumerate(self.series[name]):
             each, low, high = value if isinstance(value, tuple) else (value, None, None)
             if each is not None and (each > 0 or not self.log):
-                marks.append((float(place), each, low, high))
+                marks.append((float(place), each, _reach(low, each, self.log), high))
         return marks
 
     def rows(self) -> tuple[list[str], list[list[Any]]]:
@@ -99,3 +112,29 @@ class Bars:
 
 
 Plot = Curves | Bars
+
+
+def _reach(low: float | None, value: float, log: bool) -> float | None:
+    """The end of a whisker: on a logarithmic axis, one of an interval that reaches zero has a decade."""
+    return value / 10 if log and low is not None and low <= 0 else low
+
+
+def coinciding(plot: Plot) -> list[tuple[str, str]]:
+    """Pairs of series of which one hides the other: equal within 1 % at the same places, two at least."""
+    marks = {name: {mark[0]: mark[1] for mark in plot.marks(name)} for name in plot.series}
+    names = [name for name, values in marks.items() if len(values) > 1]
+    return [
+        (first, second)
+        for at, first in enumerate(names)
+        for second in names[at + 1 :]
+        if marks[first].keys() == marks[second].keys()
+        and all(isclose(value, marks[second][x], rel_tol=0.01) for x, value in marks[first].items())
+    ]
+
+
+def widths(plot: Curves) -> dict[str, float]:
+    """The line width of each series: of two that coincide, the one drawn first is the wider one."""
+    width = dict.fromkeys(plot.series, 2.0)
+    for first, second in reversed(coinciding(plot)):
+        width[first] = max(width[first], width[second] + 3.0)
+    return width

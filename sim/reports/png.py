@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.sim.extras import need
 from covey.sim.reports.colours import Style, styles
-from covey.sim.reports.plot_data import Bars, Curves, Mark, Plot
+from covey.sim.reports.plot_data import Bars, Curves, Mark, Plot, widths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,24 +33,23 @@ _DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dotdash": "-."}
 def png(plot: Plot, style: Mapping[str, Style] | None = None) -> bytes:
     """A plot as PNG; `style` by series, by default that of `styles`. Raises `CoveyError` if matplotlib is
     missing."""
-    style = style or styles(plot.series)
+    style = style or styles(plot.styled)
     return _curves(plot, style) if isinstance(plot, Curves) else _bars(plot, style)
 
 
 def _curves(plot: Curves, style: Mapping[str, Style]) -> bytes:
     figure, axes = _axes(plot.x_label, plot.y_label)
-    for place, name in enumerate(plot.series):
+    width = widths(plot)
+    for name in plot.series:
         marks, look = plot.marks(name), style[name]
-        # Later curves are thinner, so that an earlier one that coincides with them stays visible.
-        width = max(1.0, 3.0 - 0.4 * place)
         axes.plot(
             [mark[0] for mark in marks],
             [mark[1] for mark in marks],
             marker=_MARKERS[look.marker],
             color=look.colour,
             linestyle=_DASHES[look.dash],
-            linewidth=width,
-            markersize=3 + width,
+            linewidth=0.8 * width[name],
+            markersize=2.5 + width[name],
             label=name,
         )
         _whiskers(axes, marks, look.colour, horizontal=False)
@@ -73,14 +72,17 @@ def _bars(plot: Bars, style: Mapping[str, Style]) -> bytes:
     figure, axes = _axes(label, "", height) if horizontal else _axes("", label)
     width = 0.8 / max(count, 1)
     for place, name in enumerate(plot.series):
-        look, beside = style[name], width * (place + 0.5) - 0.4
+        beside = width * (place + 0.5) - 0.4
         marks = [(group + beside, value, low, high) for group, value, low, high in plot.marks(name)]
         at, sizes = [mark[0] for mark in marks], [mark[1] for mark in marks]
+        looks = [style[groups[round(mark[0])] if plot.by_group else name] for mark in marks]
+        colours = [look.colour for look in looks]
         if plot.dots:
-            axes.plot(sizes, at, _MARKERS[look.marker], color=look.colour, label=name, markersize=5)
+            marker = _MARKERS[looks[0].marker] if looks else ""
+            axes.scatter(sizes, at, 25, colours, marker=marker, label=name)
         else:
-            (axes.barh if horizontal else axes.bar)(at, sizes, width * 0.92, color=look.colour, label=name)
-        _whiskers(axes, marks, look.colour if plot.dots else "#333333", horizontal=horizontal)
+            (axes.barh if horizontal else axes.bar)(at, sizes, width * 0.92, color=colours, label=name)
+        _whiskers(axes, marks, "#333333", horizontal=horizontal)
     if horizontal:
         axes.set_yticks(range(len(groups)), [_short(group) for group in groups])
         axes.invert_yaxis()

@@ -6,7 +6,9 @@ All else is the same, so differences between systems are those of the algorithms
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 
@@ -45,3 +47,13 @@ def find_system(name: str) -> System:
     if name not in SYSTEMS:
         raise ScenarioError(f"system is {name!r}: expected one of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]
+
+
+def system_of(scenario: Mapping[str, Any]) -> str | None:
+    """The name of the system whose options the fields of a scenario are; None if it is none of them."""
+    parametric = scenario.get("routing") == "parametric"
+    change = "parametric" if parametric else scenario.get("resubscribe")
+    options = (scenario.get("engine"), scenario.get("poset"), change)
+    return next(
+        (name for name, each in SYSTEMS.items() if (each.engine, each.poset, each.change) == options), None
+    )

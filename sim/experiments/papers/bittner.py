@@ -46,7 +46,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "in its blocks, and so in both.",
         "The paper measures memory with the counting engine only, but also analyses cluster.",
     ]
-    return PaperReport("bittner", CITATION, plan.size, findings, notes)
+    return PaperReport("bittner", CITATION, plan.size, findings, notes, (plan.seed,))
 
 
 def theory(shape: Shape) -> dict[str, float]:

@@ -68,7 +68,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "Fig. 4: the paper's hours are steps here, each of which replaces a part of the subscriptions; "
         "throughput is measured after two passes in which an engine may adapt.",
     ]
-    return PaperReport("fabret", CITATION, plan.size, findings, notes)
+    return PaperReport("fabret", CITATION, plan.size, findings, notes, (plan.seed,))
 
 
 def _sweep(cases: Cases, engines: Mapping[str, str], plan: PaperPlan, progress: Progress) -> Runs:

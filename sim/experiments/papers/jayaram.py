@@ -50,4 +50,4 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "speed at rate k f. Links add 10 ms, as in the paper.",
         checkers_note(finished),
     ]
-    return PaperReport("jayaram", CITATION, plan.size, findings, notes)
+    return PaperReport("jayaram", CITATION, plan.size, findings, notes, (2010 + plan.seed,))

@@ -79,7 +79,8 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         "bound: what any algorithm must evaluate at least, whatever it knows in advance: all predicates of "
         "matching subscriptions, and of the others a fractional cover by false predicates.",
     ]
-    return PaperReport("liu", CITATION, plan.size, findings, notes)
+    seeds = tuple(range(plan.seed, plan.seed + runs))
+    return PaperReport("liu", CITATION, plan.size, findings, notes, seeds)
 
 
 def measure(workload: Overlapping, plan: PaperPlan) -> Costs:

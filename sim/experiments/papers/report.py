@@ -90,6 +90,12 @@ class PaperReport:
     findings: list[PaperFinding]
     notes: list[str] = field(default_factory=list)
     """Remarks on the measurement."""
+    seeds: tuple[int, ...] = ()
+    summary: list[str] = field(default_factory=list)
+    """What follows from all findings together, in a few sentences; empty where the first finding says it."""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"findings": [finding.as_json() for finding in self.findings]}
+        return asdict(self) | {
+            "findings": [finding.as_json() for finding in self.findings],
+            "seeds": list(self.seeds),
+        }

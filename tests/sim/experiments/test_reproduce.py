@@ -15,6 +15,7 @@ import pytest
 from commands import run
 
 from covey.matcher import CoveyError
+from covey.sim import reports
 from covey.sim.experiments.papers import PAPERS, PaperFinding, PaperPlan, PaperReport, Verdict, reproduce
 from covey.sim.experiments.papers.aguilera import nodes, visited
 from covey.sim.experiments.papers.bittner import crossing, theory
@@ -60,7 +61,7 @@ def test_a_report_is_json_and_plots(report: PaperReport) -> None:
     pictures = [png(finding.plot) for finding in report.findings if finding.plot is not None]
     assert pictures
     assert all(picture.startswith(PNG) for picture in pictures)
-    html = page(report).html()
+    html = reports.html(page(report))
     assert all(escape(finding.claim.split("`")[0]) in html for finding in report.findings)
 
 

@@ -276,7 +276,7 @@ def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str,
         runs.append(summaries["at"] | {"run": f"{routing}{seed}", "scenario": scenario, "missed": missed})
     static, parametric = compare(runs)
     assert (static.parameters, static.runs) == ({"routing": "static"}, 2)
-    assert (static.metrics["missed"], static.least["missed"], static.most["missed"]) == (4.0, 3.0, 5.0)
+    assert (static.metrics["missed"], static.intervals["missed"]) == (4.0, pytest.approx((-8.706, 16.706)))
     assert (parametric.parameters, parametric.metrics["missed"]) == ({"routing": "parametric"}, 0.0)
     assert parametric.metrics["delay_ms_p50"] == summaries["at"]["delay_ms"]["p50"]
 
@@ -306,7 +306,7 @@ def test_the_command_prints_tables_and_writes_reports(
     assert rows["broken off"]["missed"] == ""
     assert {path.name for path in plots.iterdir()} >= {"throughput_events_per_s.png", "delay_ms_p50.png"}
     text = html.read_text()
-    for word in ("Curves", "Incomplete: broken off", "Skipped: ", "data:image/png"):
+    for word in ("Metrics", "Incomplete: broken off", "Skipped: ", "data:text/csv"):
         assert word in text
     assert run("metrics", paths[0], "--json") == 0
     assert json.loads(capsys.readouterr().out) == [summaries["at"]]
