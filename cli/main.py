@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(words: list[str]) -> int:
+    """The exit status: 2 for input that is wrong (`ValueError`), 1 for what else went wrong."""
     import typer
 
     def group(
@@ -107,7 +108,7 @@ def _run(words: list[str]) -> int:
     except Exception as error:
         sentence = _sentence(error, command)
         if sentence is not None:
-            return _complain(sentence, 1)
+            return _complain(sentence, 2 if isinstance(error, ValueError) else 1)
         # Errors on the command line: the parser's exceptions, of click or of typer's own copy.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 sim = typer.Typer(help="Run whole overlays in virtual time, judged by checkers.")
 
 _SHOWN = 5
-_ONLY_WITH = {
-    "types": ("load", ("trading", "market")),
-    "speeds": ("load", ("detectors",)),
-    "sensors": ("load", ("detectors",)),
-    "resubscribe": ("routing", ("static",)),
-}
-"""Fields of a scenario that only some values of another field use."""
 
 
 @sim.callback(invoke_without_command=True)
@@ -137,7 +130,9 @@ def run(
     from covey.overlay.node.config import load_overlay
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
-    from covey.sim.scenario.scenario import Scenario, load_scenario
+    from covey.sim.scenario.fields import with_paths, without_effect
+    from covey.sim.scenario.scenario import Scenario
+    from covey.sim.scenario.scenario_file import load_scenario
     from covey.sim.scenario.systems import find_system
     from covey.sim.simulator import Measured
     from covey.sim.simulator.costs import fit
@@ -153,18 +148,11 @@ def run(
     if system is not None:
         chosen = find_system(system).applied_to(chosen)
     options = {name: context.params.get(name) for name in Scenario.__dataclass_fields__}
-    chosen = chosen.having(**{name: value for name, value in options.items() if value is not None})
-    if brokers is not None and chosen.load == "detectors" and not chosen.topology:
-        raise typer.BadParameter(
-            "load detectors has the brokers of its sensors, unless a topology is given",
-            param_hint="--brokers",
-        )
-    for name, (field, values) in _ONLY_WITH.items():
-        if _is_given(context, name) and getattr(chosen, field) not in values:
-            raise typer.BadParameter(
-                f"{field} is {getattr(chosen, field)}: expected {field} {' or '.join(values)}",
-                param_hint=f"--{name}",
-            )
+    changes = {name: value for name, value in options.items() if value is not None}
+    chosen = chosen.having(**with_paths(changes, Path()))
+    given = [name for name in options if _is_given(context, name)]
+    for name, reason in without_effect(chosen, given).items():
+        raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
     if calibrate is not None and (chosen.cpu != "measured" or real):
         raise typer.BadParameter(
             "a calibration needs simulated brokers and --cpu measured", param_hint="--calibrate"

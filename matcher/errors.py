@@ -6,9 +6,19 @@ users of the library see; the overlay maps each class to one gRPC status.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class CoveyError(Exception):
     """Root of every error that Covey raises on purpose."""
+
+
+def closest_of(name: str, known: Iterable[str]) -> str:
+    """How a sentence on an unknown name ends: the closest known one, else all of them."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f": did you mean {close[0]}?" if close else f": expected one of {', '.join(names)}"
 
 
 class EventTypeError(CoveyError, ValueError):

@@ -13,7 +13,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, closest_of
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -63,7 +63,7 @@ class Section(BaseModel):
         mapping = text_keys(value)
         for key in mapping:
             if key not in cls.model_fields:
-                raise complaint(f"is unknown: expected one of {', '.join(cls.model_fields)}", key)
+                raise complaint(f"is unknown{closest_of(key, cls.model_fields)}", key)
         return {key: each for key, each in mapping.items() if each is not None}
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
-from covey.matcher.errors import FilterError, VariableError
+from covey.matcher.errors import FilterError, VariableError, closest_of
 from covey.matcher.events.event_type import EventType, Kind
 from covey.matcher.expressions.calls import argument_kinds
 from covey.matcher.expressions.checking import NAME, Variables, check_operand, unknown_attribute
@@ -41,9 +40,7 @@ def operator_of(name: str, unknown_operators: bool = False) -> NamedOperator | N
     reason = why_missing(name)
     if reason != "unknown":
         raise FilterError(f"operator {name}: {reason}")
-    close = get_close_matches(name, names(), n=1)
-    known = f": did you mean {close[0]}?" if close else f": expected one of {', '.join(names())}"
-    raise FilterError(f"unknown operator {name!r}{known if names() else ''}")
+    raise FilterError(f"unknown operator {name!r}{closest_of(name, names()) if names() else ''}")
 
 
 def check_call(event_type: EventType, call: Call, variables: Variables, unknown_operators: bool) -> Call:

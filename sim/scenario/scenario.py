@@ -7,13 +7,11 @@ The defaults are the AT benchmark of Jayaram et al., section 5.5: 20 brokers in 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
-from covey.overlay.documents import read_document
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 _KINDS = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}
@@ -123,21 +121,3 @@ class Scenario:
     def having(self, **changes: Any) -> Scenario:
         """This scenario with some fields changed."""
         return replace(self, **changes)
-
-
-def load_scenario(path: str | Path, base: Scenario | None = None) -> Scenario:
-    """Read a scenario file (YAML) over the fields of `base`, or the defaults.
-
-    Raises `ScenarioError`, which names the file.
-    """
-    document = read_document(path, ScenarioError)
-    if not isinstance(document, dict):
-        raise ScenarioError(f"{path}: expected a mapping from field to value")
-    known = [field.name for field in fields(Scenario)]
-    for name in document:
-        if name not in known:
-            raise ScenarioError(f"{path}: {name} is unknown; expected one of {', '.join(known)}")
-    try:
-        return (base or Scenario()).having(**document)
-    except ScenarioError as error:
-        raise ScenarioError(f"{path}: {error}") from None

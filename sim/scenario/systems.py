@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from covey.matcher.errors import closest_of
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 
 
@@ -45,7 +46,7 @@ SYSTEMS = {
 def find_system(name: str) -> System:
     """The system of a name. Raises `ScenarioError` if there is none."""
     if name not in SYSTEMS:
-        raise ScenarioError(f"system is {name!r}: expected one of {', '.join(SYSTEMS)}")
+        raise ScenarioError(f"system is {name!r}{closest_of(name, SYSTEMS)}")
     return SYSTEMS[name]
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from covey.overlay.client import Client
-from covey.overlay.core.baselines.options import POSET_ENGINE
 from covey.sim.checkers import Findings, Judge
 from covey.sim.experiments.background import BackgroundTasks
 from covey.sim.experiments.runs.delays import DelayedOverlay
@@ -25,6 +24,7 @@ from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.experiments.runs.real_subscriber import RealSubscriber
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
+from covey.sim.scenario.fields import beyond_real
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
@@ -41,32 +41,18 @@ _CONCURRENT = 50
 _SETTLE_S = 30.0
 _QUIET_S = 1.0
 _NOTHING: Mapping[str, Any] = {"received": {}, "events_received": 0}
-_SIMULATED_ONLY = ("jitter_ms", "loss", "crashes", "partitions", "window", "warm_up_s")
-_AS_REAL = {"service": "broker", "merge": True}
-"""Fields of which real brokers have this value."""
 
 
 class RealRun:
     """One run of a scenario over gRPC.
 
-    `ScenarioError` for what only the simulator supports: jitter, loss, crashes, partitions and baselines.
+    `ScenarioError` for a field that only the simulator has (`sim/scenario/fields.py`).
     """
 
     def __init__(self, scenario: Scenario, *, topology: Topology | None = None) -> None:
-        for name in _SIMULATED_ONLY:
-            if getattr(scenario, name):
-                raise ScenarioError(f"{name} is {getattr(scenario, name)!r}: expected 0 over real brokers")
-        for name, value in _AS_REAL.items():
-            if getattr(scenario, name) != value:
-                raise ScenarioError(
-                    f"{name} is {getattr(scenario, name)!r}: expected {value!r} over real brokers"
-                )
-        for name, value, baselines in (
-            ("engine", scenario.engine, (POSET_ENGINE,)),
-            ("poset", scenario.poset, ("naive", "diagram")),
-        ):
-            if value in baselines:
-                raise ScenarioError(f"{name} is {value!r}: a baseline that can only be simulated")
+        beyond = beyond_real(scenario)
+        if beyond:
+            raise ScenarioError(f"{beyond} over real brokers")
         self.scenario = scenario
         self.topology = topology or create_topology(scenario)
         if len(self.topology.brokers) < 2:

@@ -8,14 +8,15 @@
       update_rate: [1, 10, 100]
     seeds: 3                                 # each combination with the seeds 0, 1, 2
 
-Invariant: every run of a sweep has a unique name, derived from the fields that vary, so the same file always
-gives the same names.
+Paths are relative to the sweep file, in a scenario file to that. Invariant: every run of a sweep has a unique
+name, derived from the fields that vary, so the same file always gives the same names; and no two runs do the
+same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -27,7 +28,9 @@ from pydantic import Field
 from covey.matcher.errors import CoveyError
 from covey.overlay.documents import Section, read_document, validated
 from covey.sim.experiments.runs.planned import PlannedRun
-from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
+from covey.sim.scenario.fields import effective, with_paths, without_effect
+from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.scenario_file import check_fields, load_scenario
 
 RUNS = 100_000
 """Maximum number of runs of a sweep."""
@@ -60,14 +63,16 @@ def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep file (YAML). Raises `SweepError` or `ScenarioError`."""
     file = validated(_SweepFile, read_document(path, SweepError), path, SweepError)
     try:
-        return Sweep(dict(_grid(file, Path(path).parent)))
+        runs = dict(_grid(file, Path(path).parent))
+        _check_differ(runs)
+        return Sweep(runs)
     except (SweepError, ScenarioError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
 def _grid(file: _SweepFile, folder: Path) -> Iterator[tuple[str, Scenario]]:
     base, seeds = _base(file.scenario, folder), file.seeds
-    choices = [_choices(field, values) for field, values in file.vary.items()]
+    choices = [_choices(field, values, folder) for field, values in file.vary.items()]
     if "seed" not in file.vary:
         choices.append([(f"seed-{base.seed + n}", {"seed": base.seed + n}) for n in range(seeds)])
     elif seeds > 1:
@@ -87,22 +92,25 @@ def _base(scenario: Any, folder: Path) -> Scenario:
         return load_scenario(folder / scenario)
     if not isinstance(scenario, dict):
         raise SweepError(f"scenario is {scenario!r}: expected a mapping from field to value, or a file")
-    _known(scenario, "scenario")
-    return Scenario(**scenario)
+    _check_fields(scenario, "scenario")
+    return Scenario(**with_paths(scenario, folder))
 
 
-def _choices(field: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
+def _choices(field: str, values: Any, folder: Path) -> list[tuple[str, dict[str, Any]]]:
     """The choices of one dimension: the name of each, and the fields it sets."""
     if isinstance(values, dict) and values:
         for name, change in values.items():
             if not isinstance(change, dict):
                 raise SweepError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
-            _known(change, f"vary.{field}.{name}")
-        choices = [(_word(str(name)), change) for name, change in values.items()]
+            _check_fields(change, f"vary.{field}.{name}")
+        choices = [(_word(str(name)), with_paths(change, folder)) for name, change in values.items()]
     elif isinstance(values, list) and values:
-        _known({field: None}, "vary")
+        _check_fields([field], "vary")
         choices = [
-            (_word(value if isinstance(value, str) and value else f"{field}-{value}"), {field: value})
+            (
+                _word(value if isinstance(value, str) and value else f"{field}-{value}"),
+                with_paths({field: value}, folder),
+            )
             for value in values
         ]
     else:
@@ -112,10 +120,24 @@ def _choices(field: str, values: Any) -> list[tuple[str, dict[str, Any]]]:
     return choices
 
 
-def _known(mapping: Mapping[str, Any], where: str) -> None:
-    for name in mapping:
-        if name not in _FIELDS:
-            raise SweepError(f"{where}: {name} is unknown; expected one of {', '.join(_FIELDS)}")
+def _check_fields(names: Iterable[object], where: str) -> None:
+    try:
+        check_fields(names)
+    except ScenarioError as error:
+        raise SweepError(f"{where}: {error}") from None
+
+
+def _check_differ(runs: Mapping[str, Scenario]) -> None:
+    """`SweepError` for two runs that do the same, since what varies has no effect in them."""
+    first: dict[Scenario, str] = {}
+    for name, scenario in runs.items():
+        other = first.setdefault(effective(scenario), name)
+        if other != name:
+            twin = runs[other]
+            differing = [field for field in _FIELDS if getattr(scenario, field) != getattr(twin, field)]
+            reasons = without_effect(scenario, differing)
+            why = "".join(f": {field} has no effect: {reason}" for field, reason in reasons.items())
+            raise SweepError(f"the runs {other} and {name} are the same{why}")
 
 
 def _word(text: str) -> str:

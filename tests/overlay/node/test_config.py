@@ -100,7 +100,7 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
         (('{address: "127.0.0.1:7001"}', "{}"), "brokers.b1.address is missing"),
         (("127.0.0.1:7001", "7001"), "brokers.b1.address is '7001': expected \"host:port\""),
         (("127.0.0.1:7001", "x:70000"), "brokers.b1.address is 'x:70000': expected \"host:port\""),
-        (("listen:", "listens:"), "brokers.b2.listens is unknown: expected one of address, listen"),
+        (("listen:", "listens:"), "brokers.b2.listens is unknown: did you mean listen?"),
         (("overlay: two", "overlay: 2"), "overlay is 2: expected a valid string"),
         (("overlay: two", ""), "overlay is missing"),
         (

@@ -20,5 +20,5 @@ def test_every_configuration_is_measured_at_every_step(drift: str) -> None:
 
 
 def test_an_unknown_drift_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("bench", "drift", "--drifts", "skew, continental") == 1
+    assert run("bench", "drift", "--drifts", "skew, continental") == 2
     assert capsys.readouterr().err == "covey: drift 'continental': expected one of attributes, skew\n"

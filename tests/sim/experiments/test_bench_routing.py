@@ -53,7 +53,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_mistake_is_one_line(
     words: tuple[str, ...], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("bench", "routing", *words) == 1
+    assert run("bench", "routing", *words) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"covey: {complaint}")
     assert err.count("\n") == 1

@@ -62,6 +62,23 @@ def test_a_scenario_file_is_relative_to_the_sweep(tmp_path: Path) -> None:
     }
 
 
+def test_paths_are_relative_to_the_sweep_or_to_the_scenario_file_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "mine.yaml").write_text("load: detectors\nspeeds: s.csv\nsensors: s.csv\n")
+    runs = sweep_of(
+        tmp_path,
+        "scenario: scenarios/mine.yaml\n"
+        "vary:\n  cpu: [free, costs.json]\n  data: {a: {speeds: a.csv}, b: {speeds: b.csv}}",
+    )
+    assert {(Path(s.speeds), Path(s.sensors), s.cpu) for s in runs.values()} == {
+        (tmp_path / speeds, tmp_path / "scenarios" / "s.csv", cpu)
+        for speeds in ("a.csv", "b.csv")
+        for cpu in ("free", str(tmp_path / "costs.json"))
+    }
+    (in_the_sweep,) = sweep_of(tmp_path, "scenario: {cpu: costs.json}").values()
+    assert in_the_sweep.cpu == str(tmp_path / "costs.json")
+
+
 def test_the_documented_sweep_is_valid(tmp_path: Path) -> None:
     page = (EXAMPLE.parent.parent / "docs" / "metrics.md").read_text()
     (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
@@ -77,12 +94,23 @@ def test_the_example_is_a_valid_sweep() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("vary: {speed: [1]}", "vary: speed is unknown; expected one of name, seed"),
+        ("vary: {speed: [1]}", "vary: speed is unknown: did you mean speeds"),
         ("vary: {brokers: [0]}", "brokers is 0: expected at least 1"),
         ("vary: {brokers: []}", r"vary.brokers is \[\]: expected a list of values"),
         ("vary: {brokers: [2, 2]}", "expected each value once"),
         ("vary: {system: {a: 3}}", "vary.system.a is 3: expected a mapping"),
         ("vary: {system: {a: {speed: 3}}}", "vary.system.a: speed is unknown"),
+        (
+            "scenario: {load: highway}\nvary: {types: [3, 4]}",
+            "the runs types-3_seed-0 and types-4_seed-0 are the same: types has no effect: load is highway: "
+            "expected load trading or market",
+        ),
+        (
+            "vary: {routing: [static, parametric], resubscribe: [subscribe-first, unsubscribe-first]}",
+            "resubscribe has no effect: routing is parametric: expected routing static",
+        ),
+        ("vary: {system: {a: {brokers: 3}, b: {brokers: 3}}}", "runs a_seed-0 and b_seed-0 are the same$"),
+        ("vary: {name: [a, b]}", "name has no effect: a name changes nothing"),
         ("vary: {seed: [1]}\nseeds: 2", "seeds is 2, and seed varies"),
         ("vary: [1]", r"vary is \[1\]: expected a valid dictionary"),
         ("seeds: 0", "seeds is 0: expected a number greater than or equal to 1"),

@@ -17,7 +17,8 @@ from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.load import LoadError
-from covey.sim.scenario.scenario import Scenario, ScenarioError, load_scenario
+from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.scenario_file import load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
@@ -264,7 +265,7 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
         ("brokers: 0", "brokers is 0: expected at least 1"),
         ("loss: 1", "expected a probability below 1"),
         ("load: cats", "load is 'cats': expected one of trading, highway"),
-        ("speed: 3", "speed is unknown; expected one of name, seed"),
+        ("speed: 3", "speed is unknown: did you mean speeds"),
         ("- 3", "expected a mapping"),
         ("a: [", "no YAML"),
         ("brokers: 3\nbrokers: 4", "no YAML at line 2, column 1: brokers is there twice"),
