@@ -60,12 +60,12 @@ def publish(
 
     Example: echo '{"firm": "IBM", "price": 9.5}' | covey publish --broker localhost:7005 Quote
     """
-    from covey.matcher.errors import CoveyError
+    from covey.matcher.errors import InputError
 
     if rate is not None and not rate > 0:
-        raise CoveyError(f"--rate is {rate:g}: expected a number of events per second above 0")
+        raise InputError(f"--rate is {rate:g}: expected a number of events per second above 0")
     if file != "-" and not Path(file).is_file():
-        raise CoveyError(f"{file}: no such file")
+        raise InputError(f"{file}: no such file")
     declared = schema_of(type_name, schema) if schema is not None else None
     published, refused, seconds = run_until_signal(_publish(type_name, declared, file, broker, rate, name))
     if json_output:

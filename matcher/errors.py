@@ -14,6 +14,10 @@ class CoveyError(Exception):
     """Root of every error that Covey raises on purpose."""
 
 
+class InputError(CoveyError, ValueError):
+    """An option or a document of a user is wrong; a command exits with 2, as for every `ValueError`."""
+
+
 def closest_of(name: str, known: Iterable[str]) -> str:
     """How a sentence on an unknown name ends: the closest known one, else all of them."""
     names = list(known)

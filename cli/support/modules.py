@@ -21,11 +21,11 @@ Modules = Annotated[
 def import_modules(names: Iterable[str]) -> None:
     """Import modules, also of the current folder, where the brokers of `covey up` find them as well.
 
-    `CoveyError` for one that cannot be imported.
+    `InputError` for one that cannot be imported.
     """
     from importlib import import_module
 
-    from covey.matcher.errors import CoveyError
+    from covey.matcher.errors import InputError
 
     for name in names:
         if "" not in sys.path:
@@ -34,4 +34,4 @@ def import_modules(names: Iterable[str]) -> None:
             import_module(name)
         except Exception as error:  # of code that Covey does not know
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise CoveyError(f"--module {name}: expected a module that can be imported ({why})") from None
+            raise InputError(f"--module {name}: expected a module that can be imported ({why})") from None

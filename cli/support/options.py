@@ -27,25 +27,25 @@ def words(text: str, mark: str = ",") -> tuple[str, ...]:
 
 
 def numbered(what: str, text: str, form: str, example: str) -> tuple[str, int]:
-    """A name and a number, separated as in `form`, such as CLIENT#NUMBER. Raises `CoveyError` if `text`
+    """A name and a number, separated as in `form`, such as CLIENT#NUMBER. Raises `InputError` if `text`
     differs."""
-    from covey.matcher.errors import CoveyError
+    from covey.matcher.errors import InputError
 
     mark = next(sign for sign in form if not sign.isalpha())
     name, separator, number = text.rpartition(mark)
     if not separator or not name or not number.isdecimal() or len(number) > _DIGITS:
-        raise CoveyError(f"{what} {text!r}: expected {form}, such as {example}")
+        raise InputError(f"{what} {text!r}: expected {form}, such as {example}")
     return name, int(number)
 
 
 def counts(name: str, text: str) -> tuple[int, ...]:
-    """Positive integers separated by commas. Raises `CoveyError` with the name of the option."""
-    from covey.matcher.errors import CoveyError
+    """Positive integers separated by commas. Raises `InputError` with the name of the option."""
+    from covey.matcher.errors import InputError
 
     try:
         numbers = tuple(int(word.replace("_", "")) for word in words(text))
     except ValueError:
         numbers = (0,)
     if min(numbers) < 1:
-        raise CoveyError(f"{name} {text!r}: expected positive integers separated by commas")
+        raise InputError(f"{name} {text!r}: expected positive integers separated by commas")
     return numbers

@@ -26,6 +26,10 @@ class TraceError(StorageError):
     """The trace cannot be written."""
 
 
+class NoTraceError(TraceError, ValueError):
+    """There is something else where a trace is to be written."""
+
+
 class Attempt:
     """Creates the folder of a new attempt at the run in the folder `place`.
 
@@ -150,21 +154,21 @@ def is_first_version(folder: Folder) -> bool:
 
 
 def _check_replaceable(run: Folder) -> None:
-    """`TraceError` if there is anything that is not a trace of this version. Hidden files are ignored."""
+    """`NoTraceError` if there is anything that is not a trace of this version. Hidden files are ignored."""
     kind = run.info().type
     if kind == fs.FileType.File:
-        raise TraceError(f"{run}: cannot be written: it is a file, expected a folder")
+        raise NoTraceError(f"{run}: cannot be written: it is a file, expected a folder")
     if kind == fs.FileType.NotFound:
         if run.is_local and not Path(run.path).parent.is_dir():
             raise TraceError(f"{run}: cannot be written: No such file or directory: {Path(run.path).parent}")
         return
     if is_first_version(run):
-        raise TraceError(f"{run}: cannot be written: it has a trace of the first version, which stays")
+        raise NoTraceError(f"{run}: cannot be written: it has a trace of the first version, which stays")
     for info in run.children():
         if info.base_name.startswith((".", ATTEMPT)):
             continue
         if info.base_name != FILE or not _is_manifest(run / FILE):
-            raise TraceError(f"{run}: cannot be written: {info.base_name} in it is not part of a trace")
+            raise NoTraceError(f"{run}: cannot be written: {info.base_name} in it is not part of a trace")
 
 
 def _is_manifest(file: Folder) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.sim.workload.fabret import Domain, Fabret
 from covey.sim.workload.text_tests import TextTests
 from covey.sim.workload.workload import Workload
@@ -44,21 +44,21 @@ _OTHERS = (
 def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[str] = ()) -> Workload:
     """The workload `name`; `settings`, each `parameter=value`, change the parameters of a generated one.
 
-    Raises `CoveyError` for an unknown name, parameter or value, and for contradictory parameters.
+    Raises `InputError` for an unknown name, parameter or value, and for contradictory parameters.
     """
     by_name = {each.lower(): workload for each, workload in known.items()}
     if name.lower() not in by_name:
-        raise CoveyError(f"workload {name!r}: expected one of {', '.join(known)}")
+        raise InputError(f"workload {name!r}: expected one of {', '.join(known)}")
     workload = by_name[name.lower()]
     changes = list(settings)
     if not changes:
         return workload
     if not isinstance(workload, Fabret | TextTests):
-        raise CoveyError(f"workload {name}: it has no parameters; W0, W2, fabret, PREFIXES and MEMBERS have")
+        raise InputError(f"workload {name}: it has no parameters; W0, W2, fabret, PREFIXES and MEMBERS have")
     for setting in changes:
         parameter, separator, text = setting.partition("=")
         if not separator:
-            raise CoveyError(f"parameter {setting!r}: expected parameter=value")
+            raise InputError(f"parameter {setting!r}: expected parameter=value")
         try:
             name, value = parameter.strip(), text.strip()
             if isinstance(workload, Fabret):
@@ -66,7 +66,7 @@ def find_workload(name: str, known: Mapping[str, Workload], settings: Iterable[s
             else:
                 workload = replace(workload, **_text_change(name, value))
         except ValueError as error:
-            raise CoveyError(f"parameter {parameter}: value {text!r}, {error}") from None
+            raise InputError(f"parameter {parameter}: value {text!r}, {error}") from None
     return workload
 
 
@@ -91,12 +91,12 @@ def _change(workload: Fabret, parameter: str, text: str) -> dict[str, Any]:
     if field in ("domain", "event_domain") and attribute.isdigit() and int(attribute) < workload.attributes:
         domains: dict[int, Domain] = dict(getattr(workload, f"{field}s"))
         return {f"{field}s": domains | {int(attribute): _domain(text, domains.get(int(attribute)))}}
-    raise CoveyError(f"parameter {parameter!r}: expected one of {', '.join((*_NUMBERS, *_OTHERS))}")
+    raise InputError(f"parameter {parameter!r}: expected one of {', '.join((*_NUMBERS, *_OTHERS))}")
 
 
 def _text_change(parameter: str, text: str) -> dict[str, Any]:
     if parameter not in _OF_TEXTS:
-        raise CoveyError(f"parameter {parameter!r}: expected one of {', '.join(_OF_TEXTS)}")
+        raise InputError(f"parameter {parameter!r}: expected one of {', '.join(_OF_TEXTS)}")
     return {parameter: text if parameter == "operator" else _whole(text)}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from covey.matcher import EventBatch, EventType, parse
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.sim.workload.symbols import SYMBOLS_TAIL
 from covey.sim.workload.workload import Column, Indices, SubscriptionGroup, Workload
 
@@ -36,9 +36,9 @@ class TextTests(Workload):
 
     def __post_init__(self) -> None:
         if self.operator not in OPERATORS:
-            raise CoveyError(f"operator {self.operator!r}: expected one of {', '.join(OPERATORS)}")
+            raise InputError(f"operator {self.operator!r}: expected one of {', '.join(OPERATORS)}")
         if not 1 <= self.constants <= self.words:
-            raise CoveyError(f"constants {self.constants}: expected 1 to the number of words, {self.words}")
+            raise InputError(f"constants {self.constants}: expected 1 to the number of words, {self.words}")
 
     @property
     def description(self) -> str:  # type: ignore[override]

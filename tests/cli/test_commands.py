@@ -374,12 +374,12 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
     ("words", "status", "complaint"),
     [
         (["inspect", "--broker", "127.0.0.1:1"], 1, "covey: no broker answers at 127.0.0.1:1\n"),
-        (["publish", "Quote", "nowhere.csv"], 1, "covey: nowhere.csv: no such file\n"),
+        (["publish", "Quote", "nowhere.csv"], 2, "covey: nowhere.csv: no such file\n"),
         (["publish", "Quote", "--schema", "price"], 2, "covey: --schema has 'price': expected name:kind,"),
         (["publish", "Quote", "--schema", "price:text"], 2, "kind 'text', expected one of int64, float64"),
         (
             ["publish", "Quote", "--rate", "0"],
-            1,
+            2,
             "covey: --rate is 0: expected a number of events per second",
         ),
         (["broker"], 2, "covey: no overlay file: give --config, or COVEY_CONFIG"),
@@ -394,12 +394,12 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
         (["explain", " ", "buyer#1"], 2, "covey: event ' ': expected at least one attribute"),
         (
             ["follow", "Quote", "--event", "feed:" + 20 * "9"],
-            1,
+            2,
             "'feed:99999999999999999999': expected PUBLISHER",
         ),
         (
             ["explain", "price=1", "buyer#" + 20 * "9"],
-            1,
+            2,
             "'buyer#99999999999999999999': expected CLIENT#NUMBER",
         ),
         (["inspect", "--limit", str(1 << 32)], 2, "covey: Invalid value for '--limit'"),
@@ -419,7 +419,7 @@ def test_a_mistake_is_one_line(
 
 def test_a_process_exits_with_the_status_of_its_mistake() -> None:
     done = run("publish", "Quote", "nowhere.csv")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "covey: nowhere.csv: no such file\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "covey: nowhere.csv: no such file\n")
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,6 @@ def test_json_has_every_operator_and_modules_add_theirs(
 
 
 def test_a_module_that_cannot_be_imported_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("operators", "--module", "no_such_module_of_operators") == 1
+    assert run("operators", "--module", "no_such_module_of_operators") == 2
     expected = "--module no_such_module_of_operators: expected a module that can be imported ("
     assert expected in capsys.readouterr().err

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.matcher import Engine, EventBatch, Matches, create_engine
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.sim.progress import Progress
 from covey.sim.workload import SubscriptionGroup, Subscriptions, Workload
 
@@ -136,7 +136,7 @@ def make_engine(text: str, workload: Workload, threads: int) -> Engine:
     for option in filter(None, options.split(",")):
         key, separator, value = option.partition("=")
         if not separator:
-            raise CoveyError(f"engine {text!r}: option {option!r}, expected option=value")
+            raise InputError(f"engine {text!r}: option {option!r}, expected option=value")
         try:
             settings[key.strip()] = json.loads(value)
         except ValueError:
@@ -146,7 +146,7 @@ def make_engine(text: str, workload: Workload, threads: int) -> Engine:
     try:
         return create_engine(name, workload.event_type, **settings)
     except (TypeError, ValueError) as error:
-        raise CoveyError(f"engine {text!r}: {error}") from None
+        raise InputError(f"engine {text!r}: {error}") from None
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from covey.matcher import EventBatch, create_engine, parse
 from covey.matcher.engine import Engine
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.matcher.evaluation.problem import TRUE, Chains, Int64s, Truths
 from covey.matcher.evaluation.strategies import STRATEGIES
 from covey.sim.experiments.bench.spinning import EVENT_TYPE, REGIONS, Spinning, call_texts, regions
@@ -49,10 +49,10 @@ class OperatorsPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """`CoveyError` for numbers that are too small."""
+        """`InputError` for numbers that are too small."""
         for name, least in (("subscriptions", 1), ("calls", 5), ("events", 1), ("rounds", 1), ("cost_us", 0)):
             if getattr(self, name) < least:
-                raise CoveyError(f"{name} {getattr(self, name)}: expected at least {least}")
+                raise InputError(f"{name} {getattr(self, name)}: expected at least {least}")
 
 
 @dataclass(frozen=True, slots=True)

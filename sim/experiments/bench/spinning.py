@@ -9,7 +9,7 @@ from time import perf_counter_ns
 import pyarrow as pa
 
 from covey.matcher import EventType
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.matcher.evaluation.chainwise import ChainTable
 from covey.matcher.evaluation.naive import Naive
 from covey.matcher.evaluation.problem import FALSE, TRUE, Int64s, Truths
@@ -88,7 +88,7 @@ class Alone(Naive):
 def call_texts(count: int) -> str:
     """A conjunction of calls of `spin`, with the variables $p0, $p1, ..."""
     if count < 1:
-        raise CoveyError(f"{count} calls: expected at least 1")
+        raise InputError(f"{count} calls: expected at least 1")
     return " and ".join(f"{NAME}(number, $p{place})" for place in range(count))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Protocol, cast
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import InputError
 from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress
 
@@ -32,7 +32,7 @@ class _Paper(Protocol):
 
 
 def reproduce(paper: str, plan: PaperPlan, progress: Progress) -> PaperReport:
-    """Measure what a paper's figures show. Raises `CoveyError` for an unknown paper."""
+    """Measure what a paper's figures show. Raises `InputError` for an unknown paper."""
     if paper not in PAPERS:
-        raise CoveyError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}")
+        raise InputError(f"paper {paper!r}: expected one of {', '.join(PAPERS)}")
     return cast(_Paper, import_module(PAPERS[paper])).run(plan, progress)

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.progress import Progress, silent
 
@@ -41,8 +41,8 @@ def run_all(
 ) -> list[RunOutcome]:
     """Run what is not in `folder` yet, and return all outcomes in the order of `planned`.
 
-    A run that fails does not stop the others. `CoveyError` if two runs have one name, if a name cannot be
-    that of a folder, or if `folder` cannot be written.
+    A run that fails does not stop the others. `InputError` if two runs have one name, or if a name cannot be
+    that of a folder; `CoveyError` if `folder` cannot be written.
     """
     _check_names(planned)
     root = Path(folder).resolve()
@@ -66,9 +66,9 @@ def run_all(
 def _check_names(planned: Sequence[PlannedRun]) -> None:
     for name, count in Counter(each.name for each in planned).items():
         if count > 1:
-            raise CoveyError(f"run {name} is planned {count} times: expected a name of its own for each run")
+            raise InputError(f"run {name} is planned {count} times: expected a name of its own for each run")
         if not _NAME.fullmatch(name):
-            raise CoveyError(f"run {name!r}: expected a name of letters, digits and . + = ~ _ -")
+            raise InputError(f"run {name!r}: expected a name of letters, digits and . + = ~ _ -")
 
 
 def run_one(planned: PlannedRun, folder: str) -> RunOutcome:

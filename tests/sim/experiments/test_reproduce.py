@@ -92,7 +92,7 @@ def test_the_command_prints_json_and_writes_a_report(
 
 
 def test_an_unknown_paper_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("reproduce", "knuth") == 1
+    assert run("reproduce", "knuth") == 2
     complaint = capsys.readouterr().err.strip().splitlines()
     assert complaint[-1] == f"covey: paper 'knuth': expected one of {', '.join(PAPERS)}"
 
