@@ -104,7 +104,9 @@ def run(
         Path | None, typer.Option(help="With --cpu measured: the calibration file to write.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Trace to write: a folder of Parquet files.")] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="Trace to write: a folder, or a URI (file, s3, gs, hdfs).")
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Run whole overlays in virtual time, judged by independent checkers.

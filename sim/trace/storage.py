@@ -39,7 +39,8 @@ def reason_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder, which need not exist; `shown` is how users and Spark name it: a path or a URI."""
+    """A folder, which need not exist; `shown` is how users and Spark name it: a path, or a URI without the
+    options of the file system."""
 
     system: fs.FileSystem
     path: str
@@ -58,7 +59,8 @@ class Folder:
             system, path = fs.FileSystem.from_uri(text)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(f"{text}: {reason_of(error)}") from None
-        return cls(system, path.rstrip("/"), path if text.startswith("file:") else text.rstrip("/"))
+        path = path.rstrip("/")
+        return cls(system, path, path if text.startswith("file:") else text.partition("?")[0].rstrip("/"))
 
     @property
     def name(self) -> str:

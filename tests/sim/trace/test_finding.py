@@ -11,6 +11,7 @@ import pytest
 
 from covey.sim.trace.finding import TracesError, find_traces
 from covey.sim.trace.manifest import Manifest, ManifestError, Part
+from covey.sim.trace.storage import Folder
 from covey.sim.trace.trace import Trace
 
 
@@ -118,3 +119,9 @@ def test_a_manifest_survives_its_text() -> None:
     assert Manifest.from_json(manifest.as_json()) == manifest
     with pytest.raises(ManifestError, match="format is None"):
         Manifest.from_json("[]")
+
+
+def test_the_options_of_a_uri_are_no_part_of_the_paths_below() -> None:
+    place = Folder.at("s3://bucket/runs/one/?region=us-east-1&endpoint_override=localhost:1")
+    assert (str(place / "events"), place.name) == ("s3://bucket/runs/one/events", "one")
+    assert (place / "events").path == "bucket/runs/one/events"
