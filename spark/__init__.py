@@ -10,6 +10,7 @@ need("covey.spark", "pyspark.sql.datasource")
 
 from covey.spark.controls import update  # noqa: E402
 from covey.spark.errors import SourceError  # noqa: E402
+from covey.spark.matching import match  # noqa: E402
 from covey.spark.source import CoveySource  # noqa: E402
 
-__all__ = ["CoveySource", "SourceError", "update"]
+__all__ = ["CoveySource", "SourceError", "match", "update"]

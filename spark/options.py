@@ -110,6 +110,8 @@ def read_options(kind: type[O], given: Mapping[str, str]) -> O:
     values: dict[str, str] = {}
     for name, value in given.items():
         key = name.lower()
+        if key == "broker" and "path" in known:
+            raise SourceError("option broker is for spark.readStream: spark.read reads a trace at `path`")
         if key in known:
             values[key] = value
         elif key not in OF_SPARK:

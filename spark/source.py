@@ -17,6 +17,7 @@ from covey.matcher.events.event_type import Kind
 from covey.overlay.core.moving.motion import check_values
 from covey.spark.errors import SourceError
 from covey.spark.event_records import GAPS, METADATA
+from covey.spark.history import HistoryReader, history_schema
 from covey.spark.options import SinkOptions, StreamOptions, read_options
 from covey.spark.schemas import find_event_type, spark_schema
 from covey.spark.sink import BatchWriter, StreamWriter
@@ -33,10 +34,15 @@ class CoveySource(DataSource):
         return "covey"
 
     def schema(self) -> StructType:
+        if "path" in self.options:
+            return history_schema(self.options)
         options = read_options(StreamOptions, self.options)
         event_type = find_event_type(options)
         _parsed(options, event_type)
         return spark_schema(event_type, _extra(options))
+
+    def reader(self, schema: StructType) -> HistoryReader:
+        return HistoryReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: N802
         options = read_options(StreamOptions, self.options)

@@ -1,0 +1,160 @@
+"""The filters of `match`, in any of the forms that users have them in, as one matcher.
+
+    {7: 'firm == "IBM"', 8: "price < 3"}                       ids and texts
+    "price < $limit", values=table                             one text, a column per variable, and `id`
+    a table with the columns `filter`, `id` and variables      of pandas, Polars, Arrow or Spark
+    a `Matcher`                                                as it is
+
+All become a snapshot of `Matcher`, a file in which filters and values are columns: it is shipped once, and
+loaded at a million subscriptions per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from covey.matcher import EventType, Filter, Matcher, parse
+from covey.matcher.errors import CoveyError, FilterSyntaxError
+from covey.matcher.events.event_type import RESERVED
+from covey.matcher.expressions.rewriting import attributes_of
+from covey.spark.errors import SourceError
+
+FilterTable = Any
+"""A table of pandas, Polars, Arrow or Spark."""
+Filters = Matcher | Mapping[int, str] | Mapping[str, str] | str | FilterTable
+
+
+@dataclass(frozen=True)
+class FilterSet:
+    """A matcher, the attributes that its filters name, and the names of its ids where these are text."""
+
+    matcher: Matcher
+    event_type: EventType
+    labels: pa.StringArray | None
+
+    def save(self, folder: Path) -> tuple[str, Path]:
+        """Write a snapshot; its digest and its file, which is named after that."""
+        beside = folder / f"{get_ident()}.arrow"
+        self.matcher.save(beside)
+        with beside.open("rb") as file:
+            digest = sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+        place = folder / f"covey-{digest.hexdigest()[:32]}.arrow"
+        beside.replace(place)
+        return digest.hexdigest(), place
+
+
+def filter_set(filters: Filters, values: FilterTable | None, event_type: EventType) -> FilterSet:
+    """A matcher of filters in any form, over events of a type. `SourceError` for what does not fit it."""
+    if isinstance(filters, Matcher):
+        return _of_matcher(filters, event_type)
+    if isinstance(filters, str):
+        table = _table("values", values) if values is not None else None
+        ids, columns = _ids(table, 1)
+        return _built([filters], np.zeros(len(ids), np.int64), ids, columns, event_type)
+    if values is not None:
+        raise SourceError("values are given: expected filters to be one text with variables")
+    if isinstance(filters, Mapping):
+        texts = pa.array([*filters.values()])
+        columns = {}
+        ids = pa.array([*filters])
+    else:
+        table = _table("filters", filters)
+        if "filter" not in table.column_names:
+            raise SourceError(f"filters have the columns {', '.join(table.column_names)}: expected 'filter'")
+        texts = _column(table, "filter")
+        ids, columns = _ids(table.drop_columns(["filter"]), len(texts))
+    if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type) and len(texts):
+        raise SourceError(f"filters of type {texts.type}: expected text")
+    coded = pc.dictionary_encode(texts)
+    return _built(coded.dictionary.to_pylist(), coded.indices.to_numpy(), ids, columns, event_type)
+
+
+def _of_matcher(matcher: Matcher, event_type: EventType) -> FilterSet:
+    for known in matcher.event_types:
+        if known.name == event_type.name:
+            if not known.agrees(event_type):
+                raise SourceError(f"columns are {event_type!r}: expected those of the matcher, {known!r}")
+            return FilterSet(matcher, event_type, None)
+    known_names = ", ".join(each.name for each in matcher.event_types) or "none"
+    raise SourceError(f"event type {event_type.name!r}: expected one of the matcher, {known_names}")
+
+
+def _built(
+    texts: Sequence[str], numbers: Any, ids: pa.Array, columns: dict[str, Any], event_type: EventType
+) -> FilterSet:
+    parsed = [_parsed(text, event_type) for text in texts]
+    labels = None
+    if pa.types.is_integer(ids.type):
+        plain = ids.to_numpy(zero_copy_only=False).astype(np.int64)
+    elif pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or not len(ids):
+        labels, plain = ids.cast(pa.string()), np.arange(len(ids))
+    else:
+        raise SourceError(f"ids of filters are {ids.type}: expected integers or text")
+    matcher = Matcher(event_type)
+    try:
+        matcher.add_all(plain, parsed, columns, numbers=numbers)
+    except CoveyError as error:
+        raise SourceError(f"filters: {error}") from None
+    named: set[str] = set().union(*(attributes_of(each.expression) for each in parsed))
+    used = {name: kind for name, kind in event_type.attributes.items() if name in named}
+    used = used or {event_type.names[0]: event_type.kinds[0]}
+    return FilterSet(matcher, EventType(event_type.name, used), labels)
+
+
+def _parsed(text: str, event_type: EventType) -> Filter:
+    try:
+        return parse(text, event_type)
+    except FilterSyntaxError as error:
+        raise SourceError(f"filter {text!r}: {error.message}, at column {error.column + 1}") from None
+    except CoveyError as error:
+        raise SourceError(f"filter {text!r}: {error}") from None
+
+
+def _ids(table: pa.Table | None, count: int) -> tuple[pa.Array, dict[str, Any]]:
+    """The ids, counted from 0 where the table has none, and its other columns."""
+    if table is None:
+        return pa.array(np.arange(count)), {}
+    columns = {name: _column(table, name) for name in table.column_names}
+    ids = columns.pop("id", None)
+    return pa.array(np.arange(table.num_rows)) if ids is None else ids, columns
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _table(what: str, given: FilterTable) -> pa.Table:
+    if hasattr(given, "toArrow"):  # of Spark
+        return given.toArrow()
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if isinstance(given, Mapping):
+        return pa.table(dict(given))
+    if hasattr(given, "to_arrow"):  # of Polars
+        return given.to_arrow()
+    if hasattr(given, "iloc"):
+        return pa.Table.from_pandas(given, preserve_index=False)
+    raise SourceError(
+        f"{what} are {type(given).__name__}: expected a table of Spark, pandas, Polars or Arrow"
+    )
+
+
+def usable(name: str) -> bool:
+    """Whether a column can be an attribute."""
+    return name.isidentifier() and name.isascii() and name not in RESERVED
