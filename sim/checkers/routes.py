@@ -158,6 +158,7 @@ def _compare(
         for slot, region in zip(slots, regions, strict=True):
             if not covers_region(together, region):
                 yield f"{where}: slot {slot.slot_id} covers events outside the interest"
+    exact = outgoing is None or outgoing.poset.exact
     for i, (slot, region) in enumerate(zip(slots, regions, strict=True) if merging == "off" else ()):
         # Damped and moving bounds are announced wider than they are.
         if not any(
@@ -167,7 +168,7 @@ def _compare(
         ):
             yield f"{where}: slot {slot.slot_id} covers events outside the interest"
         for j, other in enumerate(regions):
-            if i != j and covers_region(other, region):
+            if exact and i != j and covers_region(other, region):
                 yield f"{where}: slot {slot.slot_id} is covered by slot {slots[j].slot_id}"
     peer = simulation.brokers[b].core.tables.peers.get(a)
     held = {} if peer is None else peer.subscriptions

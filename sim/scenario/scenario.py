@@ -26,6 +26,7 @@ class ScenarioError(CoveyError, ValueError):
 class Scenario:
     """Rates are per second of virtual time; `event_rate` is a publisher's, `update_rate` a subscriber's.
 
+    `updates` come at "random", a Poisson process, or "even", one at a random moment of each interval.
     `pace` is "timed", or "orderly": each step takes effect everywhere before the next. The first `warm_up_s`
     are not part of the measurement, which lasts `duration_s`. With a `window` a publisher has at most so many
     events under way and `event_rate` is its highest rate (`closed_loop.py`); 0 is the open loop, in which
@@ -55,6 +56,7 @@ class Scenario:
     batch: int = 1
     window: int = 0
     update_rate: float = 1.0
+    updates: str = "random"
     pace: str = "timed"
     delay_ms: float = 10.0
     jitter_ms: float = 0.0
@@ -87,6 +89,7 @@ class Scenario:
             ("routing", ("parametric", "static")),
             ("resubscribe", ("subscribe-first", "unsubscribe-first")),
             ("pace", ("timed", "orderly")),
+            ("updates", ("random", "even")),
             ("service", SERVICES),
             ("poset", tuple(POSETS)),
             ("engine", (*engine_names(), POSET_ENGINE)),

@@ -11,6 +11,7 @@ import heapq
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from covey.sim.scenario.load import Load, SubscriberState
@@ -43,7 +44,10 @@ class UpdateStep:
 def draw_schedule(
     scenario: Scenario, load: Load, subscribers: list[SubscriberState]
 ) -> Iterator[PublishStep | UpdateStep]:
-    """All steps in order of time, from two Poisson processes; updates the values of `subscribers`."""
+    """All steps in order of time; updates the values of `subscribers`.
+
+    Events and updates are Poisson processes; even updates come one at a random moment of each interval.
+    """
     draw = random.Random(f"history {scenario.seed}")
     end_ns = round((scenario.warm_up_s + scenario.duration_s) * NS_PER_S)
     rates = (
@@ -51,14 +55,18 @@ def draw_schedule(
         scenario.update_rate * len(subscribers),
     )
 
-    def next_ns(now_ns: int, rate: float) -> int:
-        return now_ns + round(draw.expovariate(rate) * NS_PER_S)
+    intervals = count()
 
-    due = [(next_ns(0, rate), process) for process, rate in enumerate(rates) if rate > 0]
+    def next_ns(now_ns: int, process: int) -> int:
+        if process and scenario.updates == "even":
+            return round((next(intervals) + draw.random()) / rates[process] * NS_PER_S)
+        return now_ns + round(draw.expovariate(rates[process]) * NS_PER_S)
+
+    due = [(next_ns(0, process), process) for process, rate in enumerate(rates) if rate > 0]
     heapq.heapify(due)
     while due and due[0][0] < end_ns:
         now_ns, process = due[0]
-        heapq.heapreplace(due, (next_ns(now_ns, rates[process]), process))
+        heapq.heapreplace(due, (next_ns(now_ns, process), process))
         if process == 0:
             publisher = draw.randrange(scenario.publishers)
             yield PublishStep(now_ns, publisher, load.events(publisher, scenario.batch))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypedDict
 
 from covey.overlay.core.baselines.diagram import Diagram
+from covey.overlay.core.baselines.local_diagram import LocalDiagram
 from covey.overlay.core.baselines.naive_poset import NaivePoset
 from covey.overlay.core.baselines.poset_matching import PosetMatching
 from covey.overlay.core.covering.poset import Forest, Poset
@@ -16,9 +17,14 @@ from covey.overlay.core.covering.poset import Forest, Poset
 if TYPE_CHECKING:
     from covey.overlay.core.matching.interest_matching import MatchingFactory
 
-POSETS: dict[str, Callable[[], Poset]] = {"forest": Forest, "naive": NaivePoset, "diagram": Diagram}
+POSETS: dict[str, Callable[[], Poset]] = {
+    "forest": Forest,
+    "naive": NaivePoset,
+    "diagram": Diagram,
+    "diagram-local": LocalDiagram,
+}
 POSET_ENGINE = "poset"
-"""The name, among those of engines, of matching by walking the poset; it walks a `Diagram`."""
+"""The name, among those of engines, of matching by walking the poset; it walks a diagram."""
 
 
 class BrokerOptions(TypedDict):
@@ -27,7 +33,8 @@ class BrokerOptions(TypedDict):
 
 
 def broker_options(engine: str, poset: str = "forest") -> BrokerOptions:
-    """The options of `Broker` for an engine and a poset by name; the engine "poset" implies "diagram"."""
+    """The options of `Broker` for an engine and a poset by name; the engine "poset" implies "diagram", or
+    "diagram-local" if that is named."""
     if engine == POSET_ENGINE:
-        return {"engine": PosetMatching, "poset": Diagram}
+        return {"engine": PosetMatching, "poset": LocalDiagram if poset == "diagram-local" else Diagram}
     return {"engine": engine, "poset": POSETS[poset]}

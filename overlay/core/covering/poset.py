@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from covey.matcher.covering.covering import covers_region
 from covey.overlay.core.covering.change import Change, Handover
@@ -28,7 +29,10 @@ NO_CHANGE: RootChange = Change()
 
 
 class Poset(ABC):
-    """The interface of a poset: apply one change and return that of the roots."""
+    """The interface of a poset: apply one change and return that of the roots. Where it is not `exact`, a
+    root may be covered by another."""
+
+    exact: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._nodes: dict[int, Interest] = {}
