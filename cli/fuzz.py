@@ -55,6 +55,9 @@ def fuzz(
             "early-acknowledge, claim-newest, no-replay, repeat-event, wrong-results."
         ),
     ] = None,
+    service: Annotated[
+        str, typer.Option(help="Order of messages at brokers: broker, fifo, control-first or two-lanes.")
+    ] = "broker",
     stalls: Annotated[
         bool,
         typer.Option(

@@ -94,7 +94,7 @@ def run(
     ] = None,
     service: Annotated[
         str | None,
-        typer.Option(help="Order in which brokers take messages: broker, fifo, control-first or two-lanes."),
+        typer.Option(help="Order of messages at brokers: broker, fifo, control-first or two-lanes."),
     ] = None,
     merge: Annotated[
         bool | None,

@@ -12,10 +12,10 @@ from typing import Any
 from covey.matcher.engine import engine_names
 from covey.matcher.errors import CoveyError
 from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
+from covey.sim.simulator.service import SERVICES
 
 LOADS = ("trading", "highway", "market", "quotes", "detectors")
 _KINDS = {bool: "true or false", str: "text", int: "a whole number", float: "a number"}
-SERVICES = ("broker", "fifo", "control-first", "two-lanes")
 
 
 class ScenarioError(CoveyError, ValueError):
@@ -100,6 +100,11 @@ class Scenario:
             raise ScenarioError("load is 'detectors': expected CSV files as speeds and sensors")
         if self.loss >= 1:
             raise ScenarioError(f"loss is {self.loss!r}: expected a probability below 1")
+        if self.service != "broker" and self.cpu == "measured":
+            raise ScenarioError(
+                f"service is {self.service!r} and cpu is 'measured': expected free or a calibration file, "
+                "since the cost of a message must be known before it is handled"
+            )
         if self.window:
             self._check_window()
 

@@ -2,7 +2,7 @@
 
 It does what `overlay/node/node.py` does, without sockets: frames that have arrived from one interface by the
 time the broker is free are handled together, in the order of arrival; what they cause leaves when their cost
-has passed.
+has passed. Other services are models (`service.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from covey.overlay.core.endpoint.connections import ConnectionRefusedError, Peer
 from covey.overlay.core.endpoint.limits import SlowConsumer
 from covey.overlay.core.endpoint.options import EndpointOptions
 from covey.overlay.core.link.link import Frame, Hello, Link
-from covey.overlay.core.messages import Interface, Message
+from covey.overlay.core.messages import Action, Interface, Message
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.simulator.clock import NS_PER_MS, Clock
 from covey.sim.simulator.costs import Costs
 from covey.sim.simulator.observed_core import ObservedCore
 from covey.sim.simulator.observer import Observer
+from covey.sim.simulator.service import ServedCore
 from covey.sim.simulator.wire import Goodbye, Packet, Port
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class SimulatedBroker:
         observers: Iterable[Observer],
         defect: Defect | None = None,
         options: EndpointOptions | None = None,
+        service: str = "broker",
     ) -> None:
         self.name = name
         self.ports: dict[str, BrokerPort] = {}
@@ -108,6 +110,9 @@ class SimulatedBroker:
         self._observers = observers
         self._defect = defect
         self._options = options or EndpointOptions()
+        self._service = service
+        self._lanes: ServedCore | None = None
+        """The core, under another service than that of the broker process."""
         self._inbox: deque[tuple[BrokerPort, int, Packet]] = deque()
         self._unread: dict[BrokerPort, list[tuple[BrokerPort, int, Packet]]] = {}
         """Packets of clients that are better left where they are (`BrokerEndpoint.busy`)."""
@@ -116,7 +121,13 @@ class SimulatedBroker:
 
     def _start(self, neighbours: Sequence[Interface]) -> None:
         self.core = self._make_core()
-        self._observed = ObservedCore(self.core, self.name, self._costs, self._observers, self._defect)
+        observed = self.core, self.name, self._costs, self._observers, self._defect
+        if self._service == "broker":
+            self._observed = ObservedCore(*observed)
+        else:
+            self._observed = self._lanes = ServedCore(
+                *observed, service=self._service, clock=self._clock, serve=self._served
+            )
         self.endpoint: BrokerEndpoint[Message] = BrokerEndpoint(
             self._observed,
             neighbours,
@@ -130,8 +141,9 @@ class SimulatedBroker:
 
     @property
     def busy_ns(self) -> int:
-        """Its working time so far."""
-        return self._charged_ns - max(self._busy_until_ns - self._clock.now_ns, 0)
+        """Its working time so far: with two lanes that of both."""
+        lanes_ns = 0 if self._lanes is None else self._lanes.busy_ns
+        return lanes_ns + self._charged_ns - max(self._busy_until_ns - self._clock.now_ns, 0)
 
     # --- ports ----------------------------------------------------------------------------------------------
 
@@ -154,6 +166,9 @@ class SimulatedBroker:
     def crash(self) -> None:
         """Lose all state and all pending packets, the current one included."""
         self._charged_ns, self._busy_until_ns = self.busy_ns, self._clock.now_ns
+        if self._lanes is not None:
+            self._lanes.stop()
+            self._lanes = None
         self.alive = self.busy = self._late = False
         self._inbox.clear()
         self._unread.clear()
@@ -169,7 +184,9 @@ class SimulatedBroker:
 
     def pause(self, pause_ns: int) -> None:
         """Handle nothing for a time, as a stopped process; what arrives waits. The time counts as busy."""
-        if self.alive:
+        if self.alive and self._lanes is not None:
+            self._lanes.pause(pause_ns)
+        elif self.alive:
             self._charge(pause_ns)
 
     # --- packets --------------------------------------------------------------------------------------------
@@ -192,7 +209,7 @@ class SimulatedBroker:
         self._touched[port.interface] = port
 
     def _work(self) -> None:
-        while not self.busy and self._inbox:
+        while not self.busy and self._inbox and not (self._lanes is not None and self._lanes.full):
             port, generation, packet = self._inbox.popleft()
             wire = port.wire
             if wire is None or wire.generation != generation or self.ports.get(port.interface) is not port:
@@ -223,6 +240,13 @@ class SimulatedBroker:
         elif not self.busy:
             self._observed.finish()
             self._flush()
+
+    def _served(self, source: Interface, actions: list[Action]) -> None:
+        """The service of a message has ended."""
+        self.endpoint.perform(actions, source, self._clock.now_ns)
+        self._settle()
+        if self._inbox:
+            self._work()
 
     def _charge(self, cost_ns: int) -> None:
         self.busy = True
@@ -257,7 +281,8 @@ class SimulatedBroker:
             if self.ports.get(interface) is port:
                 del self.ports[interface]
         elif not isinstance(packet, Hello):
-            endpoint.receive(interface, port, self._together(port, packet), now_ns)
+            frames = self._together(port, packet) if self._lanes is None else [packet]
+            endpoint.receive(interface, port, frames, now_ns)
         elif port is wire.listener:
             try:
                 endpoint.accept(Peer(interface, packet, port.policy), port, now_ns)

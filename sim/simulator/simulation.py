@@ -38,7 +38,8 @@ _LEAVE_POLL_NS = 5 * NS_PER_MS
 class Simulation:
     """An overlay. `routing`, `resubscribe`, `engine` and `poset` are those of brokers and clients, `link`
     holds options of `Link`, `options` the limits of brokers, and `wire` the options of wires without a
-    topology. The engine "poset", which implies the poset "diagram", is for brokers: clients have no poset.
+    topology. `service` is that of brokers (`service.py`). The engine "poset", which implies the poset
+    "diagram", is for brokers: clients have no poset.
     `evaluator` and `link_evaluator` make those of a broker at each start. Events keep the time of the call
     that publishes them, since checkers must know it.
     """
@@ -52,6 +53,7 @@ class Simulation:
         engine: str = "cluster",
         poset: str = "forest",
         costs: Costs | None = None,
+        service: str = "broker",
         observers: Iterable[Observer] = (),
         defect: Defect | None = None,
         link: Mapping[str, int] | None = None,
@@ -78,6 +80,9 @@ class Simulation:
         self._wires: dict[tuple[str, str], Wire] = {}
         self._random = random.Random(f"wires {seed}")
         self._costs = costs or Free()
+        if service != "broker" and self._costs.measures:
+            raise ValueError(f"service is {service!r}: expected costs known before a message is handled")
+        self._service = service
         self._defect = defect
         self._link_options = dict(link or {})
         self._wire = wire or WireOptions()
@@ -126,7 +131,15 @@ class Simulation:
             )
 
         broker = self.brokers[name] = SimulatedBroker(
-            name, self.clock, core, self._link, self._costs, self.observers, self._defect, self._options
+            name,
+            self.clock,
+            core,
+            self._link,
+            self._costs,
+            self.observers,
+            self._defect,
+            self._options,
+            self._service,
         )
         return broker
 

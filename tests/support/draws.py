@@ -50,7 +50,7 @@ DRAWS = {
     "fuzzer, parametric": Draws("histories", 100, 2_000),
     "fuzzer, static": Draws("histories", 100, 2_000),
     "fuzzer, stalls": Draws("histories", 12, 120),
-    "fuzzer, other options": Draws("histories of each of 34 kinds, a quarter of it of long ones", 8, 160),
+    "fuzzer, other options": Draws("histories of each of 38 kinds, a quarter of it of long ones", 8, 160),
     "changes of slots": Draws("histories of each of 16 kinds", 12, 48),
     "cluster leaves against the oracle": Draws("cases", 200, 4_000),
     "trees under churn": Draws("cases per engine", 2, 20),

@@ -472,6 +472,12 @@ class BrokerEndpoint(Generic[M]):
         if self._source is not None and self._source.link.ready:
             self._source.wake()
 
+    def perform(self, actions: list[Action], interface: Interface, now_ns: int) -> None:
+        """Queue the actions of a core that answers messages of an interface later than in the call."""
+        self._now_ns = now_ns
+        self._perform(actions, self.queues.get(interface))
+        self._finish()
+
     def _tell_core(self, message: Message, interface: Interface) -> None:
         if self.deferred:
             self.deliver()

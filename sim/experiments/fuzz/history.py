@@ -56,6 +56,7 @@ class FuzzHistory:
             merging=options.merging,
             merging_budget=options.merging_budget,
             costs=self._costs(),
+            service=options.service,
             defect=self._defect,
             link={
                 "max_frame_bytes": draw.choice((1, 300, 4 << 20)),

@@ -9,6 +9,7 @@ from covey.matcher.errors import CoveyError
 from covey.overlay.core.baselines.options import POSET_ENGINE, POSETS
 from covey.overlay.core.merging.mergers import MERGINGS
 from covey.sim.simulator.defects import DEFECTS
+from covey.sim.simulator.service import SERVICES
 
 
 class FuzzError(CoveyError, ValueError):
@@ -24,8 +25,8 @@ class FuzzOptions:
     operators, which are missing at some brokers and fail now and then (`calls.py`);
     `dense` leaves only intervals on one attribute. `widen` adds attributes to an event type on the way, from
     publishers and subscribers, and filters over them. `damping` is that of the brokers, `defect` a name of
-    `defects.DEFECTS`. `stalls` plays histories of another kind
-    (`stalling.py`), to which only `steps` applies.
+    `defects.DEFECTS`, `service` that of brokers (`simulator/service.py`). `stalls` plays histories of another
+    kind (`stalling.py`), to which only `steps` applies.
     """
 
     routing: str = "parametric"
@@ -45,6 +46,7 @@ class FuzzOptions:
     merging: str = "off"
     merging_budget: int = 3
     defect: str | None = None
+    service: str = "broker"
     stalls: bool = False
 
     def __post_init__(self) -> None:
@@ -54,6 +56,7 @@ class FuzzOptions:
             ("engine", self.engine, (*engine_names(), POSET_ENGINE)),
             ("poset", self.poset, tuple(POSETS)),
             ("merging", self.merging, MERGINGS),
+            ("service", self.service, SERVICES),
             ("defect", self.defect, (None, *DEFECTS)),
         ):
             if value not in expected:

@@ -58,6 +58,7 @@ class SimulatedRun:
             engine=scenario.engine,
             poset=scenario.poset,
             costs=self._work,
+            service=scenario.service,
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")

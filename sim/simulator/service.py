@@ -1,0 +1,236 @@
+"""Models of how a broker serves the messages that wait for it.
+
+The service "broker" is what the broker process does (`broker.py`). Under the others a frame is accepted when
+it arrives, and each of its messages waits in a lane. A server takes the first message of its first lane that
+has one and is busy for its cost; then, at one instant, the core handles the message and its actions leave.
+
+    fifo           one lane and one server
+    control-first  one server; events wait while control does, but no service is interrupted
+    two-lanes      a server for control and one for events: the paper's brokers of two cores, which filter and
+                   forward while they change their posets (Jayaram et al., sections 5.3 and 5.6)
+
+Messages of a source that depend on each other keep their order. Events behind an Advertise of their source
+wait in its lane, as do those after them. An Unadvertise whose turn comes while earlier events of its source
+wait moves behind them. A session that begins or ends does so at once: the waiting messages of its interface
+are handled before it, and their cost delays the messages behind them.
+
+Events that publishers have under way bound the lanes where publishers have a window; beyond `FULL` messages
+in a lane frames are left where they are, so that their senders stop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from covey.overlay.core.messages import (
+    Action,
+    Advertise,
+    Connect,
+    Disconnect,
+    Interface,
+    Message,
+    Publish,
+    Unadvertise,
+)
+from covey.overlay.core.routing.broker import Broker
+from covey.sim.simulator.clock import Clock
+from covey.sim.simulator.costs import Costs
+from covey.sim.simulator.observed_core import ObservedCore
+from covey.sim.simulator.observer import Observer
+
+if TYPE_CHECKING:
+    from covey.sim.simulator.defects import Defect
+
+SERVICES = ("broker", "fifo", "control-first", "two-lanes")
+FULL = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """`counted` is the number of such messages by source, None where they are not counted."""
+
+    serial: int
+    message: Message
+    source: Interface
+    counted: dict[Interface, int] | None
+    handled: bool = False
+
+
+_Lane = deque[_Waiting]
+
+
+@dataclass(slots=True, eq=False)
+class _Server:
+    """`lanes` in the order of their priority; `debt_ns` is to be worked before the next message."""
+
+    lanes: tuple[_Lane, ...]
+    current: _Waiting | None = None
+    busy: bool = False
+    debt_ns: int = 0
+    charged_ns: int = 0
+    until_ns: int = 0
+
+
+class ServedCore(ObservedCore):
+    """A core whose messages wait in lanes. `serve` is called with the source of a message that was handled
+    and its actions."""
+
+    def __init__(
+        self,
+        core: Broker,
+        name: str,
+        costs: Costs,
+        observers: Iterable[Observer],
+        defect: Defect | None,
+        *,
+        service: str,
+        clock: Clock,
+        serve: Callable[[Interface, list[Action]], None],
+    ) -> None:
+        super().__init__(core, name, costs, observers, defect)
+        self._clock = clock
+        self._serve = serve
+        control: _Lane = deque()
+        events: _Lane = control if service == "fifo" else deque()
+        self._control, self._events = control, events
+        if service == "two-lanes":
+            self._servers = [_Server((control,)), _Server((events,))]
+        else:
+            self._servers = [_Server((control,) if service == "fifo" else (control, events))]
+        self._ahead: dict[Interface, int] = {}
+        """By source: its messages in the lane of control behind which its events wait."""
+        self._behind: dict[Interface, int] = {}
+        """By source: its messages in the lane of events."""
+        self._two = service == "two-lanes"
+        self._serial = 0
+        self._stopped = False
+
+    @property
+    def full(self) -> bool:
+        return len(self._control) > FULL or len(self._events) > FULL
+
+    @property
+    def busy_ns(self) -> int:
+        """The working time of all servers so far."""
+        now_ns = self._clock.now_ns
+        return sum(server.charged_ns - max(server.until_ns - now_ns, 0) for server in self._servers)
+
+    def stop(self) -> None:
+        """The broker has crashed: nothing that waits is handled."""
+        self._stopped = True
+
+    def pause(self, pause_ns: int) -> None:
+        """All servers work for so long on nothing."""
+        for server in self._servers:
+            server.debt_ns += pause_ns
+            self._begin(server)
+
+    # --- what the endpoint calls ----------------------------------------------------------------------------
+
+    def handle_all(
+        self, messages: Sequence[Message], source: Interface, now_ns: int, *, defer: bool = False
+    ) -> list[Action]:
+        for message in messages:
+            for observer in self._observers:
+                observer.received(source, self._name, message)
+            self._put(message, source)
+        return []
+
+    def handle(self, message: Message, source: Interface, now_ns: int) -> list[Action]:
+        actions: list[Action] = []
+        if isinstance(message, Connect | Disconnect):
+            actions = self._flush(source, now_ns)
+        self._owe(self._servers[0], message)
+        return actions + self._altered((message,), source, now_ns)
+
+    def _charge(self, messages: Sequence[Message], actions: int, took_ns: int) -> None:
+        """Messages are charged when their service begins."""
+
+    # --- lanes ----------------------------------------------------------------------------------------------
+
+    def _put(self, message: Message, source: Interface) -> None:
+        self._serial += 1
+        is_events = isinstance(message, Publish)
+        lane, counted = self._control, None
+        if is_events and not (self._two and source in self._ahead):
+            lane, counted = self._events, self._behind
+        elif is_events or isinstance(message, Advertise):
+            counted = self._ahead
+        if counted is not None:
+            counted[source] = counted.get(source, 0) + 1
+        lane.append(_Waiting(self._serial, message, source, counted))
+        for server in self._servers:
+            if lane in server.lanes:
+                self._begin(server)
+
+    def _begin(self, server: _Server) -> None:
+        if server.busy:
+            return
+        waiting = self._next(server)
+        cost_ns, server.debt_ns = server.debt_ns, 0
+        if waiting is not None:
+            cost_ns += self._costs.charge(self._sample(waiting.message, 0, 0))
+        elif not cost_ns:
+            return
+        server.busy, server.current = True, waiting
+        server.charged_ns += cost_ns
+        server.until_ns = self._clock.now_ns + cost_ns
+        self._clock.at(server.until_ns, self._end, server)
+
+    def _next(self, server: _Server) -> _Waiting | None:
+        for lane in server.lanes:
+            while lane:
+                waiting = lane.popleft()
+                moves = lane is not self._events and isinstance(waiting.message, Unadvertise)
+                if not moves or waiting.source not in self._behind:
+                    return waiting
+                waiting.counted = self._behind
+                self._behind[waiting.source] += 1
+                self._events.append(waiting)
+        return None
+
+    def _end(self, server: _Server) -> None:
+        if self._stopped:
+            return
+        waiting, server.current, server.busy = server.current, None, False
+        if waiting is not None and not waiting.handled:
+            self._serve(waiting.source, self._handled(waiting, self._clock.now_ns))
+        self._begin(server)
+
+    def _handled(self, waiting: _Waiting, now_ns: int) -> list[Action]:
+        waiting.handled = True
+        source = waiting.source
+        counted = waiting.counted
+        if counted is not None:
+            counted[source] -= 1
+            if not counted[source]:
+                del counted[source]
+        return self._altered((waiting.message,), source, now_ns)
+
+    def _flush(self, source: Interface, now_ns: int) -> list[Action]:
+        """Handle what waits of an interface, in the order of arrival."""
+        found: list[_Waiting] = []
+        for server in self._servers:
+            if server.current is not None and server.current.source == source:
+                found.append(server.current)
+            for lane in server.lanes:
+                mine = [waiting for waiting in lane if waiting.source == source]
+                if mine:
+                    others = [waiting for waiting in lane if waiting.source != source]
+                    lane.clear()
+                    lane.extend(others)
+                for waiting in mine:
+                    self._owe(server, waiting.message)
+                found += mine
+        actions: list[Action] = []
+        for waiting in sorted(found, key=lambda each: each.serial):
+            if not waiting.handled:
+                actions += self._handled(waiting, now_ns)
+        return actions
+
+    def _owe(self, server: _Server, message: Message) -> None:
+        server.debt_ns += self._costs.charge(self._sample(message, 0, 0))
+        self._begin(server)

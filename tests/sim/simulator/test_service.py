@@ -1,0 +1,233 @@
+"""Services of a broker: each against the recursion of its queue, and what a lane does to the other."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Sequence
+
+import pytest
+from draws import SEED
+
+from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.messages import Action, Message, Publish, Update
+from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, WireOptions
+from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.costs import Model
+from covey.sim.simulator.service import SERVICES
+from covey.sim.topology import make_topology
+
+QUOTE = EventType("Quote", {"price": "int64"})
+MODELS = SERVICES[1:]
+COSTS_MS = {Publish: 3, Update: 7}
+
+
+class Ends(Observer):
+    """When services ended, by kind of message."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._clock = simulation.clock
+        self.times: dict[type, list[int]] = {Publish: [], Update: []}
+
+    def handled(
+        self, broker: str, source: str, messages: Sequence[Message], actions: Sequence[Action]
+    ) -> None:
+        for message in messages:
+            self.times.setdefault(type(message), []).append(self._clock.now_ns)
+
+
+class OneBroker:
+    """A broker of one service with a publisher and a subscriber that are no time away."""
+
+    def __init__(self, service: str) -> None:
+        models = {kind.__name__: Model(base_ns=ms * 1e6) for kind, ms in COSTS_MS.items()}
+        free = ("Acknowledge", "Subscribe", "Advertise", "Connect", "Disconnect", "SyncBegin", "SyncEnd")
+        models |= dict.fromkeys(free, Model())
+        self.simulation = Simulation(
+            1, engine="naive", costs=Calibrated(models), service=service, wire=WireOptions(delay_ns=0)
+        )
+        clock = self.simulation.clock
+        self.findings, self.ends = Findings(), Ends(self.simulation)
+        self.judge = Judge(self.findings, lambda: clock.now_ns)
+        self.simulation.observers += [self.judge, Traffic(self.findings, lambda: clock.now_ns)]
+        self.simulation.build(make_topology("line", 1))
+        self.publisher = self.simulation.join("client/p", "broker/b1")
+        self.subscriber = self.simulation.join("client/s", "broker/b1")
+        self.publisher.advertise(QUOTE)
+        self.subscription = self.subscriber.subscribe(parse("price < $limit", QUOTE), {"limit": 10})
+        self.simulation.run()
+        self.start_ns = clock.now_ns
+        self.simulation.observers.append(self.ends)
+        self._limit = 10
+
+    def publish(self) -> None:
+        self.publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": 5}]))
+
+    def update(self) -> None:
+        self._limit += 1
+        self.subscriber.update(self.subscription, {"limit": self._limit})
+
+    def rest(self) -> dict[type, list[int]]:
+        """When services ended, in milliseconds since the start."""
+        self.simulation.run()
+        self.judge.quiet()
+        check_quiet(self.simulation, self.findings)
+        check_routes(self.simulation, self.findings)
+        assert self.findings.first == []
+        since = {
+            kind: [(at - self.start_ns) / NS_PER_MS for at in times]
+            for kind, times in self.ends.times.items()
+        }
+        return since  # type: ignore[return-value]
+
+
+def expected_ends(service: str, arrivals: list[tuple[float, type]]) -> dict[type, list[float]]:
+    """When services end: queues of constant service times, with priorities that interrupt nothing."""
+    ends: dict[type, list[float]] = {Publish: [], Update: []}
+    if service == "two-lanes":
+        for kind in ends:
+            free_ms = 0.0
+            for at, _ in [arrival for arrival in arrivals if arrival[1] is kind]:
+                free_ms = max(free_ms, at) + COSTS_MS[kind]
+                ends[kind].append(free_ms)
+        return ends
+    waiting: list[tuple[bool, int, type]] = []
+    pending, now_ms = list(enumerate(arrivals)), 0.0
+    while pending or waiting:
+        if not waiting:
+            now_ms = max(now_ms, pending[0][1][0])
+        while pending and pending[0][1][0] <= now_ms:
+            number, (_, kind) = pending.pop(0)
+            heapq.heappush(waiting, (service == "control-first" and kind is Publish, number, kind))
+        kind = heapq.heappop(waiting)[2]
+        now_ms += COSTS_MS[kind]
+        ends[kind].append(now_ms)
+    return ends
+
+
+@pytest.mark.parametrize("service", MODELS)
+def test_every_service_ends_when_its_queue_says(service: str) -> None:
+    """Poisson arrivals that load the broker to 70 %, two lanes to 60 and 80 % each."""
+    draw, broker = random.Random(SEED), OneBroker(service)
+    load = 0.7 if service != "two-lanes" else 1.4
+    clock, arrivals, now_ms = broker.simulation.clock, [], 0.0
+    while len(arrivals) < 400:
+        # Frames of one client that arrive within a millisecond leave it together: wider apart than that.
+        now_ms += 1.0 + draw.expovariate(load / 5)
+        kind = draw.choice((Publish, Update))
+        arrivals.append((round(now_ms * NS_PER_MS) / NS_PER_MS, kind))
+        clock.at(
+            broker.start_ns + round(now_ms * NS_PER_MS),
+            broker.publish if kind is Publish else broker.update,
+        )
+    ends, expected = broker.rest(), expected_ends(service, arrivals)
+    for kind, times in expected.items():
+        assert ends[kind] == pytest.approx(times, abs=1e-5)
+    work_ms = sum(COSTS_MS[kind] for _, kind in arrivals)
+    assert broker.simulation.busy_ns["broker/b1"] == work_ms * NS_PER_MS
+
+
+@pytest.mark.parametrize(
+    ("service", "event_ms", "last_update_ms"),
+    [("fifo", 73, 70), ("control-first", 73, 70), ("two-lanes", 4, 70)],
+)
+def test_a_full_lane_of_control_stops_events_in_one_lane_only(
+    service: str, event_ms: int, last_update_ms: int
+) -> None:
+    broker = OneBroker(service)
+    for other in range(10):
+        client = broker.simulation.join(f"client/o{other}", "broker/b1")
+        client.subscribe(parse("price > $limit", QUOTE), {"limit": 100 + other})
+    broker.simulation.run()
+    broker.start_ns = broker.simulation.clock.now_ns
+    for client in list(broker.simulation.clients.values())[2:]:
+        client.update(1, {"limit": 200})
+    broker.simulation.clock.at(broker.start_ns + NS_PER_MS, broker.publish)
+    ends = broker.rest()
+    assert ends[Update][-1] == last_update_ms
+    assert ends[Publish] == [event_ms]
+
+
+def test_events_that_wait_yield_to_control() -> None:
+    ends = {}
+    for service in MODELS:
+        broker = OneBroker(service)
+        for number in range(5):
+            broker.simulation.clock.at(broker.start_ns + 2 * number * NS_PER_MS, broker.publish)
+        broker.simulation.clock.at(broker.start_ns + 4 * NS_PER_MS, broker.update)
+        ends[service] = broker.rest()
+    assert {service: times[Update] for service, times in ends.items()} == {
+        "fifo": [16],  # behind three events
+        "control-first": [13],  # behind the one in service
+        "two-lanes": [11],
+    }
+    assert {service: times[Publish][-1] for service, times in ends.items()} == {
+        "fifo": 22,
+        "control-first": 22,
+        "two-lanes": 15,
+    }
+
+
+@pytest.mark.parametrize("service", MODELS)
+def test_a_client_that_leaves_takes_its_messages_with_it(service: str) -> None:
+    """What it has sent takes effect, though it waits when the session ends."""
+    broker = OneBroker(service)
+    for _ in range(4):
+        broker.publish()
+        broker.update()
+    broker.simulation.leave("client/s")
+    broker.simulation.leave("client/p")
+    broker.rest()
+    assert len(broker.simulation.brokers["broker/b1"].core.tables.registry) == 0
+    assert broker.simulation.busy_ns["broker/b1"] == 4 * (3 + 7) * NS_PER_MS
+
+
+@pytest.mark.parametrize("service", MODELS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"routing": "static"},
+        {"routing": "static", "resubscribe": "unsubscribe-first"},
+        {"load": "highway", "publishers": 24, "event_rate": 10.0, "update_rate": 8.0},
+        {"loss": 0.02, "jitter_ms": 5.0, "partitions": 2, "window": 4},
+        {"load": "market", "engine": "poset", "batch": 2, "window": 8},
+    ],
+    ids=["at", "static", "unsubscribe-first", "htm", "faults", "market"],
+)
+def test_a_run_under_every_service_is_judged_without_violations(
+    service: str, changes: dict[str, object]
+) -> None:
+    scenario = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=1.0, event_rate=40.0)
+    costs = Calibrated({"Publish": Model(base_ns=2e6), "Update": Model(base_ns=1e6)})
+    report = SimulatedRun(scenario.having(service=service, **changes), costs=costs).run()
+    assert report.findings == []
+    assert report.delivered > 20
+    assert 0 < report.busiest_share <= (2 if service == "two-lanes" else 1)
+
+
+def test_measured_costs_are_not_known_beforehand() -> None:
+    with pytest.raises(ScenarioError, match="service is 'fifo' and cpu is 'measured': expected free or"):
+        Scenario(service="fifo", cpu="measured")
+    with pytest.raises(ValueError, match="expected costs known before"):
+        Simulation(costs=Measured(), service="fifo")
+
+
+def test_lanes_of_the_open_loop_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events at twice the rate that the broker serves wait at their publisher."""
+    monkeypatch.setattr("covey.sim.simulator.service.FULL", 10)
+    broker = OneBroker("two-lanes")
+    for number in range(2_000):
+        broker.simulation.clock.at(broker.start_ns + number * 3 * NS_PER_MS // 2, broker.publish)
+    longest = 0
+    lanes = broker.simulation.brokers["broker/b1"]._lanes
+    assert lanes is not None
+    for step in range(100):
+        broker.simulation.run(broker.start_ns + step * NS_PER_S // 10)
+        longest = max(longest, len(lanes._events))
+    broker.rest()
+    assert 10 < longest < 300
+    assert broker.judge.delivered_events == 2_000
