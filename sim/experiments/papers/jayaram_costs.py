@@ -43,6 +43,7 @@ from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario
+from covey.sim.simulator.filter_costs import FILTER_FORMAT
 
 SHAPES = {"boxes": "highway", "thresholds": "market", "types": "trading"}
 """The load whose filters a shape has."""
@@ -76,14 +77,13 @@ class CostPlan:
     seed: int = 0
 
 
-FORMAT = "covey-costs-1"
 CostTable = dict[str, dict[str, dict[str, list[list[float]]]]]
 """By system, shape and operation: pairs of a number of filters and nanoseconds."""
 
 
 def save_costs(path: Path, table: CostTable, note: str) -> None:
     """Write the calibration file: JSON of the format, a note on where the figures are from, and the costs."""
-    document = {"format": FORMAT, "note": note, "costs": table}
+    document = {"format": FILTER_FORMAT, "note": note, "costs": table}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

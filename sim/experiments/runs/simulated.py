@@ -26,6 +26,7 @@ from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
+from covey.sim.simulator.filter_costs import FILTER_FORMAT, FilterCosts, document_of, system_of
 from covey.sim.topology import Topology
 from covey.sim.trace.first_trace import Trace as FirstTrace
 from covey.sim.trace.trace import Trace
@@ -46,7 +47,7 @@ class SimulatedRun:
         self.scenario = scenario
         self.findings = Findings()
         self.topology = topology or create_topology(scenario)
-        self.costs = costs or _costs(scenario.cpu, scenario.cpu_scale)
+        self.costs = costs or _costs(scenario)
         self._work = WorkByKind(self.costs)
         wire = WireOptions(
             round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
@@ -262,8 +263,25 @@ class SimulatedRun:
         summary.add_verdict(self.judge, self.findings)
 
 
-def _costs(cpu: str, scale: float) -> Costs:
-    """What messages cost brokers: "free", "measured" (times `scale`), or the name of a calibration file."""
+def _costs(scenario: Scenario) -> Costs:
+    """What messages cost brokers: "free", "measured" (times the scale), or from a calibration file."""
+    cpu, scale = scenario.cpu, scenario.cpu_scale
     if cpu == "free":
         return Free()
-    return Measured(scale) if cpu == "measured" else Calibrated.load(cpu)
+    if cpu == "measured":
+        return Measured(scale)
+    document = document_of(cpu)
+    if document.get("format") != FILTER_FORMAT:
+        return Calibrated.load(cpu)
+    system = system_of(scenario.engine, scenario.poset, scenario.routing)
+    return FilterCosts.read(cpu, document, system, _SHAPES[scenario.load], scale)
+
+
+_SHAPES = {
+    "highway": "boxes",
+    "detectors": "boxes",
+    "market": "thresholds",
+    "trading": "types",
+    "quotes": "types",
+}
+"""The shape of a load's filters in a calibration by the number of filters."""

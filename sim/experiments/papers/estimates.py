@@ -1,0 +1,117 @@
+"""Numbers with the interval of 95 % that independent runs give (Student's t).
+
+Runs differ in their seeds. Two systems run the same seeds, so a ratio is that of each seed: its logarithms
+are averaged, since a ratio and its inverse are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, inf, isfinite, log, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""The quantiles 0.975 of Student's t for 1 to 10 degrees of freedom."""
+_T_MORE = 2.2
+_NONE_SEEN = 3.0
+"""None in a time is consistent, at 95 %, with a mean of up to three (Poisson)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and its interval. Where `above`, nothing was counted in the denominator, and the value is a
+    lower bound; from one run there is no interval (`low` is 0, `high` infinite)."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+    above: bool = False
+
+    def __str__(self) -> str:
+        if self.above:
+            return f"> {_short(self.value)}"
+        if not isfinite(self.high):
+            return _short(self.value)
+        return f"{_short(self.value)} ({_short(self.low)} to {_short(self.high)})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; no infinity."""
+        return {
+            "value": round(self.value, 5),
+            "low": round(self.low, 5),
+            "high": round(self.high, 5) if isfinite(self.high) else None,
+            "runs": self.runs,
+            "above": self.above,
+        }
+
+    @classmethod
+    def of_json(cls, document: dict[str, Any]) -> Estimate:
+        """What `as_json` gave."""
+        high = document["high"]
+        return cls(**{**document, "high": inf if high is None else high})
+
+    def within(self, other: Estimate) -> bool:
+        """Whether the value is inside of the other's interval, widened by its own."""
+        if self.above or other.above:
+            return self.above == other.above or (self.value <= other.high and other.value <= self.high)
+        return self.low <= other.high and other.low <= self.high
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """The mean of one value per run. Raises `ValueError` without values."""
+    if not values:
+        raise ValueError("a mean of no values")
+    middle = fmean(values)
+    half = _half(values)
+    return Estimate(middle, max(0.0, middle - half) if isfinite(half) else 0.0, middle + half, len(values))
+
+
+def gain(better: Sequence[float], worse: Sequence[float], unit: float = 0.0) -> Estimate | None:
+    """How many times the first is as large as the second: pairs of one run each. None if there is nothing to
+    compare.
+
+    Where a run counted none, the ratio is that of the sums, with an interval by leaving out one run at a
+    time; where no run counted any in `worse`, it is a bound. `unit` is the value in a run of a single event.
+    """
+    pairs = list(zip(better, worse, strict=True))
+    if not pairs or not any(better):
+        return None
+    if all(a > 0 and b > 0 for a, b in pairs):
+        logs = [log(a / b) for a, b in pairs]
+        middle, half = fmean(logs), _half(logs)
+        high = exp(middle + half) if isfinite(half) else inf
+        return Estimate(exp(middle), exp(middle - half), high, len(pairs))
+    if not any(worse):
+        bound = sum(better) / (_NONE_SEEN * unit) if unit else 0.0
+        return Estimate(bound, bound, inf, len(pairs), above=True) if unit else None
+    return _jackknife(pairs)
+
+
+def _jackknife(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    def ratio(of: Sequence[tuple[float, float]]) -> float:
+        return sum(a for a, _ in of) / sum(b for _, b in of)
+
+    whole, count = ratio(pairs), len(pairs)
+    rests = [[*pairs[:i], *pairs[i + 1 :]] for i in range(count)]
+    if count < 2 or not all(any(b for _, b in rest) for rest in rests):
+        return Estimate(whole, 0.0, inf, count)
+    parts = [ratio(rest) for rest in rests]
+    middle = fmean(parts)
+    half = _quantile(count) * sqrt((count - 1) / count * sum((part - middle) ** 2 for part in parts))
+    return Estimate(whole, max(0.0, whole - half), whole + half, count)
+
+
+def _half(values: Sequence[float]) -> float:
+    count = len(values)
+    return _quantile(count) * stdev(values) / sqrt(count) if count > 1 else inf
+
+
+def _quantile(count: int) -> float:
+    return _T[count - 2] if count - 2 < len(_T) else _T_MORE
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 10 else f"{value:.2f}"

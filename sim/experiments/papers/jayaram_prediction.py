@@ -1,0 +1,93 @@
+"""B: what updates gain over re-subscription, from the costs alone.
+
+Notation, of the busiest broker: a change costs s as a re-subscription and u as an update, an event costs e
+under both. There are λ changes and μ events per second. The *control utilisation* is rho = λs, that of
+updates λu = rho r with r = u/s, and the offered utilisation of events is φ = μe. The gain is the throughput
+of events with updates, divided by that with re-subscription.
+
+One lane, closed loop. Publishers fill the broker: whenever it is not busy with changes it handles an event.
+In a second changes take rho, so events take 1 - rho, and (1 - rho)/e of them are handled; with updates,
+(1 - rho r)/e. The gain (1 - rho r)/(1 - rho) has no bound as rho nears one. It does not depend on the order:
+where an event always waits, control first and first come, first served both leave 1 - rho to events.
+
+One lane, open loop, first come, first served. Nothing slows publishers down. Below saturation all events are
+handled. Above it, events and changes are handled in the proportion in which they arrive, so events are
+handled at μ/(rho + φ). The gain max(1, φ + rho)/max(1, φ + rho r) is at most 1/r = s/u, whatever the rate.
+
+One lane, open loop, control first. Events get min(φ, 1 - rho) of the broker's time: nothing is gained until
+φ + rho exceeds one, and the closed loop's gain once φ + rho r does.
+
+Two lanes. Events have a processor of their own: changes take none of it, and the gain is 1 for every rho
+below one. Beyond, re-subscriptions wait without end, and subscribers discard what matches only their old
+values.
+
+All of these assume that each system is charged the mean costs, that events wait at the busiest broker, and
+that pending updates do not replace each other, which only adds to the gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey.sim.experiments.papers.jayaram_costs import CostTable
+
+
+def closed_loop(rho: float, ratio: float) -> float:
+    """The gain in one lane that publishers fill; `ratio` is u/s. Below rho = 1."""
+    return (1 - rho * ratio) / (1 - rho)
+
+
+def open_loop_fifo(rho: float, ratio: float, events: float) -> float:
+    """The gain in one lane, first come, first served; `events` is the offered utilisation φ."""
+    return max(1.0, events + rho) / max(1.0, events + rho * ratio)
+
+
+def open_loop_control_first(rho: float, ratio: float, events: float) -> float:
+    """The gain in one lane where changes are handled first. Below rho = 1."""
+    return min(events, 1 - rho * ratio) / min(events, 1 - rho)
+
+
+def utilisation_for(gain: float, ratio: float) -> float:
+    """The control utilisation at which `closed_loop` is this gain."""
+    return (gain - 1) / (gain - ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCosts:
+    """Nanoseconds at one broker: a change as a re-subscription and as an update, and an event."""
+
+    resubscription: float
+    update: float
+    event: float
+
+    @property
+    def ratio(self) -> float:
+        """u/s."""
+        return self.update / self.resubscription
+
+
+def change_costs(costs: CostTable, static: str, parametric: str, shape: str, filters: float) -> ChangeCosts:
+    """The costs of two systems at a number of filters; each message includes its acknowledgement."""
+
+    def of(system: str, operation: str) -> float:
+        return at(costs[system][shape][operation], filters)
+
+    s = of(static, "subscribe") + of(static, "unsubscribe") + 2 * of(static, "acknowledge")
+    u = of(parametric, "update") + of(parametric, "acknowledge")
+    return ChangeCosts(s, u, of(static, "publish"))
+
+
+def at(points: Sequence[Sequence[float]], filters: float) -> float:
+    """A cost between the measured numbers of filters, linear in logarithms; constant beyond them."""
+    x, y = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.exp(np.interp(np.log(filters), x, y)))
+
+
+def predicted(ratios: Mapping[str, float], rhos: Sequence[float]) -> dict[str, list[tuple[float, float]]]:
+    """The curve of `closed_loop` for each name."""
+    return {
+        name: [(rho, closed_loop(rho, ratio)) for rho in rhos if rho < 1] for name, ratio in ratios.items()
+    }
