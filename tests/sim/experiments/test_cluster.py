@@ -1,0 +1,65 @@
+"""Sweeps, metrics and streams on a standalone Spark cluster of two workers that lose executors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_runs import planned_runs
+from live_brokers import live_brokers
+from spark_cluster import spark_cluster
+
+from covey.sim.experiments.runs.run_all import run_one
+from covey.sim.metrics import summarise
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1_200)
+@pytest.mark.usefixtures("spark")
+def test_a_cluster_that_loses_an_executor_and_a_worker_gives_complete_results(tmp_path: Path) -> None:
+    with live_brokers() as live, spark_cluster(tmp_path) as cluster:
+        ended = threading.Event()
+
+        def publish() -> None:
+            volume = 0
+            while not ended.wait(0.05):
+                live.publish(*[("IBM", float(price), volume + price) for price in range(10)])
+                volume += 10
+
+        publishing = threading.Thread(target=publish)
+        publishing.start()
+        workers = [str(worker) for worker in cluster.workers]
+        arguments = (cluster.master, str(tmp_path / "sweep"), live.far, *workers)
+        try:
+            done = subprocess.run(
+                [sys.executable, str(SUPPORT / "on_cluster.py"), *arguments],
+                env=os.environ | {"PYTHONPATH": str(SUPPORT), "SPARK_LOCAL_IP": "127.0.0.1"},
+                capture_output=True,
+                text=True,
+                timeout=1_000,
+            )
+        finally:
+            ended.set()
+            publishing.join()
+    assert done.returncode == 0, done.stderr[-4_000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    volumes = results["volumes"]
+    assert volumes == [volume for volume in range(volumes[0], volumes[-1] + 1) if volume % 10 < 5]
+    here = [run_one(each, str(tmp_path / "here")) for each in planned_runs()]
+    assert [[each.run, each.error, _timeless(each.summary)] for each in here] == [
+        [run, error, _timeless(summary)] for run, _, error, summary in results["outcomes"]
+    ]
+    assert results["summaries"] == json.loads(json.dumps(summarise([each.trace for each in here])))
+
+
+def _timeless(summary: Any) -> dict[str, Any]:
+    """What the seed determines of a run's summary."""
+    return {name: value for name, value in summary.items() if "real_s" not in name}

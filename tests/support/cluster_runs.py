@@ -1,0 +1,11 @@
+"""The runs that the tests of a cluster plan: small, and long enough to be interrupted."""
+
+from __future__ import annotations
+
+from covey.sim.experiments.runs.planned import PlannedRun
+from covey.sim.scenario.scenario import Scenario
+
+
+def planned_runs() -> list[PlannedRun]:
+    small = Scenario(brokers=5, publishers=2, subscribers=30, types=2, duration_s=2.0, event_rate=40.0)
+    return [PlannedRun(f"seed-{seed}", small.having(seed=seed)) for seed in range(6)]
