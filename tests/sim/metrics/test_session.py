@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from covey.matcher.errors import CoveyError
 from covey.sim import extras
@@ -137,6 +138,16 @@ def test_a_master_that_does_not_answer_is_named(fresh: None) -> None:
         check_before_start(f"spark://127.0.0.1:1,{place}", "4.0.0")
     with pytest.raises(SparkError, match="expected spark://HOST:PORT"):
         spark_session("spark://head")
+
+
+def test_the_command_ends_with_status_2(
+    fresh: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text("scenario: {brokers: 2, publishers: 1, subscribers: 1, duration_s: 0.1}\n")
+    assert run("sweep", str(sweep), "--out", str(tmp_path / "out")) == 2
+    assert capsys.readouterr().err.startswith("covey: Spark needs Java 17: ")
 
 
 def test_a_failure_to_start_is_one_sentence() -> None:
