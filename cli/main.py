@@ -108,7 +108,8 @@ def _run(words: list[str]) -> int:
     except Exception as error:
         sentence = _sentence(error, command)
         if sentence is not None:
-            return _complain(sentence, 2 if isinstance(error, ValueError) else 1)
+            # Input that is wrong, or a package that is missing.
+            return _complain(sentence, 2 if isinstance(error, ValueError | ModuleNotFoundError) else 1)
         # Errors on the command line: the parser's exceptions, of click or of typer's own copy.
         message: Callable[[], str] | None = getattr(error, "format_message", None)
         if message is None:
