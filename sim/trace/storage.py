@@ -130,7 +130,7 @@ class Folder:
                 yield stream
             return
         parent, _, name = self.path.rpartition("/")
-        hidden = f"{parent}/.{name}"
+        hidden = f"{parent}/.{name}.part"  # which no glob for the suffix finds
         with self.system.open_output_stream(hidden) as stream:
             yield stream
         try:

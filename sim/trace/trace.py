@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from covey.sim.trace.storage import Folder
 
 _CHECKED_EVERY = 1024
-"""How many rows are added between two looks at how many are pending."""
+"""How many rows are added, and the last batch, between two looks at how many are pending."""
 
 
 class Trace(Observer):
@@ -204,6 +204,7 @@ class Trace(Observer):
     # --- events ---------------------------------------------------------------------------------------------
 
     def published(self, client: ObservedClient, batch: EventBatch) -> None:
+        self._unchecked += len(batch)
         table, time_ns, words = self._tables["events"], self._time(), self._words
         table.add_block(
             len(batch),
@@ -218,6 +219,7 @@ class Trace(Observer):
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch, subscription_id = action.batch, action.subscription_id
+        self._unchecked += len(batch)
         time_ns, words = self._time(), self._words
         name, broker, type_name = words[client.name], words[client.broker], words[batch.event_type.name]
         if action.spurious:

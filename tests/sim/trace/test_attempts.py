@@ -144,6 +144,16 @@ def test_a_file_system_without_links_creates_exclusively(
     assert names(Folder.at(tmp_path)) == ["file"]
 
 
+def test_a_file_appears_whole_and_unfinished_ones_match_no_glob(tmp_path: Path) -> None:
+    file = Folder.at(tmp_path / "part-00000.parquet")
+    file.write_text("one")
+    with file.writing() as stream:
+        stream.write(b"two")
+        assert [path.name for path in tmp_path.iterdir() if path.suffix == ".parquet"] == [file.name]
+        assert file.read_text() == "one"
+    assert (file.read_text(), names(Folder.at(tmp_path))) == ("two", [file.name])
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "part-list.csv", "manifest.json", "events"])
 def test_what_is_not_a_trace_is_not_overwritten(name: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
