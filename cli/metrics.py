@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +23,15 @@ _TRANSPOSED = 4
 def metrics(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUNS...", help="Traces (Parquet), folders of them, folders of sweeps."),
+        typer.Argument(metavar="RUNS...", help="Traces, or folders of traces: paths, or URIs."),
     ],
     master: Master = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Exact percentiles instead of close ones; they need more memory.")
+    ] = False,
+    out: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder or URI for the results as Parquet tables.")
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="CSV file to write, one line per run.")] = None,
     html: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None,
     plots: Annotated[Path | None, typer.Option(help="Folder for the plots (PNG).")] = None,
@@ -40,7 +45,9 @@ def metrics(
 
     Example: covey metrics sweep/ --html report.html
     """
-    broken = print_metrics(runs, master, csv=csv, html=html, plots=plots, json_output=json_output)
+    broken = print_metrics(
+        runs, master, exact=exact, out=out, csv=csv, html=html, plots=plots, json_output=json_output
+    )
     raise typer.Exit(1 if broken else 0)
 
 
@@ -48,37 +55,38 @@ def print_metrics(
     paths: Sequence[str],
     master: str | None,
     *,
+    exact: bool = False,
+    out: str | None = None,
     csv: Path | None = None,
     html: Path | None = None,
     plots: Path | None = None,
     json_output: bool = False,
 ) -> bool:
     """Compute the metrics of runs, print them, and write the requested files; whether a trace was skipped."""
-    from rich.console import Console
+    from covey.cli.support.progress import progress
+    from covey.sim.metrics import compare, summarise, write_csv
+    from covey.sim.trace.finding import find_traces
 
-    from covey.sim.metrics import compare, find_runs, summarise, write_csv
-
-    runs = find_runs(paths)
-    for reason in runs.broken.values():
+    traces = find_traces(paths)
+    for reason in traces.broken.values():
         print(f"covey: skipped: {reason}", file=sys.stderr)
-    console = Console(stderr=True)
-    with console.status(f"computing {len(runs.files)} runs") if sys.stderr.isatty() else nullcontext():
-        summaries = summarise(runs, master)
-        groups = compare(summaries)
+    with progress() as on_progress:
+        summaries = summarise(traces, master, exact=exact, out=out, progress=on_progress)
+    groups = compare(summaries)
     if csv is not None:
         write_csv(csv, summaries)
     if html is not None:
         from covey.sim.metrics.run_report import report_of
         from covey.sim.reports import write_report
 
-        write_report(html, report_of(summaries, groups, runs.broken))
+        write_report(html, report_of(summaries, groups, traces.broken))
     if plots is not None:
         _write_plots(plots, groups)
     if json_output:
         print_json(summaries)
     else:
         _print(summaries, groups)
-    return bool(runs.broken)
+    return bool(traces.broken)
 
 
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:

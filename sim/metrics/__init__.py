@@ -5,15 +5,11 @@ from covey.sim.metrics.flat import flat, varied, write_csv
 from covey.sim.metrics.session import spark_session
 from covey.sim.metrics.spark_checks import SparkError
 from covey.sim.metrics.summary import summarise
-from covey.sim.metrics.traces import Runs, RunsError, find_runs
 
 __all__ = [
     "Group",
-    "Runs",
-    "RunsError",
     "SparkError",
     "compare",
-    "find_runs",
     "flat",
     "spark_session",
     "summarise",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from covey.sim.metrics import columns as c
 from covey.sim.metrics.flat import flat, varied
 from covey.sim.reports import mean_interval
 from covey.sim.scenario.systems import system_of
@@ -55,7 +54,7 @@ def _group(values: dict[str, Any], runs: Sequence[Mapping[str, Any]]) -> Group:
     metrics: dict[str, float | None] = {}
     intervals: dict[str, tuple[float, float] | None] = {}
     for name in runs[0]:
-        if name in (c.RUN, c.COMPLETE):
+        if name in ("run", "complete"):
             continue
         known = [float(run[name]) for run in runs if run[name] is not None]
         mean, low, high = mean_interval(known) if known else (None, None, None)

@@ -1,65 +1,73 @@
-"""Names that metrics share: columns of traces and of computed tables, kinds of rows, phases.
-
-`sim/trace/trace.py` describes the columns of a trace.
-"""
+"""Names that metrics share: columns of traces (`sim/trace/tables.py`) and of computed tables, and phases."""
 
 from __future__ import annotations
 
-RUN = "run"
-"""The name of a run, taken from the path of its trace."""
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 # --- a trace ------------------------------------------------------------------------------------------------
-ROW = "row"
+RUN = "run"
+PHASE = "phase"
 TIME_NS = "time_ns"
-KIND = "kind"
-NODE = "node"
-PEER = "peer"
-NAME = "name"
 PUBLISHER = "publisher"
 SEQUENCE = "sequence"
+CLIENT = "client"
 SUBSCRIPTION = "subscription"
-COUNT = "count"
-TEXT = "text"
-
-STEPPED = "stepped"
-"""Whether the clock was set back before this row."""
-SETUP = "setup"
-"""Whether a row precedes the phase `running`: brokers start, clients advertise and subscribe."""
-MEASURED = "measured"
-"""Whether a row lies in the phase `running`, before `resting`. Rates count only these rows."""
+VERSION = "version"
+EVENT_TYPE = "event_type"
+FILTER = "filter"
+VALUES = "values"
+INGRESS_NS = "ingress_ns"
+EXCUSED = "excused"
+SOURCE = "source"
+TARGET = "target"
+KIND = "kind"
+MESSAGES = "messages"
+EVENTS = "events"
+BROKER = "broker"
+BUSY_NS = "busy_ns"
+WHAT = "what"
+NUMBER = "number"
 
 BROKERS = "broker/"
 """Prefix of the interfaces of brokers."""
 
-EVENT = (PUBLISHER, SEQUENCE)
+EVENT = (RUN, PUBLISHER, SEQUENCE)
 """Identifies an event."""
-DELIVERY = (RUN, NODE, SUBSCRIPTION, *EVENT)
-"""Identifies a delivery: an event and a subscription of a client."""
-CHANGE = (RUN, NODE, SUBSCRIPTION, COUNT)
-"""Identifies a change of a subscription."""
+SUBSCRIBED = (RUN, CLIENT, SUBSCRIPTION)
+"""Identifies a subscription."""
+DELIVERY = (*EVENT, CLIENT, SUBSCRIPTION)
+"""Identifies a delivery: an event and a subscription."""
+
+WITH_EVENTS = ("Publish", "Deliver")
+"""The kinds of messages that carry events; the others are control messages."""
 
 # --- computed -----------------------------------------------------------------------------------------------
-COMPLETE = "complete"
-CLOCK_STEPS = "clock_steps"
-DURATION_NS = "duration_ns"
-SCENARIO = "scenario"
+METRIC = "metric"
+KEY = "key"
+VALUE = "value"
 DELAY_NS = "delay_ns"
-DELIVERED_NS = "delivered_ns"
 LATENCY_NS = "latency_ns"
-BROKER = "broker"
-SOURCE = "source"
-TARGET = "target"
-MESSAGE_KIND = "message_kind"
+DELIVERED_NS = "delivered_ns"
+PUBLISHED_NS = "published_ns"
+CHANGED_NS = "changed_ns"
 TIMES = "times"
-MESSAGES = "messages"
-EVENTS = "events"
-BUSY_NS = "busy_ns"
 
-# --- kinds of rows ------------------------------------------------------------------------------------------
-BEGUN, PHASE, WORKED, ENDED = "begun", "phase", "worked", "ended"
-SUBSCRIBED, UPDATED, ANSWERED = "subscribed", "updated", "answered"
-PUBLISHED, DELIVERED, SPURIOUS, DROPPED = "published", "delivered", "spurious", "dropped"
-EXPECTED, EXCUSED, CONTROL, CARRIED = "expected", "excused", "control", "carried"
-
-# --- phases of a run ----------------------------------------------------------------------------------------
+# --- phases -------------------------------------------------------------------------------------------------
+SETUP = ("advertising", "subscribing", "warming up")
+"""The phases before the measurement."""
 RUNNING, RESTING = "running", "resting"
+
+
+def measured() -> Column:
+    """Whether a row lies in the measured phase, `running`; rows without a phase do."""
+    return f.coalesce(f.col(PHASE) == RUNNING, f.lit(True))
+
+
+def after_setup() -> Column:
+    """Whether a row lies in the measured phase or after it; rows without a phase do."""
+    return f.coalesce(~f.col(PHASE).isin(*SETUP), f.lit(True))

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from covey.sim.metrics.spark_checks import java, no_fitting_java
+from covey.sim.metrics.spark_checks import SparkError, java, no_fitting_java
 
 _OF_WORKERS = "install Covey on the cluster, and name its interpreter there in PYSPARK_PYTHON"
+_FILE = re.compile(r"reading file:? *(?:file:/*(?=/))?([^\s\"]+\.parquet)")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raises `SparkError` with one sentence where a query in the block fails."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise SparkError(job_failure(str(error))) from error
 
 
 def start_failure(master: str, error: str, stderr: str, spark_version: str) -> str:
@@ -32,6 +47,9 @@ def job_failure(message: str) -> str:
             f"the workers run Python {versions[1]}, and this process Python {versions[2]}: expected one "
             "version; name a fitting interpreter on the workers in PYSPARK_PYTHON"
         )
+    file = _FILE.search(message)
+    if file:
+        return f"{file[1]}: cannot be read: damaged, or removed since the trace was found"
     absent = re.search(r'Cannot run program "([^"]+)"', message)
     if absent:
         return f"the workers have no {absent[1]}: {_OF_WORKERS}"

@@ -1,120 +1,246 @@
-"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports."""
+"""All metrics of runs, one plain dictionary per run: the input of tables, plots and reports.
+
+Two queries per call, however many runs: the filters of all traces, and all numbers of all runs.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
+from pyspark.sql import functions as f
 
 from covey.sim.metrics import columns as c
-from covey.sim.metrics.brokers import broker_loads
-from covey.sim.metrics.control import control_by_kind, control_by_place
-from covey.sim.metrics.course import counts, courses
+from covey.sim.metrics.control import busy_numbers, control_numbers, messages_by_link
 from covey.sim.metrics.delays import delays
-from covey.sim.metrics.deliveries import latencies, verdicts
-from covey.sim.metrics.distribution import distribution
+from covey.sim.metrics.deliveries import first_deliveries, latencies, missed
+from covey.sim.metrics.known_filters import known_filters
+from covey.sim.metrics.numbers import count_of, distribution, named, tally, together, total
+from covey.sim.metrics.result_tables import read_or_write, write_summaries
 from covey.sim.metrics.session import spark_session
-from covey.sim.metrics.traces import Runs, find_runs, read_traces
+from covey.sim.metrics.sizing import sized
+from covey.sim.metrics.spark_failures import explained
+from covey.sim.metrics.spark_tasks import shown, watched
+from covey.sim.metrics.tables import read_table
+from covey.sim.progress import Progress, part, silent
+from covey.sim.trace.finding import Traces, find_traces
+from covey.sim.trace.tables import TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_COUNTS = ("published", "delivered", "changes", "spurious", "dropped", "subscribers", "expected", "duplicate")
+    from covey.sim.trace.manifest import Manifest
+
+_COUNTS = (
+    "published",
+    "delivered",
+    "changes",
+    "subscribers",
+    "unmeasured",
+    "dropped",
+    "spurious",
+    "expected",
+    "excused",
+    "duplicate",
+)
 _CONTROL = ("control_messages", "control_between_brokers", "control_busiest_link")
-_NS_PER_S = 1e9
+_NS_PER_S, _NS_PER_MS = 1e9, 1e6
+_FILTERS_SHARE = 0.1
+
+Numbers = Mapping[str, int]
 
 
-def summarise(paths: Iterable[str | Path] | Runs, master: str | None = None) -> list[dict[str, Any]]:
-    """All metrics of the runs at `paths` (see `find_runs`), one dictionary per run, in their order.
+def summarise(
+    paths: Iterable[str | Path] | Traces,
+    master: str | None = None,
+    *,
+    exact: bool = False,
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """All metrics of the runs at `paths` (see `find_traces`), one dictionary per run, in their order.
 
     Keys: run; scenario (its fields); complete; clock_steps; duration_s; published, delivered, changes,
-    subscribers, dropped; throughput_events_per_s, throughput_per_subscriber; delay_ms and latency_ms with
-    count, mean, p50, p99, max; spurious, spurious_per_s; expected, missed, duplicate; control_messages,
-    control_per_change, control_between_brokers, control_busiest_link, control_by_kind; brokers, by name:
-    events, control_messages, busy_share; busiest_share. A value that a trace cannot give is None: `missed` of
-    an incomplete run, a percentile of no values. `docs/metrics.md` defines each.
+    subscribers, unmeasured, dropped; throughput_events_per_s, throughput_per_subscriber; delay_ms and
+    latency_ms with count, mean, p50, p99, max; spurious, spurious_per_s; expected, excused, missed, lost,
+    duplicate; control_messages, control_per_change, control_between_brokers, control_busiest_link,
+    control_by_kind; brokers, by name: events, control_messages, busy_share; busiest_share. A value that a
+    trace cannot give is None: `missed` of an incomplete run, a percentile of no values. `docs/metrics.md`
+    defines each.
 
-    Raises `RunsError` if there is no readable trace, `SparkError` if Spark does not start.
+    Percentiles are approximate unless `exact`. `out` names a folder, or a URI that Spark can write, for the
+    results as tables. Raises `TracesError` if there is no readable trace, `SparkError` if Spark does not
+    start.
     """
-    runs = paths if isinstance(paths, Runs) else find_runs(paths)
-    rows = read_traces(spark_session(master), runs).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        by_run = {row[c.RUN]: row for row in per_run(rows).collect()}
-        kinds: dict[str, dict[str, int]] = {}
-        for row in control_by_kind(rows).orderBy(c.RUN, c.MESSAGE_KIND).collect():
-            kinds.setdefault(row[c.RUN], {})[row[c.MESSAGE_KIND]] = row[c.MESSAGES]
-        brokers: dict[str, list[Row]] = {}
-        for row in broker_loads(rows).orderBy(c.RUN, c.BROKER).collect():
-            brokers.setdefault(row[c.RUN], []).append(row)
-    finally:
-        rows.unpersist()
-    return [
-        _summary(
-            name, by_run[name].asDict() if name in by_run else {}, kinds.get(name, {}), brokers.get(name, [])
+    traces = paths if isinstance(paths, Traces) else find_traces(paths)
+    session = spark_session(master, input_bytes=sum(map(traces.bytes, TABLES)))
+    with sized(session, traces), explained():
+        by_run = _numbers(session, traces, exact, None if out is None else str(out), progress)
+        summaries = [
+            _summary(name, manifest, _Run(by_run.get(name, [])))
+            for name, manifest in traces.runs.items()
+        ]
+        if out is not None:
+            write_summaries(session, str(out), summaries)
+    return summaries
+
+
+def _numbers(
+    session: SparkSession, traces: Traces, exact: bool, out: str | None, progress: Progress
+) -> dict[str, list[Any]]:
+    """The rows (metric, key, value) of each run."""
+    versions = read_table(session, traces, "versions")
+    with watched(session, shown(part(progress, 0, _FILTERS_SHARE), "filters")):
+        filters = known_filters(traces, versions)
+    versions = filters.numbered(session, versions)
+    deliveries, events = read_table(session, traces, "deliveries"), read_table(session, traces, "events")
+    obligations = read_table(session, traces, "obligations")
+    first = first_deliveries(deliveries)
+    with watched(session, shown(part(progress, _FILTERS_SHARE, 1), "metrics")):
+        results = read_or_write(
+            session,
+            out,
+            {
+                "latencies": latencies(first, events),
+                "delays": delays(versions, deliveries, events, filters.evaluations),
+                "missed": missed(obligations, first),
+            },
         )
-        for name in runs.files
+        rows = together(
+            [
+                *_tallies(session, traces, versions, deliveries, events, obligations),
+                distribution(results["latencies"], c.LATENCY_NS, "latency", exact),
+                distribution(results["delays"], c.DELAY_NS, "delay", exact),
+                _count(results["missed"], "missed"),
+                _count(first, "duplicate", f.sum(f.col(c.TIMES) - 1)),
+                control_numbers(messages_by_link(read_table(session, traces, "messages"))),
+                busy_numbers(read_table(session, traces, "work")),
+            ]
+        ).collect()
+    by_run = defaultdict(list)
+    for run, metric, key, value in rows:
+        by_run[run].append((metric, key, value))
+    return by_run
+
+
+def _tallies(
+    session: SparkSession,
+    traces: Traces,
+    versions: DataFrame,
+    deliveries: DataFrame,
+    events: DataFrame,
+    obligations: DataFrame,
+) -> list[DataFrame]:
+    changed = f.col(c.VERSION) > 0
+    excused = f.col(c.EXCUSED)
+    spurious, history = read_table(session, traces, "spurious"), read_table(session, traces, "history")
+    return [
+        tally(events, published=f.count(f.lit(1))),
+        tally(deliveries, delivered=f.count(f.lit(1)), delivered_measured=count_of(c.measured())),
+        tally(
+            versions,
+            changes=count_of(changed),
+            changes_after_setup=count_of(changed & c.after_setup()),
+            unmeasured=count_of(changed & c.after_setup() & f.col(c.NUMBER).isNull()),
+        ),
+        _count(versions.select(c.RUN, c.CLIENT).distinct(), "subscribers"),
+        tally(
+            spurious,
+            spurious=f.sum(c.EVENTS),
+            spurious_measured=f.sum(f.when(c.measured(), f.col(c.EVENTS))),
+        ),
+        tally(obligations, excused=count_of(excused), owed=count_of(~excused)),
+        tally(history, dropped=f.sum(f.when(f.col(c.WHAT) == "dropped", f.col(c.NUMBER)))),
+        tally(read_table(session, traces, "messages")),
     ]
 
 
-def per_run(rows: DataFrame) -> DataFrame:
-    """One row per run: all metrics that are single numbers."""
-    table = courses(rows)
-    for part in (
-        counts(rows),
-        verdicts(rows),
-        control_by_place(rows),
-        distribution(delays(rows), c.DELAY_NS, "delay"),
-        distribution(latencies(rows), c.LATENCY_NS, "latency"),
-    ):
-        table = table.join(part, on=c.RUN, how="left")
-    return table
+def _count(table: DataFrame, metric: str, number: Column | None = None) -> DataFrame:
+    """A number per run, by default that of its rows."""
+    number = f.count(f.lit(1)) if number is None else number
+    return named(table.groupBy(c.RUN).agg(number.alias(c.VALUE)), {metric: (None, c.VALUE)})
 
 
-def _summary(run: str, row: dict[str, Any], kinds: dict[str, int], brokers: list[Row]) -> dict[str, Any]:
-    """The dictionary of one run; `row` is empty for a trace without rows."""
-    duration_ns = row.get(c.DURATION_NS)
+class _Run:
+    """The numbers of one run, and those with a key."""
+
+    def __init__(self, rows: list[tuple[str, str | None, int]]) -> None:
+        self.numbers: dict[str, int] = {}
+        self.keyed: dict[str, dict[str, int]] = defaultdict(dict)
+        for metric, key, value in rows:
+            if key is not None:
+                self.keyed[metric][key] = value
+            elif metric == "first_ns":
+                self.numbers[metric] = min(value, self.numbers.get(metric, value))
+            else:
+                self.numbers[metric] = max(value, self.numbers.get(metric, value))
+
+    def duration_ns(self, phases: Mapping[str, int]) -> int | None:
+        """The measured time: from `running` to `resting`, or to the last row; of a run without phases from
+        the first row."""
+        begin = phases.get(c.RUNNING, self.numbers.get("first_ns"))
+        end = phases.get(c.RESTING, self.numbers.get("last_ns", begin))
+        return None if begin is None or end is None else end - begin
+
+
+def _summary(name: str, manifest: Manifest, run: _Run) -> dict[str, Any]:
+    """The dictionary of one run."""
+    numbers = run.numbers
+    duration_ns = run.duration_ns(manifest.phases)
     duration_s = None if duration_ns is None else duration_ns / _NS_PER_S
-    numbers = {name: row.get(name) or 0 for name in (*_COUNTS, *_CONTROL)}
-    complete = bool(row.get(c.COMPLETE))
-    rate = _ratio(row.get("delivered_measured"), duration_s)
-    loads = {
-        each[c.BROKER].removeprefix(c.BROKERS): {
-            "events": each[c.EVENTS],
-            "control_messages": each[c.MESSAGES],
-            "busy_share": _ratio(each[c.BUSY_NS], duration_ns),
-        }
-        for each in brokers
-    }
+    counts = {each: numbers.get(each, 0) for each in (*_COUNTS, *_CONTROL)}
+    counts["expected"] = numbers.get("owed", 0) - counts["excused"]
+    rate = _ratio(numbers.get("delivered_measured", 0), duration_s)
+    brokers = _brokers(run, duration_ns)
+    changed = numbers.get("changes_after_setup")
     return {
-        "run": run,
-        "scenario": json.loads(row.get(c.SCENARIO) or "{}"),
-        "complete": complete,
-        "clock_steps": row.get(c.CLOCK_STEPS) or 0,
+        "run": name,
+        "scenario": dict(manifest.scenario),
+        "complete": manifest.complete,
+        "clock_steps": manifest.clock_steps,
         "duration_s": duration_s,
-        **{name: numbers[name] for name in ("published", "delivered", "changes", "subscribers", "dropped")},
+        **{each: counts[each] for each in ("published", "delivered", "changes", "subscribers")},
+        **{each: counts[each] for each in ("unmeasured", "dropped")},
         "throughput_events_per_s": rate,
-        "throughput_per_subscriber": _ratio(rate, numbers["subscribers"]),
-        "delay_ms": _distribution(row, "delay"),
-        "latency_ms": _distribution(row, "latency"),
-        "spurious": numbers["spurious"],
-        "spurious_per_s": _ratio(row.get("spurious_measured"), duration_s),
-        "expected": numbers["expected"],
-        "missed": (row.get("missed") or 0) if complete else None,
-        "duplicate": numbers["duplicate"],
-        **{name: numbers[name] for name in _CONTROL},
-        "control_per_change": _ratio(numbers["control_messages"], numbers["changes"]),
-        "control_by_kind": kinds,
-        "brokers": loads,
-        "busiest_share": max((each["busy_share"] or 0.0 for each in loads.values()), default=None),
+        "throughput_per_subscriber": _ratio(rate, counts["subscribers"]),
+        "delay_ms": _distribution(numbers, "delay"),
+        "latency_ms": _distribution(numbers, "latency"),
+        "spurious": counts["spurious"],
+        "spurious_per_s": _ratio(numbers.get("spurious_measured", 0), duration_s),
+        "expected": counts["expected"],
+        "excused": counts["excused"],
+        "missed": numbers.get("missed", 0) if manifest.complete else None,
+        "lost": None if manifest.summary is None else manifest.summary.get("lost"),
+        "duplicate": counts["duplicate"],
+        **{each: counts[each] for each in _CONTROL},
+        "control_per_change": _ratio(counts["control_messages"], changed),
+        "control_by_kind": dict(sorted(run.keyed["control_by_kind"].items())),
+        "brokers": brokers,
+        "busiest_share": max((each["busy_share"] or 0.0 for each in brokers.values()), default=None),
     }
 
 
-def _distribution(row: dict[str, Any], prefix: str) -> dict[str, Any]:
-    statistics = {name: row.get(f"{prefix}_{name}") for name in ("mean", "p50", "p99", "max")}
-    return {"count": row.get(f"{prefix}_count") or 0, **statistics}
+def _brokers(run: _Run, duration_ns: int | None) -> dict[str, dict[str, Any]]:
+    keyed = run.keyed
+    names = sorted({*keyed["broker"], *keyed["broker_events"], *keyed["broker_messages"]})
+    return {
+        name.removeprefix(c.BROKERS): {
+            "events": keyed["broker_events"].get(name, 0),
+            "control_messages": keyed["broker_messages"].get(name, 0),
+            "busy_share": _ratio(keyed["broker_busy_ns"].get(name), duration_ns),
+        }
+        for name in names
+    }
+
+
+def _distribution(numbers: Numbers, prefix: str) -> dict[str, Any]:
+    count = numbers.get(f"{prefix}_count", 0)
+    if not count:
+        return {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
+    rest = {name: numbers[f"{prefix}_{name}"] / _NS_PER_MS for name in ("p50", "p99", "max")}
+    return {"count": count, "mean": total(numbers, prefix) / count / _NS_PER_MS, **rest}
 
 
 def _ratio(amount: float | None, of: float | None) -> float | None:

@@ -25,9 +25,7 @@ SMALL = Scenario(brokers=4, publishers=2, subscribers=10, types=2, duration_s=1.
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COVEY_TRACE", "2")
-        for seed in range(2):
+    for seed in range(2):
             SimulatedRun(SMALL.having(seed=seed)).run(folder / f"run {seed}")
     return folder
 

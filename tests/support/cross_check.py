@@ -1,7 +1,6 @@
 """The metrics of a trace by pandas and plain Python, from the definitions in docs/metrics.md.
 
-It shares nothing with `covey.sim.metrics`. Which event answers which change is derived from published events,
-filters and values in the trace, not from its rows `answered`.
+It shares nothing with `covey.sim.metrics`. Which event answers which change is derived with `Filter.matches`.
 """
 
 from __future__ import annotations
@@ -14,101 +13,130 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from covey.matcher import EventType, parse
+from covey.overlay.core.moving.motion import Motion, still
+from covey.sim.trace.tables import TABLES
+
+_OPEN = 256
+_SETUP = ("advertising", "subscribing", "warming up")
+_DELIVERY = ["client", "subscription", "publisher", "sequence"]
+Tables = Mapping[str, pd.DataFrame]
 
 
-def metrics_of(path: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
+def read(run: Path) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """The manifest of a complete run, and its tables."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    tables = {}
+    for name, schema in TABLES.items():
+        parts = [
+            pq.read_table(run / manifest["attempt"] / part["file"]).to_pandas()
+            for part in manifest["tables"].get(name, [])
+        ]
+        tables[name] = pd.concat(parts) if parts else schema.empty_table().to_pandas()
+    return manifest, tables
+
+
+def metrics_of(run: Path, types: Mapping[str, EventType]) -> dict[str, Any]:
     """The summary of a complete run, without its name."""
-    trace = pd.read_parquet(path).sort_values("row")
-    trace["time_ns"] = trace["time_ns"].cummax()
-    kinds = dict(iter(trace.groupby("kind", observed=True)))
-
-    def rows(kind: str) -> pd.DataFrame:
-        return kinds.get(kind, trace.iloc[:0])
-
-    phases = rows("phase").drop_duplicates("name").set_index("name")
-    first, last = phases.loc["running", "row"], phases.loc["resting", "row"]
-    duration_ns = int(phases.loc["resting", "time_ns"] - phases.loc["running", "time_ns"])
+    manifest, tables = read(run)
+    duration_ns = manifest["phases"]["resting"] - manifest["phases"]["running"]
     duration_s = duration_ns / 1e9
-    delivered, changes = rows("delivered"), len(rows("updated"))
-    key = ["node", "subscription", "publisher", "sequence"]
-    received, expected = _keys(delivered, key), _keys(rows("expected"), key) - _keys(rows("excused"), key)
-    published = rows("published").set_index(["publisher", "sequence"])["time_ns"].to_dict()
-    once = delivered.drop_duplicates(key)
+    events, delivered = tables["events"], tables["deliveries"]
+    versions, obligations = tables["versions"], tables["obligations"]
+    changes = versions[versions["version"] > 0]
+    owed = _keys(obligations[~obligations["excused"].astype(bool)])
+    excused = _keys(obligations[obligations["excused"].astype(bool)])
+    later = events[~events["phase"].isin(_SETUP)]
+    published = later.set_index(["publisher", "sequence"])["time_ns"].to_dict()
+    once = delivered.sort_values("time_ns").drop_duplicates(_DELIVERY)
     latencies = [
         time - published[event]
         for time, event in zip(
             once["time_ns"], zip(once["publisher"], once["sequence"], strict=True), strict=True
         )
+        if event in published
     ]
-    control = rows("control")
-    control = control[control["row"] >= first]
-    brokers = control["node"].str.startswith("broker/") & control["peer"].str.startswith("broker/")
-    by_link = control[brokers].groupby(["peer", "node"], observed=True).size()
-    in_phase = trace[(trace["row"] >= first) & (trace["row"] < last)]
-    subscribers = rows("subscribed")["node"].nunique()
-    rate = int((in_phase["kind"] == "delivered").sum()) / duration_s
-    loads = _loads(trace, in_phase, last, duration_ns)
+    messages = tables["messages"]
+    control = messages[~messages["kind"].isin(["Publish", "Deliver"])]
+    after = control[~control["phase"].isin(_SETUP)]
+    brokers = after["source"].str.startswith("broker/") & after["target"].str.startswith("broker/")
+    by_link = after[brokers].groupby(["source", "target"], observed=True)["messages"].sum()
+    by_kind = after.groupby("kind", observed=True)["messages"].sum()
+    subscribers = versions["client"].nunique()
+    rate = int((delivered["phase"] == "running").sum()) / duration_s
+    loads = _loads(tables["work"], messages[messages["phase"] == "running"], duration_ns)
+    spurious = tables["spurious"]
+    dropped = tables["history"][tables["history"]["what"] == "dropped"]
+    changed = int((~changes["phase"].isin(_SETUP)).sum())
     return {
-        "scenario": json.loads(rows("begun")["text"].iloc[0]),
-        "complete": len(rows("ended")) == 1,
+        "scenario": manifest["scenario"],
+        "complete": True,
         "clock_steps": 0,
         "duration_s": duration_s,
-        "published": len(rows("published")),
+        "published": len(events),
         "delivered": len(delivered),
-        "changes": changes,
+        "changes": len(changes),
         "subscribers": subscribers,
-        "dropped": int(rows("dropped")["count"].sum()),
+        "unmeasured": 0,
+        "dropped": int(dropped["number"].sum()),
         "throughput_events_per_s": rate,
         "throughput_per_subscriber": rate / subscribers if subscribers else None,
-        "delay_ms": _distribution(_delays(trace, types)),
+        "delay_ms": _distribution(_delays(tables, types)),
         "latency_ms": _distribution(latencies),
-        "spurious": int(rows("spurious")["count"].sum()),
-        "spurious_per_s": int(in_phase[in_phase["kind"] == "spurious"]["count"].sum()) / duration_s,
-        "expected": len(expected),
-        "missed": len(expected - received),
+        "spurious": int(spurious["events"].sum()),
+        "spurious_per_s": int(spurious[spurious["phase"] == "running"]["events"].sum()) / duration_s,
+        "expected": len(owed - excused),
+        "excused": len(excused),
+        "missed": len(owed - excused - _keys(delivered)),
+        "lost": manifest["summary"]["lost"],
         "duplicate": len(delivered) - len(once),
-        "control_messages": len(control),
-        "control_between_brokers": int(brokers.sum()),
+        "control_messages": int(after["messages"].sum()),
+        "control_between_brokers": int(after[brokers]["messages"].sum()),
         "control_busiest_link": int(by_link.max()) if len(by_link) else 0,
-        "control_per_change": len(control) / changes if changes else None,
-        "control_by_kind": {str(k): int(v) for k, v in control["name"].value_counts().items() if v},
+        "control_per_change": int(after["messages"].sum()) / changed if changed else None,
+        "control_by_kind": {str(kind): int(number) for kind, number in by_kind.items() if number},
         "brokers": loads,
         "busiest_share": max(load["busy_share"] for load in loads.values()),
     }
 
 
-def _keys(rows: pd.DataFrame, key: list[str]) -> set[tuple[Any, ...]]:
-    return set(rows[key].itertuples(index=False, name=None))
+def _keys(rows: pd.DataFrame) -> set[tuple[Any, ...]]:
+    return set(rows[_DELIVERY].itertuples(index=False, name=None))
 
 
-def _delays(trace: pd.DataFrame, types: Mapping[str, EventType]) -> list[int]:
-    """Per change: the time to the first delivery that matches its values and not the previous ones."""
-    events: dict[tuple[str, int], dict[str, Any]] = {}
-    filters: dict[tuple[str, int], Any] = {}
-    values: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    waiting: dict[tuple[str, int], dict[int, int]] = {}
-    delays_ns = []
-    for row in trace.itertuples():
-        if row.kind == "published":
-            events[row.publisher, row.sequence] = json.loads(row.values)
-        elif row.kind in ("subscribed", "updated"):
-            key = row.node, row.subscription
-            if row.kind == "subscribed":
-                filters[key], values[key], waiting[key] = parse(row.text, types[row.name]), [], {}
-            else:
-                waiting[key][len(values[key])] = row.time_ns
-            values[key].append(json.loads(row.values))
-        elif row.kind == "delivered":
-            key = row.node, row.subscription
-            event = events[row.publisher, row.sequence]
-            for number, time_ns in list(waiting[key].items()):
-                old, new = values[key][number - 1], values[key][number]
-                if filters[key].matches(event, new) and not filters[key].matches(event, old):
-                    delays_ns.append(row.time_ns - time_ns)
-                    del waiting[key][number]
-    return delays_ns
+def _delays(tables: Tables, types: Mapping[str, EventType]) -> list[int]:
+    """Per change after the set-up: the time to the first delivery that matches its values and not the
+    previous ones, if it is among the newest changes then."""
+    events = {
+        (row.publisher, row.sequence): json.loads(row.values_)
+        for row in tables["events"].rename(columns={"values": "values_"}).itertuples()
+    }
+    versions: dict[tuple[str, int], dict[int, Any]] = {}
+    for row in tables["versions"].rename(columns={"values": "values_", "filter": "text"}).itertuples():
+        versions.setdefault((row.client, row.subscription), {})[row.version] = row
+    delays: dict[tuple[Any, ...], int] = {}
+    for row in tables["deliveries"].sort_values("time_ns", kind="stable").itertuples():
+        mine, event = versions[row.client, row.subscription], events[row.publisher, row.sequence]
+        for number in range(max(1, row.version - _OPEN + 1), row.version + 1):
+            key = row.client, row.subscription, number
+            change = mine[number]
+            if key in delays or change.phase in _SETUP:
+                continue
+            new, old = (
+                parse(each.text, types[each.event_type]).matches(event, _values(each, row.ingress_ns))
+                for each in (change, mine[number - 1])
+            )
+            if new and not old:
+                delays[key] = row.time_ns - change.time_ns
+    return list(delays.values())
+
+
+def _values(version: Any, at_ns: int) -> Mapping[str, Any]:
+    values = json.loads(version.values_)
+    moving = {name: Motion(**value) for name, value in values.items() if isinstance(value, dict)}
+    return still(values | moving, at_ns)
 
 
 def _distribution(durations_ns: list[int]) -> dict[str, Any]:
@@ -128,17 +156,15 @@ def _distribution(durations_ns: list[int]) -> dict[str, Any]:
     }
 
 
-def _loads(trace: pd.DataFrame, in_phase: pd.DataFrame, last: int, duration_ns: int) -> dict[str, Any]:
-    worked = trace[trace["kind"] == "worked"]
+def _loads(work: pd.DataFrame, arrived: pd.DataFrame, duration_ns: int) -> dict[str, Any]:
     loads = {}
-    for broker in sorted(worked["node"].unique()):
-        mine = worked[worked["node"] == broker]
-        before = mine[mine["row"].isin(in_phase["row"])]["count"].iloc[0]
-        after = mine[mine["row"] > last]["count"].iloc[0]
-        arrived = in_phase[in_phase["node"] == broker]
+    for broker in sorted(work["broker"].unique()):
+        mine = work[work["broker"] == broker].set_index("phase")["busy_ns"]
+        here = arrived[arrived["target"] == broker]
+        control = here[~here["kind"].isin(["Publish", "Deliver"])]
         loads[broker.removeprefix("broker/")] = {
-            "events": int(arrived[arrived["kind"] == "carried"]["count"].sum()),
-            "control_messages": int((arrived["kind"] == "control").sum()),
-            "busy_share": int(after - before) / duration_ns,
+            "events": int(here["events"].sum()),
+            "control_messages": int(control["messages"].sum()),
+            "busy_share": int(mine["resting"] - mine["running"]) / duration_ns,
         }
     return loads

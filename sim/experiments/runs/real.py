@@ -30,9 +30,7 @@ from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.topology import Topology
-from covey.sim.trace.first_trace import Trace as FirstTrace
 from covey.sim.trace.trace import Trace
-from covey.sim.trace.transition import open_trace
 
 T = TypeVar("T")
 
@@ -65,7 +63,7 @@ class RealRun:
         self.judge = Judge(self.findings, self._now, lossy=scenario.lossy)
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._observers: list[Any] = [self.judge]
-        self._trace: Trace | FirstTrace | None = None
+        self._trace: Trace | None = None
         self._counters: dict[str, Any] = {}
         """The brokers' counters at the end of the last phase."""
         self._arrived_ns = 0
@@ -79,7 +77,7 @@ class RealRun:
         """Run it in real time; `trace` is a folder for the trace, as a path or a URI."""
         if trace is None:
             return asyncio.run(self._run(progress))
-        with open_trace(trace, self._now, asdict(self.scenario)) as self._trace:
+        with Trace(trace, self._now, asdict(self.scenario)) as self._trace:
             self._observers.insert(0, self._trace)
             self.judge.observers.append(self._trace)
             summary = asyncio.run(self._run(progress))

@@ -1,28 +1,25 @@
 """Many planned runs in one folder: those that are not in it yet are run, by an executor.
 
-Each run has a folder of its name with its trace, and is complete when its summary is there. A run is not
-repeated if it is complete, of the same scenario and of the same version of Covey; so work that was
-interrupted resumes.
+Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
+complete, of the same scenario and of the same version of Covey; so work that was interrupted resumes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.progress import Progress, silent
+from covey.sim.trace.finding import TracesError, find_traces
 
-_TRACE, _SUMMARY = "trace.parquet", "summary.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+=~_-]*")
 """Of a run: part of a path, and never one that Spark takes for a hidden file."""
 
@@ -76,35 +73,26 @@ def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
 
-    trace, summary = (Path(folder) / f"run={planned.name}" / name for name in (_TRACE, _SUMMARY))
+    trace = Path(folder) / planned.name
     try:
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        summary.unlink(missing_ok=True)
         run = RealRun(planned.scenario) if planned.real else SimulatedRun(planned.scenario)
-        result = run.run(_temporary(trace)).as_json()
-        if trace.is_dir():
-            shutil.rmtree(trace)
-        os.replace(_temporary(trace), trace)
-        _temporary(summary).write_text(json.dumps(result | {"covey": version("covey")}), encoding="utf-8")
-        os.replace(_temporary(summary), summary)
+        result = run.run(trace).as_json()
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
         return RunOutcome(planned.name, str(trace), error=f"{kind}{error}")
     return RunOutcome(planned.name, str(trace), result)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
-
-
 def _earlier(folder: Path, planned: PlannedRun) -> RunOutcome | None:
     """The outcome of an earlier run of the same scenario; None if there is none."""
-    trace, file = (folder / f"run={planned.name}" / name for name in (_TRACE, _SUMMARY))
+    trace = folder / planned.name
     try:
-        summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        manifest = find_traces([trace]).runs[planned.name]
+    except (TracesError, KeyError):
         return None
     same = json.loads(json.dumps(asdict(planned.scenario)))
-    if not trace.exists() or summary["scenario"] != same or summary["covey"] != version("covey"):
+    if manifest.summary is None or not manifest.complete:
         return None
-    return RunOutcome(planned.name, str(trace), summary, reused=True)
+    if manifest.scenario != same or manifest.covey != version("covey"):
+        return None
+    return RunOutcome(planned.name, str(trace), manifest.summary, reused=True)

@@ -28,9 +28,7 @@ from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.filter_costs import FILTER_FORMAT, FilterCosts, document_of, system_of
 from covey.sim.topology import Topology
-from covey.sim.trace.first_trace import Trace as FirstTrace
 from covey.sim.trace.trace import Trace
-from covey.sim.trace.transition import open_trace
 
 _LINKS_COMPARED = 20
 _PROGRESS_STEPS = 50
@@ -70,7 +68,7 @@ class SimulatedRun:
         self.summary = RunSummary(scenario, len(self.topology.brokers))
         self._publishers: list[SimulatedClient] = []
         self._subscribers: list[tuple[SimulatedClient, int, SubscriberState]] = []
-        self._trace: Trace | FirstTrace | None = None
+        self._trace: Trace | None = None
         self._closed_loop: ClosedLoop | None = None
         if scenario.window:
             self._closed_loop = ClosedLoop(scenario, self.load, clock, self._publish)
@@ -98,7 +96,7 @@ class SimulatedRun:
         with ExitStack() as stack:
             simulation.observers += [self.judge, self.traffic]
             if trace is not None:
-                self._trace = open_trace(trace, lambda: clock.now_ns, asdict(self.scenario))
+                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
                 stack.enter_context(self._trace)
                 simulation.observers.insert(0, self._trace)
                 self.judge.observers.append(self._trace)

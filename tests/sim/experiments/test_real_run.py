@@ -6,14 +6,15 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from commands import run
+from read_traces import rows
 
 from covey.sim.experiments.runs.real import RealRun, received_since
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.systems import find_system
+from covey.sim.trace.finding import find_traces
 
 TINY = Scenario(
     brokers=4,
@@ -31,11 +32,9 @@ TINY = Scenario(
 
 def delivered(trace: Path) -> list[tuple[object, ...]]:
     """Which events reached which subscriptions."""
-    rows = pq.read_table(trace).to_pylist()
     return sorted(
-        (row["node"], row["subscription"], row["publisher"], row["sequence"])
-        for row in rows
-        if row["kind"] == "delivered"
+        (row["client"], row["subscription"], row["publisher"], row["sequence"])
+        for row in rows(trace, "deliveries")
     )
 
 
@@ -45,15 +44,12 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
     Without acknowledgements between brokers: one may stand for several, which is a matter of time.
     """
     found: Counter[tuple[str, ...]] = Counter()
-    phase = ""
-    for row in pq.read_table(trace).to_pylist():
-        if row["kind"] == "phase":
-            phase = row["name"]
-        elif row["kind"] in ("control", "carried") and phase in ("running", "resting"):
-            ends = [row[end].partition("/")[0] for end in ("peer", "node")]
-            sort = "events" if row["kind"] == "carried" else row["name"]
+    for row in rows(trace, "messages"):
+        if row["phase"] in ("running", "resting"):
+            ends = [row[end].partition("/")[0] for end in ("source", "target")]
+            sort = "events" if row["events"] else row["kind"]
             if sort != "Acknowledge" or "client" in ends:
-                found[phase, *ends, sort] += row["count"] or 1
+                found[row["phase"], *ends, sort] += row["events"] or row["messages"]
     return found
 
 
@@ -63,20 +59,20 @@ def arrived(trace: Path) -> Counter[tuple[str, ...]]:
 @pytest.mark.usefixtures("local_brokers")
 def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, tmp_path: Path) -> None:
     scenario = find_system(system).applied_to(TINY.having(load=load))
-    simulated = SimulatedRun(scenario).run(tmp_path / "simulated.parquet")
-    real = RealRun(scenario).run(tmp_path / "real.parquet")
+    simulated = SimulatedRun(scenario).run(tmp_path / "simulated")
+    real = RealRun(scenario).run(tmp_path / "real")
     assert not simulated.counts, simulated.findings
     assert not real.counts, real.findings
     assert (simulated.published, simulated.updates) == (real.published, real.updates)
-    assert delivered(tmp_path / "simulated.parquet") == delivered(tmp_path / "real.parquet")
+    assert delivered(tmp_path / "simulated") == delivered(tmp_path / "real")
     assert simulated.delivered == real.delivered > 20
     assert simulated.crossings == real.crossings
-    counts, real_counts = arrived(tmp_path / "simulated.parquet"), arrived(tmp_path / "real.parquet")
+    counts, real_counts = arrived(tmp_path / "simulated"), arrived(tmp_path / "real")
     answers = ("running", "broker", "client", "Acknowledge")
     assert min(counts.pop(answers), real_counts.pop(answers)) >= real.updates > 20
     assert counts == real_counts
-    phases = [r["name"] for r in pq.read_table(tmp_path / "real.parquet").to_pylist() if r["kind"] == "phase"]
-    assert phases == ["advertising", "subscribing", "running", "resting", "quiet"]
+    (manifest,) = find_traces([tmp_path / "real"]).runs.values()
+    assert list(manifest.phases) == ["advertising", "subscribing", "running", "resting", "quiet"]
 
 
 @pytest.mark.usefixtures("local_brokers")

@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import cross_check
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import run
+from written_traces import ATTEMPT, Row, write
 
 from covey.matcher import EventType
 from covey.sim.experiments.runs.executors import SparkTasks
 from covey.sim.experiments.runs.run_all import run_all
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.experiments.sweep import load_sweep
-from covey.sim.metrics import RunsError, compare, find_runs, summarise
+from covey.sim.metrics import SparkError, compare, spark_session, summarise
+from covey.sim.metrics.spark_tasks import watched
 from covey.sim.scenario.highway import HighwayLoad
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.trace.first_parts import SCHEMA, parts_of
+from covey.sim.trace.finding import TracesError, find_traces
 
 SMALL = Scenario(brokers=8, publishers=2, subscribers=30, types=4, duration_s=1.5, event_rate=40.0)
 SCENARIOS = {
@@ -39,86 +40,116 @@ SCENARIOS = {
 }
 TYPES = {f"Trade{i:03d}": EventType(f"Trade{i:03d}", {"price": "int64", "volume": "int64"}) for i in range(4)}
 TYPES["Traffic"] = HighwayLoad.TRAFFIC
-MS = 1_000_000
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A handwritten trace."""
-    full = [dict.fromkeys(SCHEMA.names) | {"row": number} | row for number, row in enumerate(rows)]
-    columns = {name: [row[name] for row in full] for name in SCHEMA.names}
-    arrays = [
-        pa.array(columns[field.name], pa.string()).dictionary_encode()
-        if pa.types.is_dictionary(field.type)
-        else pa.array(columns[field.name], field.type)
-        for field in SCHEMA
-    ]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA), path)
-
-
-def row(kind: str, ms: int, **others: Any) -> dict[str, Any]:
-    return {"kind": kind, "time_ns": ms * MS, **others}
-
-
+MINE = {"client": "client/s", "subscription": 1}
 EVENT = {"publisher": "p", "sequence": 1}
-MINE = {"node": "client/s", "subscription": 1}
-BROKEN_OFF = [
-    row("begun", 0, text="{}"),
-    row("phase", 0, name="running"),
-    row("worked", 0, node="broker/b", count=5),
-    row("published", 100, node="client/p", **EVENT),
-    row("expected", 100, **MINE, **EVENT),
-    row("carried", 400, node="broker/b", peer="client/p", count=1),
-]
-CLOCK_STEPS = [
-    row("begun", 0, text="{}"),
-    row("phase", 1_000, name="running"),
-    row("updated", 1_100, **MINE, count=1),
-    row("published", 1_200, node="client/p", **EVENT),
-    row("delivered", 300, **MINE, **EVENT),
-    row("answered", 400, **MINE, **EVENT, count=1),
-    row("updated", 1_500, **MINE, count=2),
-    row("published", 1_600, node="client/p", publisher="p", sequence=2),
-    row("delivered", 1_450, **MINE, publisher="p", sequence=2),
-    row("delivered", 1_640, **MINE, publisher="p", sequence=2),
-    row("answered", 1_640, **MINE, count=2),
-    row("phase", 2_000, name="resting"),
-    row("ended", 2_000),
-]
-MISSED = [
-    row("begun", 0, text="{}"),
-    row("phase", 0, name="running"),
-    *(row("expected", 1, **MINE, publisher="p", sequence=sequence) for sequence in range(5)),
-    *(row("excused", 2, **MINE, publisher="p", sequence=sequence) for sequence in (0, 1)),
-    row("published", 2, node="client/p", publisher="p", sequence=2),
-    row("delivered", 3, **MINE, publisher="p", sequence=2),
-    row("delivered", 3, node="client/s", subscription=2, publisher="p", sequence=3),
-    row("phase", 10, name="resting"),
-    row("ended", 10),
-]
+INT = {"event_type": "T", "filter": "x < $1"}
+UNKNOWN = {"filter": "no_such_operator(x)", "version": 1, "values": "{}"}
+KINDS = {"event_types": {"T": {"x": "int64"}}}
+RUNNING = {"phases": {"running": 0, "resting": 10_000_000}}
 
-LATE = [
-    row("begun", 0, text="{}"),
-    row("phase", 0, name="running"),
-    row("spurious", 500, **MINE, count=3),
-    row("phase", 2_000, name="resting"),
-    row("spurious", 2_100, **MINE, count=5),
-    row("ended", 2_200),
-]
-CONTROL = [
-    row("begun", 0, text="{}"),
-    row("phase", 0, name="running"),
-    *(row("control", 1, node="broker/b", peer="broker/a", name="Update") for _ in range(2)),
-    row("control", 2, node="broker/a", peer="broker/b", name="Acknowledge"),
-    *(row("control", 3, node="client/s", peer="broker/a", name="Acknowledge") for _ in range(7)),
-    row("ended", 10),
-]
-BY_HAND = {
-    "broken off": BROKEN_OFF,
-    "steps": CLOCK_STEPS,
-    "missed": MISSED,
-    "late": LATE,
-    "control": CONTROL,
-    "empty": [],
+
+def row(table: str, ms: int, phase: str = "running", **columns: Any) -> Row:
+    return table, phase, ms, columns
+
+
+def change(version: int, ms: int, below: int, **others: Any) -> Row:
+    return row("versions", ms, **MINE, **INT, version=version, values=json.dumps({"1": below}), **others)
+
+
+def published(sequence: int, ms: int, x: int = 0, **others: Any) -> Row:
+    return row("events", ms, publisher="p", sequence=sequence, values=json.dumps({"x": x}), **others)
+
+
+def delivered(sequence: int, ms: int, version: int = 0, subscription: int = 1) -> Row:
+    mine = MINE | {"subscription": subscription}
+    return row("deliveries", ms, **mine, publisher="p", sequence=sequence, version=version, ingress_ns=0)
+
+
+def owed(sequence: int, ms: int, excused: bool = False) -> Row:
+    return row("obligations", ms, **MINE, publisher="p", sequence=sequence, excused=excused)
+
+
+def arrived(source: str, target: str, kind: str, messages: int, events: int = 0, **others: Any) -> Row:
+    columns = {"source": source, "target": target, "kind": kind, "messages": messages, "events": events}
+    return row("messages", 1, **columns, **others)
+
+
+BY_HAND: dict[str, tuple[list[Row], dict[str, Any]]] = {
+    "broken off": (
+        [
+            row("work", 0, broker="broker/b", busy_ns=5),
+            published(1, 100),
+            owed(1, 100),
+            arrived("client/p", "broker/b", "Publish", 1, 1),
+            row("history", 400, what="settled"),
+        ],
+        {"state": "running", "phases": {"running": 0}},
+    ),
+    "missed": (
+        [
+            *(owed(sequence, 1) for sequence in range(5)),
+            *(owed(sequence, 2, excused=True) for sequence in (0, 1)),
+            published(2, 2),
+            delivered(2, 3),
+            delivered(2, 4),
+            delivered(3, 3, subscription=2),
+        ],
+        RUNNING,
+    ),
+    "late": (
+        [row("spurious", 500, **MINE, events=3), row("spurious", 2_100, phase="resting", **MINE, events=5)],
+        {"phases": {"running": 0, "resting": 2_000_000_000}, "clock_steps": 2},
+    ),
+    "control": (
+        [
+            arrived("broker/a", "broker/b", "Update", 2),
+            arrived("broker/b", "broker/a", "Acknowledge", 1),
+            arrived("broker/a", "client/s", "Acknowledge", 7),
+            arrived("broker/a", "broker/b", "Publish", 3, 9),
+            arrived("broker/a", "broker/b", "Subscribe", 4, phase="subscribing"),
+        ],
+        RUNNING,
+    ),
+    "warmed": (
+        [
+            published(0, 1, phase="warming up"),
+            delivered(0, 1),
+            change(0, 0, 0, phase="subscribing"),
+            change(1, 1, 5, phase="warming up"),
+            change(2, 2, 9),
+            published(1, 3, 7),
+            published(2, 4, 3),
+            delivered(1, 5, version=2),
+            delivered(2, 6, version=2),
+            arrived("broker/a", "broker/b", "Update", 1, phase="warming up"),
+            arrived("broker/a", "broker/b", "Update", 3),
+        ],
+        RUNNING | KINDS,
+    ),
+    "unknown": (
+        [change(0, 0, 0), row("versions", 1, **(MINE | INT | UNKNOWN))],
+        RUNNING | KINDS,
+    ),
+    # One event answers one change, and none but the 256 newest: the event n change n + 1.
+    "many": (
+        [
+            *(change(version, version, version) for version in range(600)),
+            *(published(number, 600, number) for number in range(600)),
+            *(delivered(number, 700 + number, version=599) for number in range(599)),
+        ],
+        RUNNING | KINDS,
+    ),
+    "empty": ([], {}),
+}
+
+
+OUT = {
+    "latencies": ["run", "publisher", "sequence", "client", "subscription", "published_ns", "latency_ns"],
+    "delays": ["run", "client", "subscription", "version", "changed_ns", "delay_ns", "publisher", "sequence"],
+    "missed": ["run", "publisher", "sequence", "client", "subscription"],
+    "runs": ["run", "delivered", "delay_ms_p50"],
+    "brokers": ["run", "broker", "events", "control_messages", "busy_share"],
+    "control": ["run", "kind", "messages"],
 }
 
 
@@ -126,20 +157,20 @@ BY_HAND = {
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs of a + b")
     for name, scenario in SCENARIOS.items():
-        SimulatedRun(scenario).run(folder / f"{name}.parquet")
-    for name, rows in BY_HAND.items():
-        write(folder / f"{name}.parquet", rows)
+        SimulatedRun(scenario).run(folder / name)
+    for name, (rows, manifest) in BY_HAND.items():
+        write(folder / name, rows, parts=2, **manifest)
     return folder
 
 
 @pytest.fixture(scope="module")
 def summaries(traces: Path, spark: None) -> dict[str, dict[str, Any]]:
-    return {each["run"]: each for each in summarise([traces])}
+    return {each["run"]: each for each in summarise([traces], exact=True)}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_spark_and_pandas_agree_exactly(name: str, summaries: dict[str, Any], traces: Path) -> None:
-    assert summaries[name] == {"run": name} | cross_check.metrics_of(traces / f"{name}.parquet", TYPES)
+    assert summaries[name] == {"run": name} | cross_check.metrics_of(traces / name, TYPES)
     if name != "nobody":
         assert summaries[name]["delay_ms"]["count"] > 2
         assert summaries[name]["expected"] > 20
@@ -157,7 +188,8 @@ def test_expected_deliveries_that_did_not_happen_and_were_not_excused_are_missed
     summaries: dict[str, Any],
 ) -> None:
     run = summaries["missed"]
-    assert (run["expected"], run["missed"], run["delivered"], run["duplicate"]) == (3, 2, 2, 0)
+    assert (run["expected"], run["excused"], run["missed"]) == (3, 2, 2)
+    assert (run["delivered"], run["duplicate"]) == (3, 1)
 
 
 def test_rates_exclude_events_after_the_measured_phase(summaries: dict[str, Any]) -> None:
@@ -181,92 +213,131 @@ def test_an_incomplete_run_is_marked_and_has_unknown_missed(summaries: dict[str,
 
 def test_an_empty_trace_has_zero_counts_and_no_rates(summaries: dict[str, Any]) -> None:
     run = summaries["empty"]
-    assert (run["complete"], run["delivered"], run["duration_s"]) == (False, 0, None)
+    assert (run["complete"], run["delivered"], run["duration_s"]) == (True, 0, None)
     assert run["throughput_events_per_s"] is None
     assert run["delay_ms"] == {"count": 0, "mean": None, "p50": None, "p99": None, "max": None}
 
 
-def test_time_stands_still_after_the_clock_was_set_back(summaries: dict[str, Any]) -> None:
-    run = summaries["steps"]
-    assert run["clock_steps"] == 2
-    assert run["duration_s"] == 1.0
-    assert (run["delay_ms"]["p50"], run["delay_ms"]["max"]) == (100.0, 140.0)
-    assert (run["latency_ms"]["p50"], run["latency_ms"]["max"]) == (0.0, 0.0)
-    assert run["duplicate"] == 1
+def test_the_warm_up_is_cut_from_delay_latency_and_control_messages(summaries: dict[str, Any]) -> None:
+    run = summaries["warmed"]
+    assert (run["delivered"], run["changes"]) == (3, 2)
+    assert (run["control_messages"], run["control_per_change"]) == (3, 3.0)
+    assert (run["latency_ms"]["count"], run["latency_ms"]["mean"]) == (2, 2.0)
+    assert (run["delay_ms"]["count"], run["delay_ms"]["max"]) == (1, 3.0)
 
 
-def test_invalid_traces_are_named_and_the_others_are_read(tmp_path: Path) -> None:
-    write(tmp_path / "good.parquet", MISSED)
-    whole = (tmp_path / "good.parquet").read_bytes()
-    (tmp_path / "killed.parquet").write_bytes(whole[: len(whole) // 2])
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
-    runs = find_runs([tmp_path])
-    assert list(runs.files) == ["good"]
-    assert "killed.parquet: not a complete Parquet file" in runs.broken["killed"]
-    assert "other.parquet: not a trace of this version: no column row" in runs.broken["other"]
+def test_an_event_answers_none_but_the_newest_changes(summaries: dict[str, Any]) -> None:
+    delay = summaries["many"]["delay_ms"]
+    assert (delay["count"], delay["max"]) == (256, 699.0)
 
 
-def test_runs_are_named_by_their_folders_and_equal_names_get_a_suffix(tmp_path: Path) -> None:
-    for folder in ("sweep/run=7", "sweep/run=8", "other/run=7"):
-        (tmp_path / folder).mkdir(parents=True)
-        write(tmp_path / folder / "trace.parquet", MISSED)
-    assert list(find_runs([tmp_path / "sweep"]).files) == ["7", "8"]
-    assert list(find_runs([tmp_path / "sweep", tmp_path / "other"]).files) == ["7", "8", "7~2"]
-    assert list(find_runs([tmp_path / "other" / "run=7" / "trace.parquet"]).files) == ["7"]
+def test_changes_of_a_filter_that_cannot_be_evaluated_are_counted(summaries: dict[str, Any]) -> None:
+    assert (summaries["unknown"]["unmeasured"], summaries["many"]["unmeasured"]) == (1, 0)
 
 
-def test_a_trace_with_a_missing_part_is_named(tmp_path: Path) -> None:
-    SimulatedRun(SMALL.having(duration_s=0.2)).run(tmp_path / "run.parquet")
-    parts = parts_of(tmp_path / "run.parquet")
-    assert [Path(file).name for file in find_runs([tmp_path]).files["run"]] == [part.name for part in parts]
-    (tmp_path / "none.parquet").mkdir()
-    parts[2].unlink()
-    write(tmp_path / "good.parquet", MISSED)
-    runs = find_runs([tmp_path])
-    assert list(runs.files) == ["good"]
-    assert runs.broken["none"].endswith("none.parquet: part-00000.parquet is missing")
-    assert runs.broken["run"].endswith("run.parquet: part-00002.parquet is missing")
+def test_clock_steps_are_those_of_the_manifest(summaries: dict[str, Any]) -> None:
+    assert (summaries["late"]["clock_steps"], summaries["missed"]["clock_steps"]) == (2, 0)
+
+
+def test_approximate_percentiles_are_those_of_close_ranks(
+    traces: Path, summaries: dict[str, Any]
+) -> None:
+    for each in summarise([traces / "at", traces / "many"]):
+        exact = summaries[each["run"]]
+        for name in ("delay_ms", "latency_ms"):
+            assert {**each[name], "p50": 0, "p99": 0} == {**exact[name], "p50": 0, "p99": 0}
+            assert each[name]["p50"] == pytest.approx(exact[name]["p50"], rel=0.02)
+
+
+def test_results_are_written_as_tables(traces: Path, summaries: dict[str, Any], tmp_path: Path) -> None:
+    out = tmp_path / "tables"
+    names = ("static", "missed", "broken off")
+    written = summarise([traces / name for name in names], exact=True, out=out)
+    assert written == [summaries[name] for name in names]
+    tables = {name: pq.read_table(out / name).to_pandas() for name in OUT}
+    for name, columns in OUT.items():
+        assert set(columns) <= set(tables[name].columns)
+    run = summaries["static"]
+    mine = {name: table[table["run"] == "static"] for name, table in tables.items()}
+    assert mine["delays"]["delay_ns"].mean() / 1e6 == pytest.approx(run["delay_ms"]["mean"])
+    assert len(mine["latencies"]) == run["latency_ms"]["count"]
+    assert len(tables["missed"]) == run["missed"] + 3
+    assert int(mine["runs"]["delivered"].iloc[0]) == run["delivered"]
+    assert int(mine["brokers"]["events"].sum()) == sum(each["events"] for each in run["brokers"].values())
+    assert int(mine["control"]["messages"].sum()) == run["control_messages"]
+
+
+def test_a_summary_takes_two_queries(traces: Path, summaries: dict[str, Any]) -> None:
+    tracker = spark_session().sparkContext.statusTracker()
+    steps: list[str] = []
+    with watched(spark_session(), lambda tasks: None):
+        before = set(tracker.getJobIdsForGroup(None))
+    summarise([traces], progress=lambda step, share: steps.append(step))
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) <= 2
+    assert any("tasks" in step for step in steps)
+
+
+def test_invalid_traces_are_named_and_the_others_are_read(tmp_path: Path, spark: None) -> None:
+    for name in ("good", "short", "gone", "cut"):
+        write(tmp_path / name, BY_HAND["missed"][0], **RUNNING)
+    part = f"{ATTEMPT}/obligations/part-00000.parquet"
+    whole = (tmp_path / "short" / part).read_bytes()
+    (tmp_path / "short" / part).write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "gone" / part).unlink()
+    (tmp_path / "cut" / "manifest.json").write_text("{")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "part-00000.parquet").write_bytes(whole)
+    (tmp_path / "good" / ATTEMPT / "obligations" / "part-00009.parquet").write_bytes(b"not in the manifest")
+    traces = find_traces([tmp_path])
+    assert list(traces.runs) == ["good"]
+    assert "cut short" in traces.broken["short"]
+    assert f"{part} is missing" in traces.broken["gone"]
+    assert "manifest.json is damaged" in traces.broken["cut"]
+    assert "first version" in traces.broken["old"]
+    assert [each["missed"] for each in summarise(traces)] == [2]
+
+
+def test_a_part_that_is_damaged_inside_is_named(tmp_path: Path, spark: None) -> None:
+    write(tmp_path / "run", BY_HAND["missed"][0], **RUNNING)
+    part = tmp_path / "run" / ATTEMPT / "obligations" / "part-00000.parquet"
+    part.write_bytes(bytes(part.stat().st_size))
+    with pytest.raises(SparkError, match=r"obligations/part-00000\.parquet"):
+        summarise([tmp_path / "run"])
 
 
 KILLED = """
 from covey.cli.main import main
-from covey.sim.trace import first_parts as parts
-parts.PART_ROWS = 3000
-main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run.parquet".split())
+from covey.sim.trace import parts
+parts.PENDING_ROWS = 3000
+main("sim --brokers 4 --publishers 1 --subscribers 10 --types 2 --duration 1e6 --trace run".split())
 """
 
 
 def test_a_run_that_is_killed_is_measured_up_to_its_last_part(
     tmp_path: Path, summaries: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace = tmp_path / "run.parquet"
     process = subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path)
     try:
         deadline = time.monotonic() + 120
-        while len(parts_of(trace)) < 6 and time.monotonic() < deadline:
+        while len(list(tmp_path.glob("run/*/deliveries/part-*"))) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:
         process.kill()
         process.wait()
-    assert run("metrics", str(trace), "--json") == 0
+    assert run("metrics", str(tmp_path / "run"), "--json") == 0
     (summary,) = json.loads(capsys.readouterr().out)
-    rows = pq.read_table(trace).to_pylist()
-    assert [row["row"] for row in rows] == list(range(len(rows)))
-    kinds = [row["kind"] for row in rows]
+    (manifest,) = find_traces([tmp_path / "run"]).runs.values()
     assert (summary["complete"], summary["missed"], summary["scenario"]["brokers"]) == (False, None, 4)
-    assert (summary["delivered"], summary["changes"]) == (kinds.count("delivered"), kinds.count("updated"))
-    assert summary["delivered"] > 10
+    assert summary["delivered"] == manifest.rows("deliveries") > 10
+    assert summary["published"] == manifest.rows("events")
     assert summary["duration_s"] > 1
 
 
 def test_a_path_without_traces_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunsError, match="no such file or folder: expected a trace"):
-        find_runs([tmp_path / "absent"])
-    with pytest.raises(RunsError, match="no traces: expected"):
-        find_runs([tmp_path])
-    (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunsError, match="not a complete Parquet file"):
-        find_runs([tmp_path])
+    with pytest.raises(TracesError, match="no such folder: expected a trace"):
+        summarise([tmp_path / "absent"])
+    with pytest.raises(TracesError, match="no traces: expected"):
+        summarise([tmp_path])
 
 
 def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str, Any]) -> None:
@@ -290,9 +361,9 @@ def test_the_command_prints_tables_and_writes_reports(
     traces: Path, summaries: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     html, table, plots = tmp_path / "r.html", tmp_path / "r.csv", tmp_path / "plots"
-    killed = tmp_path / "killed.parquet"
-    killed.write_bytes(b"PAR1")
-    paths = [str(traces / f"{name}.parquet") for name in ("at", "static", "broken off")]
+    killed = write(tmp_path / "killed", BY_HAND["missed"][0], **RUNNING)
+    (killed / "manifest.json").write_text("{")
+    paths = [str(traces / name) for name in ("at", "static", "broken off")]
     outputs = ["--html", str(html), "--csv", str(table), "--plots", str(plots)]
     assert run("metrics", *paths, str(killed), *outputs) == 1
     printed = capsys.readouterr()
@@ -314,7 +385,7 @@ def test_the_command_prints_tables_and_writes_reports(
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("metrics", str(tmp_path / "absent")) == 1
-    assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such file or folder")
+    assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such folder")
 
 
 SWEEP = """
@@ -337,9 +408,8 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     assert (good.failed, good.reused, good.counts) == (False, False, {})
     assert "has no positions and roads" in impossible.error
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
-    SimulatedRun(sweep.runs["good_seed-0"]).run(tmp_path / "here.parquet")
-    here, there = parts_of(tmp_path / "here.parquet"), parts_of(Path(good.trace))
-    assert [part.read_bytes() for part in here] == [part.read_bytes() for part in there]
+    (manifest,) = find_traces([good.trace]).runs.values()
+    assert manifest.rows("deliveries") == summarise([good.trace])[0]["delivered"] > 0
     file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
     assert run("sweep", str(file), "--out", str(out)) == 0
     printed = capsys.readouterr()

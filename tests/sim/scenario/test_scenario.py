@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from commands import run
+from read_traces import rows
 
-from covey.matcher import EventBatch, parse
 from covey.overlay.core.messages import Action, Message, Publish
 from covey.overlay.core.routing.broker import Broker
 from covey.sim.experiments.runs.simulated import SimulatedRun
@@ -22,8 +20,7 @@ from covey.sim.scenario.scenario_file import load_scenario
 from covey.sim.simulator.costs import Calibrated, Measured, Model
 from covey.sim.simulator.defects import DropUpdate
 from covey.sim.topology import make_topology
-from covey.sim.trace.first_parts import SCHEMA, TraceError, parts_of
-from covey.sim.trace.first_trace import Trace
+from covey.sim.trace.finding import find_traces
 
 SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2.0, event_rate=40.0)
 
@@ -83,89 +80,21 @@ def test_a_defect_in_a_scenario_is_found() -> None:
     assert {"routing", "coverage"} & set(report.counts)
 
 
-def test_a_seed_determines_the_trace_byte_for_byte(tmp_path: Path) -> None:
-    scenario = SMALL.having(loss=0.05, jitter_ms=3.0, crashes=1, partitions=1)
-    for name in ("a", "b"):
-        SimulatedRun(scenario).run(tmp_path / name)
-    SimulatedRun(scenario.having(seed=1)).run(tmp_path / "c")
-    a, b, c = ({part.name: part.read_bytes() for part in parts_of(tmp_path / name)} for name in "abc")
-    assert len(a) > 3
-    assert a == b != c
-
-
-def test_parts_are_written_during_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("covey.sim.trace.first_parts.PART_ROWS", 500)
-    trace = tmp_path / "trace.parquet"
-    seen: list[int] = []
-    report = SimulatedRun(SMALL).run(trace, lambda phase, share: seen.append(len(parts_of(trace))))
-    parts = [pq.read_table(part) for part in parts_of(trace)]
-    assert seen == sorted(seen)
-    assert 0 < seen[0] < seen[len(seen) // 2] < len(parts)
-    assert max(part.num_rows for part in parts) == 500
-    rows = [row for part in parts for row in part["row"].to_pylist()]
-    assert rows == list(range(report.trace_rows))
-
-
-def test_a_trace_replaces_a_trace_and_nothing_else(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.parquet"
-    SimulatedRun(SMALL).run(trace)
-    before = len(parts_of(trace))
-    (trace / ".part-00009.parquet").touch()  # of a killed run
-    SimulatedRun(SMALL.having(subscribers=0, update_rate=0.0, publishers=1)).run(trace)
-    assert 0 < len(parts_of(trace)) <= before
-    assert pq.read_table(trace)["row"].to_pylist() == list(range(pq.read_table(trace).num_rows))
-    for name in ("thesis.txt", "counterpart-1.txt", "part-list.parquet"):
-        (trace / name).touch()
-        with pytest.raises(TraceError, match=f"{name} in it is not part of a trace"):
-            SimulatedRun(SMALL).run(trace)
-        (trace / name).unlink()
-    assert parts_of(trace)
-    results, table = tmp_path / "results.csv", tmp_path / "table.parquet"
-    results.write_text("a,b\n")
-    pq.write_table(pa.table({"a": [1]}), table)
-    for file in (results, table):
-        with pytest.raises(TraceError, match="it is a file, but not a trace"):
-            SimulatedRun(SMALL).run(file)
-        assert file.is_file()
-    single = tmp_path / "single.parquet"
-    pq.write_table(pq.read_table(trace), single)
-    SimulatedRun(SMALL).run(single)
-    assert parts_of(single)
-
-
-def test_the_trace_agrees_with_the_summary(tmp_path: Path) -> None:
-    run = SimulatedRun(SMALL)
-    report = run.run(tmp_path / "trace.parquet")
-    table = pq.read_table(tmp_path / "trace.parquet")
-    assert table.schema.equals(SCHEMA)
-    rows = table.to_pylist()
-    assert len(rows) == report.trace_rows
-    assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
-    kinds = [row["kind"] for row in rows]
-    assert kinds.count("published") == report.published
-    assert kinds.count("delivered") == report.delivered
-    assert kinds.count("subscribed") == 60
-    assert 0 < kinds.count("updated") <= report.updates
-    published = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "published"}
-    delivered = {(row["publisher"], row["sequence"]) for row in rows if row["kind"] == "delivered"}
-    assert delivered <= published
-    assert 0 < kinds.count("answered") <= kinds.count("updated")
-    assert {row["name"] for row in rows if row["kind"] == "control"} >= {"Advertise", "Subscribe", "Update"}
-    assert all("limit" in json.loads(row["values"]) for row in rows if row["kind"] == "updated")
+def _delivery(row: Mapping[str, object]) -> tuple[object, ...]:
+    return row["client"], row["subscription"], row["publisher"], row["sequence"]
 
 
 def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.parquet"
+    trace = tmp_path / "trace"
     lossy = SMALL.having(routing="static", resubscribe="unsubscribe-first", event_rate=80.0, jitter_ms=30.0)
     run = SimulatedRun(lossy)
     run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
     report = run.run(trace)
-    keys: dict[str, set[tuple[object, ...]]] = {"expected": set(), "excused": set(), "delivered": set()}
-    for row in pq.read_table(trace).to_pylist():
-        if row["kind"] in keys:
-            which = row["node"], row["subscription"], row["publisher"], row["sequence"]
-            keys[row["kind"]].add(which)
-    assert report.lost == len(keys["expected"] - keys["excused"] - keys["delivered"]) > 0
+    owed: dict[bool, set[tuple[object, ...]]] = {False: set(), True: set()}
+    for row in rows(trace, "obligations"):
+        owed[row["excused"]].add(_delivery(row))
+    delivered = {_delivery(row) for row in rows(trace, "deliveries")}
+    assert report.lost == len(owed[False] - owed[True] - delivered) > 0
     assert report.excused == 0
     assert f"expected; {report.lost:,} of them lost to changes; 11 of 11 links" in report.verdict
     crashed = SimulatedRun(SMALL.having(crashes=1)).run()
@@ -175,52 +104,18 @@ def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Pat
     assert plain.verdict == f"no violation ({plain.expected:,} deliveries expected; 11 of 11 links compared)"
 
 
-def test_a_delivery_that_only_the_newest_values_match_answers_the_change(tmp_path: Path) -> None:
-    run = SimulatedRun(SMALL.having(update_rate=0.0, event_rate=0.0, publishers=1, subscribers=0))
-    load = run.load
-
-    simulation = run.simulation
-    with Trace(tmp_path / "t", lambda: simulation.clock.now_ns) as trace:
-        simulation.observers.append(trace)
-        simulation.build(run.topology)
-        broker, (event_type, *_) = load.publisher(0)
-        publisher = simulation.join("client/p", f"broker/{broker}")
-        subscriber = simulation.join("client/s", f"broker/{broker}")
-        publisher.advertise(event_type)
-        subscription = subscriber.subscribe(parse("price < $limit", event_type), {"limit": 10})
-        simulation.run()
-        subscriber.update(subscription, {"limit": 20})
-        simulation.run()
-        publisher.publish(EventBatch.from_pylist(event_type, [{"price": 5}, {"price": 15}, {"price": 25}]))
-        simulation.run()
-    rows = pq.read_table(tmp_path / "t").to_pylist()
-    answers = [row for row in rows if row["kind"] in ("delivered", "answered")]
-    assert [(row["kind"], row["sequence"]) for row in answers] == [
-        ("delivered", 1),
-        ("delivered", 2),
-        ("answered", 2),
-    ]
-
-
-def test_an_unwritable_trace_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be written"):
-        SimulatedRun(SMALL).run(tmp_path / "no" / "where")
-
-
 def test_a_saturated_broker_is_busy_at_most_all_of_the_time(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.parquet"
+    trace = tmp_path / "trace"
     report = SimulatedRun(SMALL, costs=Calibrated({"Publish": Model(base_ns=400e6), "Update": Model()})).run(
         trace
     )
-    rows = pq.read_table(trace).to_pylist()
-    phases = {row["name"]: row for row in rows if row["kind"] == "phase"}
-    first, last = phases["running"], phases["resting"]
-    worked: dict[str, list[int]] = {}
-    for row in rows:
-        if row["kind"] == "worked" and row["row"] > first["row"]:
-            worked.setdefault(row["node"], []).append(row["count"])
-    busiest_ns = max(at_end - at_start for at_start, at_end, *_ in worked.values())
-    assert report.busiest_share == round(busiest_ns / (last["time_ns"] - first["time_ns"]), 4)
+    (manifest,) = find_traces([trace]).runs.values()
+    duration_ns = manifest.phases["resting"] - manifest.phases["running"]
+    busy_ns: dict[str, dict[str, int]] = {}
+    for row in rows(trace, "work"):
+        busy_ns.setdefault(row["broker"], {})[row["phase"]] = row["busy_ns"]
+    busiest_ns = max(each["resting"] - each["running"] for each in busy_ns.values())
+    assert report.busiest_share == round(busiest_ns / duration_ns, 4)
     assert 0.9 < report.busiest_share <= 1
 
 
@@ -292,13 +187,13 @@ def test_loads_reject_unsuitable_topologies() -> None:
 def test_the_command_runs_scenario_files_and_overlay_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scenario, overlay, trace = tmp_path / "s.yaml", tmp_path / "o.yaml", tmp_path / "t.parquet"
+    scenario, overlay, trace = tmp_path / "s.yaml", tmp_path / "o.yaml", tmp_path / "t"
     scenario.write_text("brokers: 9\npublishers: 2\nsubscribers: 30\ntypes: 4\nduration_s: 1\n")
     assert run("sim", "--scenario", scenario, "--subscribers", 10, "--trace", trace) == 0
     out = capsys.readouterr().out
     assert "trading on 9 brokers, 2 publishers, 10 subscribers" in out
     assert "no violation" in out
-    assert pq.read_table(trace).num_rows > 100
+    assert rows(trace, "events")
     assert run("topology", "make", "star", "--brokers", 5, "-o", overlay) == 0
     capsys.readouterr()
     assert run("sim", "--scenario", scenario, "--overlay", overlay, "--json") == 0
@@ -317,8 +212,8 @@ def test_clients_have_the_delay_of_the_overlay_file(
         trace = tmp_path / "trace"
         assert run("sim", "--overlay", overlay, *small, "--trace", trace, *words) == 0
         capsys.readouterr()
-        rows = pq.read_table(trace).select(["kind", "node", "time_ns"]).to_pylist()
-        at = {row["kind"]: row["time_ns"] for row in reversed(rows) if row["node"] == "client/p0"}
+        history = rows(trace, "history")
+        at = {row["what"]: row["time_ns"] for row in reversed(history) if row["node"] == "client/p0"}
         return float(at["settled"] - at["advertised"]) / 1e6
 
     assert first_settled_ms(text) == 0

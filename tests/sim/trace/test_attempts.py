@@ -33,11 +33,6 @@ SYSTEMS: dict[str, Callable[[Path], Folder]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def second_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COVEY_TRACE", "2")
-
-
 @pytest.fixture(params=SYSTEMS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     """The folder of a run that does not exist yet, on each file system."""

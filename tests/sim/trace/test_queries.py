@@ -52,9 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     folder = tmp_path_factory.mktemp("traces") / "run"
     run = SimulatedRun(LOSSY)
     run.simulation._link_options["max_frame_bytes"] = 1  # SUB and USUB in one frame lose nothing
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COVEY_TRACE", "2")
-        return folder, run.run(folder).as_json()
+    return folder, run.run(folder).as_json()
 
 
 @pytest.fixture(scope="module")

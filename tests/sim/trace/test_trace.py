@@ -27,11 +27,6 @@ SMALL = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=2
 TYPE = EventType("Quote", {"price": "float64", "symbol": "string", "at": "timestamp"})
 
 
-@pytest.fixture(autouse=True)
-def second_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COVEY_TRACE", "2")
-
-
 def rows(traces: Traces, table: str) -> list[dict[str, Any]]:
     """The rows of a table, in the order of its parts."""
     return [row for file in traces.files(table) for row in pq.read_table(file).to_pylist()]

@@ -1,0 +1,54 @@
+"""Filters without a column, evaluated in Python row by row: by `Filter.matches`, on machines that have Covey.
+
+It has the methods of `FilterColumns`. An event about which an operator fails does not match: its truth is
+unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from covey.overlay.core.moving.motion import Motion, still
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from covey.matcher import Filter
+
+
+class FilterRows:
+    """The filters by number."""
+
+    def __init__(self, filters: Mapping[int, Filter]) -> None:
+        self.filters = dict(filters)
+
+    def event(self, values: Column) -> Column:
+        return values
+
+    def operands(self, values: Column) -> Column:
+        return values
+
+    def matches(self, number: Column, event: Column, operands: Column, at_ns: Column) -> Column:
+        """As `FilterColumns.matches`."""
+        filters = self.filters
+
+        def matches(number: int, event: str, values: str, at_ns: int) -> bool:
+            return _matches(filters[number], event, values, at_ns)
+
+        return f.udf(matches, "boolean")(number, event, operands, at_ns)
+
+
+def _matches(filter: Filter, event: str, values: str, at_ns: int) -> bool:
+    known = {name: _value(value) for name, value in json.loads(values).items()}
+    try:
+        return filter.matches(json.loads(event), still(known, at_ns))
+    except Exception:  # of an operator, which is a function that Covey does not know
+        return False
+
+
+def _value(value: Any) -> Any:
+    return Motion(**value) if isinstance(value, dict) else value

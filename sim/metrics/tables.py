@@ -1,0 +1,32 @@
+"""The tables of all traces as Spark tables, with the columns of `sim/trace/tables.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from covey.sim.trace.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from covey.sim.trace.finding import Traces
+
+_TYPES = {pa.int64(): "bigint", pa.bool_(): "boolean", pa.string(): "string"}
+
+
+def read_table(session: SparkSession, traces: Traces, name: str) -> DataFrame:
+    """All rows of a table, of all runs: the files that the manifests list, and no others."""
+    schema, files = spark_schema(TABLES[name]), traces.files(name)
+    if files:
+        return session.read.schema(schema).parquet(*files)
+    return session.createDataFrame([], schema)
+
+
+def spark_schema(schema: pa.Schema) -> str:
+    """A schema as Spark reads it: words are strings."""
+    types = [pa.string() if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    return ", ".join(
+        f"`{name}` {_TYPES[kind]}" for name, kind in zip(schema.names, types, strict=True)
+    )
