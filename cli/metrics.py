@@ -89,6 +89,16 @@ def print_metrics(
     return bool(traces.broken)
 
 
+def write_page(html: Path, traces: Sequence[str], master: str | None) -> None:
+    """Compute the metrics of runs and write their page."""
+    from covey.sim.metrics import compare, summarise
+    from covey.sim.metrics.run_report import report_of
+    from covey.sim.reports import write_report
+
+    summaries = summarise(traces, master)
+    write_report(html, report_of(summaries, compare(summaries)))
+
+
 def _write_plots(folder: Path, groups: Sequence[Group]) -> None:
     from covey.matcher.errors import CoveyError
     from covey.sim.metrics.run_plots import plots

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from covey.cli.fuzz import fuzz
 from covey.cli.fuzz_frames import fuzz_frames
-from covey.cli.support.options import Json
+from covey.cli.support.options import Json, Master
 
 if TYPE_CHECKING:
     from covey.sim.experiments.runs.summary import RunSummary
 
-sim = typer.Typer(help="Run whole overlays in virtual time, judged by checkers.")
+
+
+class _FileOrCommand(TyperGroup):
+    """A group whose argument is a file, unless its first word is a subcommand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            ctx.allow_interspersed_args = True
+            return super().parse_args(ctx, args)
+        params = self.params
+        self.params = [param for param in params if param.param_type_name == "option"]
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            self.params = params
+
+
+sim = typer.Typer(cls=_FileOrCommand, help="Run whole overlays in virtual time, judged by checkers.")
 
 _SHOWN = 5
+_SUBCOMMANDS = ("fuzz", "fuzz-frames")
 
 
 @sim.callback(invoke_without_command=True)
 def run(
     context: typer.Context,
     scenario: Annotated[
-        Path | None, typer.Option(help="A scenario file (YAML); options override its fields.")
+        Path | None,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario file (YAML); options override its fields.",
+            show_default=False,
+        ),
     ] = None,
     overlay: Annotated[
         Path | None, typer.Option(help="An overlay file: run its brokers and links, with its delays.")
@@ -107,6 +133,10 @@ def run(
     trace: Annotated[
         str | None, typer.Option(help="Trace to write: a folder, or a URI (file, s3, gs, hdfs).")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML page of the run to write; its metrics are computed by Spark.")
+    ] = None,
+    master: Master = None,
     json_output: Json = False,
 ) -> None:
     """Run whole overlays in virtual time, judged by independent checkers.
@@ -117,21 +147,27 @@ def run(
     runs over broker processes and clients on this machine, with the same judge and trace. Exits with 1 if a
     checker reports a violation.
 
-    Example: covey sim --brokers 1000 --subscribers 100000 --publishers 100 --seed 7
+    Example: covey sim mine.yaml --routing static --seed 7 --report run.html
     """
-    if context.invoked_subcommand is not None:
-        early = [option.opts[0] for option in context.command.params if _is_given(context, option.name)]
+    subcommand = context.invoked_subcommand or (str(scenario) if str(scenario) in _SUBCOMMANDS else None)
+    if subcommand is not None:
+        early = [
+            param.opts[0]
+            for param in context.command.params
+            if _is_given(context, param.name) and context.params[param.name or ""] != Path(subcommand)
+        ]
         if early:
             raise typer.BadParameter(
-                f"expected after {context.invoked_subcommand}, which has its own options",
-                param_hint=", ".join(early),
+                f"expected after {subcommand}, which has its own options", param_hint=", ".join(early)
             )
         return
+    from covey.cli.metrics import write_page
     from covey.cli.support.output import print_json
     from covey.cli.support.progress import progress
     from covey.overlay.node.config import load_overlay
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
+    from covey.sim.extras import need
     from covey.sim.scenario.fields import with_paths, without_effect
     from covey.sim.scenario.scenario import Scenario
     from covey.sim.scenario.scenario_file import load_scenario
@@ -159,10 +195,20 @@ def run(
         raise typer.BadParameter(
             "a calibration needs simulated brokers and --cpu measured", param_hint="--calibrate"
         )
+    if report is not None:
+        need("a report", "bokeh", "pyspark")
+        if not report.parent.is_dir():
+            raise typer.BadParameter(f"{report.parent} is no folder", param_hint="--report")
     tree = None if overlay_config is None else of_overlay(overlay_config)
     chosen_run = RealRun(chosen, topology=tree) if real else SimulatedRun(chosen, topology=tree)
-    with progress() as on_progress:
-        summary = chosen_run.run(trace, on_progress)
+    with ExitStack() as stack:
+        if report is not None and trace is None:
+            folder = stack.enter_context(TemporaryDirectory(prefix="covey-sim-"))
+            trace = f"{folder}/{scenario.stem if scenario is not None else chosen.load}"
+        with progress() as on_progress:
+            summary = chosen_run.run(trace, on_progress)
+        if report is not None and trace is not None:
+            write_page(report, [trace], master)
     if (
         calibrate is not None
         and isinstance(chosen_run, SimulatedRun)
@@ -173,6 +219,8 @@ def run(
         print_json(summary.as_json())
     else:
         _print(summary, real)
+        if report is not None:
+            print(f"  report: {report}")
     raise typer.Exit(1 if summary.counts else 0)
 
 
@@ -199,9 +247,13 @@ def _print(summary: RunSummary, real: bool) -> None:
             f"{summary.memory_bytes / 2**30:.2f} GiB at most"
         )
     print(
-        f"  {summary.published:,} published, {summary.delivered:,} delivered, "
+        f"  {summary.published:,} published, {summary.delivered:,} delivered, {summary.spurious:,} spurious, "
         f"{summary.crossings:,} crossings of links, {summary.updates:,} updates"
     )
+    if summary.control_per_update is not None:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in summary.control.items() if count)
+        total, each = sum(summary.control.values()), summary.control_per_update
+        print(f"  {total:,} control messages between brokers, {each:.1f} per update: {kinds}")
     if summary.busiest_share:
         print(f"  the busiest broker worked {summary.busiest_share:.1%} of the time")
     if summary.trace_rows:

@@ -48,11 +48,19 @@ class Judge(Observer):
         self._conditions = conditions or {}
         self.observers = list(observers)
         self.delivered_events = 0
+        self.spurious_events = 0
+        """Events that reached a client and that its own evaluation discarded."""
         self.expected_events = 0
-        """Expected deliveries, missed ones included."""
+        """Expected deliveries: the sum of the next four when all is at rest."""
+        self.fulfilled_events = 0
+        """Expected deliveries that happened."""
+        self.excused_events = 0
+        """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
         self.lost_events = 0
         """Expected deliveries that crossed a change and were missed, where a change may lose events."""
-        self.excused_events = 0
+        self.missed_events = 0
+        """Expected deliveries that did not happen."""
+        self.unjudged_events = 0
         """Events published while nothing was expected."""
         self._findings = findings
         self._now = now
@@ -109,6 +117,7 @@ class Judge(Observer):
 
     def _excuse(self, subscription: JudgedSubscription, events: list[EventId]) -> None:
         """These events are no longer expected."""
+        self.excused_events += len(events)
         for event in events:
             del subscription.pending[event]
             for observer in self.observers:
@@ -212,7 +221,7 @@ class Judge(Observer):
         name = batch.event_type.name
         adverts = self._adverts.get(client.name, {})
         if self._after_crash or adverts.get(name, 0) is not None:
-            self.excused_events += len(batch)
+            self.unjudged_events += len(batch)
             first = batch.first_sequence
             self._excused.setdefault(client.name, []).append(range(first, first + len(batch)))
             return
@@ -240,6 +249,7 @@ class Judge(Observer):
 
     def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
         batch = action.batch
+        self.spurious_events += action.spurious
         if not len(batch):
             return
         self.delivered_events += len(batch)
@@ -273,7 +283,7 @@ class Judge(Observer):
                     self._now(),
                     f"{subscription.name} got {row}, but has {subscription.filter} with {newest}",
                 )
-            subscription.pending.pop(event, None)
+            self.fulfilled_events += subscription.pending.pop(event, None) is not None
             subscription.crossed.discard(event)
         subscription.marks[publisher] = mark
 
@@ -291,6 +301,7 @@ class Judge(Observer):
                 if (publisher, sequence) in subscription.crossed:
                     self.lost_events += 1
                     continue
+                self.missed_events += 1
                 self._findings.add(
                     "coverage",
                     self._now(),

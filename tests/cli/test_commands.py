@@ -442,7 +442,7 @@ def test_help_of_a_group_has_its_description_and_paragraphs_fill_the_width(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for words, lines in (
-        (["sim"], ["Without a subcommand, runs a scenario:", "Example: covey sim --brokers"]),
+        (["sim"], ["Without a subcommand, runs a scenario:", "Example: covey sim mine.yaml"]),
         (["demo"], ["publishes the daily quotes of five firms from 2000 to 2013 in the order of"]),
     ):
         commands.run(*words, "--help")

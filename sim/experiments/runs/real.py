@@ -223,6 +223,10 @@ class RealRun:
                 received, events = received_since(counters, before[broker]["interfaces"].get(interface))
                 if interface.startswith("broker/"):
                     self.summary.crossings += events
+                    control = self.summary.control
+                    for kind, count in received.items():
+                        if kind != "Publish" and count:
+                            control[kind] = control.get(kind, 0) + count
                 if self._trace is not None:
                     self._trace.counted(interface, f"broker/{broker}", received, events)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from covey.matcher import EventBatch, compile_kernels
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
 from covey.sim.experiments.runs.closed_loop import ClosedLoop
+from covey.sim.experiments.runs.link_control import LinkControl
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.experiments.runs.work import WorkByKind
 from covey.sim.progress import Progress, silent
@@ -47,6 +48,7 @@ class SimulatedRun:
         self.topology = topology or create_topology(scenario)
         self.costs = costs or _costs(scenario)
         self._work = WorkByKind(self.costs)
+        self._control = LinkControl()
         wire = WireOptions(
             round(scenario.delay_ms * NS_PER_MS), round(scenario.jitter_ms * NS_PER_MS), scenario.loss
         )
@@ -94,7 +96,7 @@ class SimulatedRun:
         started, worked = time.perf_counter(), time.process_time()
         simulation, clock = self.simulation, self.simulation.clock
         with ExitStack() as stack:
-            simulation.observers += [self.judge, self.traffic]
+            simulation.observers += [self.judge, self.traffic, self._control]
             if trace is not None:
                 self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
                 stack.enter_context(self._trace)
@@ -105,6 +107,7 @@ class SimulatedRun:
             simulation.build(self.topology)
             self._advertise(progress)
             self._subscribe(progress)
+            self._control.by_kind.clear()
             self._run_schedule(progress)
             self._start_phase("resting")
             progress("coming to rest", 0.0)
@@ -257,6 +260,7 @@ class SimulatedRun:
             1 if sys.platform == "darwin" else 1024
         )
         summary.crossings = self.traffic.events
+        summary.control = dict(sorted(self._control.by_kind.items()))
         summary.work = dict(sorted(self._work.by_kind.items()))
         summary.add_verdict(self.judge, self.findings)
 

@@ -27,12 +27,24 @@ class RunSummary:
     published: int = 0
     delivered: int = 0
     expected: int = 0
-    """Deliveries that COVERAGE requires."""
+    """Deliveries that COVERAGE requires when the event is published: fulfilled + excused + lost + missed."""
+    fulfilled: int = 0
+    """Expected deliveries that happened."""
+    additional: int = 0
+    """Deliveries beyond these, such as before a change had settled: fulfilled + additional = delivered."""
+    excused: int = 0
+    """Expected deliveries that were no longer expected, after a change, a departure or a crash."""
     lost: int = 0
     """Expected deliveries that met a change and were missed, where a change may lose events."""
-    excused: int = 0
+    missed: int = 0
+    """Expected deliveries that did not happen: violations of COVERAGE."""
+    unjudged: int = 0
     """Events published while nothing was expected: before an advertisement took effect, or after a crash."""
+    spurious: int = 0
+    """Events that reached a client and that its own evaluation discarded."""
     updates: int = 0
+    control: dict[str, int] = field(default_factory=dict)
+    """By kind: messages without events that crossed a link between brokers after the set-up."""
     crossings: int = 0
     """Events that crossed a link between brokers, once for each link."""
     busiest_share: float = 0.0
@@ -49,7 +61,10 @@ class RunSummary:
     def add_verdict(self, judge: Judge, findings: Findings) -> None:
         """Take over the judge's counts and the findings of all checkers."""
         self.delivered, self.expected = judge.delivered_events, judge.expected_events
-        self.lost, self.excused = judge.lost_events, judge.excused_events
+        self.fulfilled, self.excused = judge.fulfilled_events, judge.excused_events
+        self.lost, self.missed = judge.lost_events, judge.missed_events
+        self.additional = self.delivered - self.fulfilled
+        self.unjudged, self.spurious = judge.unjudged_events, judge.spurious_events
         self.counts = dict(findings.counts)
         self.findings = [str(finding) for finding in findings.first]
 
@@ -57,14 +72,21 @@ class RunSummary:
     def verdict(self) -> str:
         """One sentence: the violations, and how much the checkers judged."""
         violations = ", ".join(f"{count} of {what}" for what, count in self.counts.items()) or "no violation"
-        parts = [f"{self.expected:,} deliveries expected"]
-        if self.lost:
-            parts.append(f"{self.lost:,} of them lost to changes")
-        if self.excused:
-            parts.append(f"{self.excused:,} events published while none was expected")
+        kinds = {"delivered": self.fulfilled, "excused": self.excused, "lost to changes": self.lost}
+        sums = [f"{count:,} {kind}" for kind, count in (kinds | {"missed": self.missed}).items() if count]
+        parts = [f"{self.expected:,} deliveries expected" + (f": {', '.join(sums)}" if sums else "")]
+        if self.additional:
+            parts.append(f"{self.additional:,} more delivered")
+        if self.unjudged:
+            parts.append(f"{self.unjudged:,} events published while none was expected")
         if self.links_checked:
             parts.append(f"{self.links_checked} of {self.brokers - 1:,} links compared")
         return f"{violations} ({'; '.join(parts)})"
+
+    @property
+    def control_per_update(self) -> float | None:
+        """Messages of `control` per update; None without updates."""
+        return sum(self.control.values()) / self.updates if self.updates else None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

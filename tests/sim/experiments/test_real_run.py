@@ -79,7 +79,7 @@ def test_simulated_and_real_runs_deliver_identical_sets(load: str, system: str, 
 def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text("brokers: 4\npublishers: 1\nsubscribers: 6\ntypes: 2\nduration_s: 1\nupdate_rate: 2\n")
-    assert run("sim", "--real", "--scenario", str(file), "--system", "covey-parametric", "--json") == 0
+    assert run("sim", str(file), "--real", "--system", "covey-parametric", "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["counts"] == {}
     assert report["expected"] <= report["delivered"]

@@ -149,3 +149,25 @@ def test_an_unreadable_trace_fails_the_sweep(
     monkeypatch.setattr("covey.sim.experiments.runs.run_all.run_all", lambda *arguments: done)
     monkeypatch.setattr("covey.cli.metrics.print_metrics", lambda *arguments, **options: True)
     assert run("sweep", str(EXAMPLE), "--out", str(tmp_path)) == 1
+
+
+@pytest.mark.usefixtures("spark")
+def test_one_command_goes_from_a_scenario_to_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    (tmp_path / "mine.yaml").write_text("brokers: 4\ntypes: 5\nsubscribers: 9\nduration_s: 1\n")
+    page = tmp_path / "run.html"
+    assert run("sim", tmp_path / "mine.yaml", "--seed", 3, "--report", page) == 0
+    assert capsys.readouterr().out.endswith(f"  report: {page}\n")
+    assert "Run mine" in page.read_text()
+    assert not list(folder.glob("covey-sim-*")), "the trace is temporary"
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("sim", "--report", tmp_path / "no" / "run.html") == 2
+    assert capsys.readouterr().err.count("\n") == 1

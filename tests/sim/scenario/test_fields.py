@@ -78,9 +78,9 @@ def test_paths_on_the_command_line_are_relative_to_the_working_directory(
     folder.mkdir()
     monkeypatch.chdir(folder)
     (tmp_path / "mine.yaml").write_text("cpu: in-the-file.json\n")
-    assert run("sim", "--scenario", "../mine.yaml") == 2
+    assert run("sim", "../mine.yaml") == 2
     assert f"{tmp_path / 'in-the-file.json'}: cannot be read" in capsys.readouterr().err
-    assert run("sim", "--scenario", "../mine.yaml", "--cpu", "here.json") == 2
+    assert run("sim", "../mine.yaml", "--cpu", "here.json") == 2
     assert f"{folder / 'here.json'}: cannot be read" in capsys.readouterr().err
 
 

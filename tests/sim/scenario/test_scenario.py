@@ -95,13 +95,11 @@ def test_events_lost_to_changes_and_excused_by_crashes_are_counted(tmp_path: Pat
         owed[row["excused"]].add(_delivery(row))
     delivered = {_delivery(row) for row in rows(trace, "deliveries")}
     assert report.lost == len(owed[False] - owed[True] - delivered) > 0
-    assert report.excused == 0
-    assert f"expected; {report.lost:,} of them lost to changes; 11 of 11 links" in report.verdict
+    assert report.excused == len(owed[True])
+    assert f"{report.lost:,} lost to changes" in report.verdict
     crashed = SimulatedRun(SMALL.having(crashes=1)).run()
-    assert (crashed.lost, crashed.published > crashed.excused > 0) == (0, True)
-    assert f"{crashed.excused:,} events published while none was expected; 11 of 11" in crashed.verdict
-    plain = SimulatedRun(SMALL).run()
-    assert plain.verdict == f"no violation ({plain.expected:,} deliveries expected; 11 of 11 links compared)"
+    assert (crashed.lost, crashed.published > crashed.unjudged > 0) == (0, True)
+    assert f"{crashed.unjudged:,} events published while none was expected; 11 of 11" in crashed.verdict
 
 
 def test_a_saturated_broker_is_busy_at_most_all_of_the_time(tmp_path: Path) -> None:
@@ -189,14 +187,14 @@ def test_the_command_runs_scenario_files_and_overlay_files(
 ) -> None:
     scenario, overlay, trace = tmp_path / "s.yaml", tmp_path / "o.yaml", tmp_path / "t"
     scenario.write_text("brokers: 9\npublishers: 2\nsubscribers: 30\ntypes: 4\nduration_s: 1\n")
-    assert run("sim", "--scenario", scenario, "--subscribers", 10, "--trace", trace) == 0
+    assert run("sim", scenario, "--subscribers", 10, "--trace", trace) == 0
     out = capsys.readouterr().out
     assert "trading on 9 brokers, 2 publishers, 10 subscribers" in out
     assert "no violation" in out
     assert rows(trace, "events")
     assert run("topology", "make", "star", "--brokers", 5, "-o", overlay) == 0
     capsys.readouterr()
-    assert run("sim", "--scenario", scenario, "--overlay", overlay, "--json") == 0
+    assert run("sim", scenario, "--overlay", overlay, "--json") == 0
     assert json.loads(capsys.readouterr().out)["brokers"] == 5
 
 
@@ -220,8 +218,8 @@ def test_clients_have_the_delay_of_the_overlay_file(
     text += "client_delay_ms: 40\n"
     assert first_settled_ms(text) == 160  # two round trips: hello, advertisement
     scenario.write_text("delay_ms: 5\n")
-    assert first_settled_ms(text, "--scenario", scenario) == 20
-    assert first_settled_ms(text, "--scenario", scenario, "--delay-ms", 1) == 4
+    assert first_settled_ms(text, scenario) == 20
+    assert first_settled_ms(text, scenario, "--delay-ms", 1) == 4
 
 
 @pytest.mark.parametrize(
@@ -243,7 +241,7 @@ def test_clients_have_the_delay_of_the_overlay_file(
             ("--seed", 9, "--brokers", 3, "fuzz"),
             "--brokers, --seed: expected after fuzz, which has its own options",
         ),
-        (("--scenario", "s.yaml", "fuzz", "--seeds", 1), "--scenario: expected after fuzz"),
+        (("--json", "fuzz"), "--json: expected after fuzz"),
         (("fuzz", "--routing", "static", "--damping", 4), "--damping: static routing has no damping"),
         (("fuzz", "--routing", "static", "--merging", "perfect"), "--merging: static routing has no merging"),
     ],
@@ -261,7 +259,7 @@ def test_mistakes_are_reported_in_one_line(tmp_path: Path, capsys: pytest.Captur
     for arguments in (
         ("--brokers", 0),
         ("--load", "cats"),
-        ("--scenario", tmp_path / "absent.yaml"),
+        (tmp_path / "absent.yaml",),
         ("--overlay", tmp_path / "absent.yaml"),
         ("--cpu", tmp_path / "absent.json"),
         ("--calibrate", tmp_path / "c.json"),
