@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,7 @@ def demo(
     restart: Annotated[
         str | None, typer.Option(help="Kill and restart this broker (b1 to b5) half-way.")
     ] = None,
+    page: Annotated[Path | None, typer.Option("--report", help="Page to write (HTML).")] = None,
     json_output: Json = False,
 ) -> None:
     """Replay real quotes through five brokers while three subscribers move their thresholds.
@@ -63,8 +65,11 @@ def demo(
 
     from covey.sim.experiments.demo import report
     from covey.sim.experiments.demo.run import Demonstration
+    from covey.sim.extras import need
     from covey.sim.scenario.quotes import load_quotes
 
+    if page is not None:
+        need("a report", "bokeh")
     console = Console(stderr=json_output)
     quotes = load_quotes()
     if events is not None:
@@ -80,6 +85,12 @@ def demo(
         print_json(report.as_json(outcomes))
     else:
         console.print(report.summary(outcomes))
+    if page is not None:
+        from covey.sim.experiments.demo.page import page as page_of
+        from covey.sim.reports import write_report
+
+        options = {"routing": routing, "resubscribe": resubscribe, "rate": rate or "unlimited"}
+        write_report(page, page_of(outcomes, options | {"restart": restart or "none"}))
     raise typer.Exit(1 if report.failed(outcomes) else 0)
 
 

@@ -116,7 +116,7 @@ def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None
     from covey.sim.metrics.run_report import group_rows, run_rows
 
     if 1 < len(groups) < len(summaries):
-        _print_table("Settings: means over their runs", *group_rows(groups))
+        _print_table("Settings: means over their runs", *group_rows(groups), len(groups[0].parameters))
     columns, rows = run_rows(summaries)
     _print_table("Runs", columns, rows[:_SHOWN])
     if len(rows) > _SHOWN:
@@ -129,8 +129,18 @@ def _print(summaries: Sequence[dict[str, Any]], groups: Sequence[Group]) -> None
             )
 
 
-def _print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table of few rows is transposed: a column per row."""
+def _print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1
+) -> None:
+    """A table of few rows is transposed: a column per row. One of more rows is without the columns that are
+    the same in all of them."""
+    from covey.sim.reports.tables import compact
+
     if len(rows) <= _TRANSPOSED:
         columns, *rows = zip(columns, *rows, strict=True)
-    print_table(title, columns, rows)
+        names, same = 1, ""
+    else:
+        columns, rows, same = compact(columns, rows, names)
+    print_table(title, columns, rows, names)
+    if same:
+        print(f"{same}\n")

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.sim.metrics.across import Group
-from covey.sim.metrics.run_plots import METRICS, Metric, axis, label
+from covey.sim.metrics.run_plots import METRICS, axis, label
 from covey.sim.reports import number
 
+_COMPARED = ("throughput_events_per_s", "delay_ms_p50", "control_per_change")
 _SATURATED, _SAME = 0.9, 0.05
 """The busy share from which on a broker is saturated, and the difference below which values are the same."""
 
@@ -70,36 +71,43 @@ def _single(summaries: Sequence[Mapping[str, Any]], group: Group) -> list[str]:
 
 
 def _compared(groups: Sequence[Group]) -> list[str]:
-    """For throughput, delay and spurious events the best setting and the worst, at the end of the axis."""
+    """For each of `_COMPARED` the best setting and the worst, at the end of the axis."""
     over = axis(groups)
     shown, at = groups, ""
     if over is not None:
-        last = max(float(group.parameters[over]) for group in groups)
-        shown = [group for group in groups if float(group.parameters[over]) == last]
-        at = f"At {over} {number(last)}, "
+        end = max(float(group.parameters[over]) for group in groups)
+        shown = [group for group in groups if float(group.parameters[over]) == end]
+        at = f"At {over} {number(end)}, "
     by_name = {metric.name: metric for metric in METRICS}
     if len(shown) < 2:
         return _trends(groups, over) if over else []
-    names = ("throughput_events_per_s", "delay_ms_p50", "spurious_per_s")
-    return [sentence for name in names if (sentence := _extremes(shown, by_name[name], over, at))]
+    same, differing = [], []
+    for metric in (by_name[name] for name in _COMPARED):
+        known = [(value, group) for group in shown if (value := group.metrics[metric.name]) is not None]
+        known.sort(key=lambda each: each[0], reverse=not metric.less)
+        if len(known) < 2:
+            continue
+        (best, first), (worst, last) = known[0], known[-1]
+        if abs(best - worst) <= _SAME * max(abs(best), abs(worst)):
+            same.append(f"{metric.label} ({number(best)})")
+            continue
+        differing.append(
+            _sentence(
+                f"{at}{metric.label}: {label(first, over)} is best with {number(best)}, "
+                f"{label(last, over)} last with {number(worst)}{_factor(first, last, metric.name)}"
+            )
+        )
+    if same:
+        differing.append(_sentence(f"{at}all settings have the same {'; '.join(same)}"))
+    return differing
 
 
-def _extremes(groups: Sequence[Group], metric: Metric, over: str | None, at: str) -> str:
-    known = [(value, group) for group in groups if (value := group.metrics[metric.name]) is not None]
-    known.sort(key=lambda each: each[0], reverse=not metric.less)
-    if len(known) < 2:
+def _factor(first: Group, last: Group, metric: str) -> str:
+    best, worst = first.metrics[metric] or 0.0, last.metrics[metric] or 0.0
+    if min(best, worst) <= 0:
         return ""
-    (best, first), (worst, last) = known[0], known[-1]
-    if abs(best - worst) <= _SAME * max(abs(best), abs(worst)):
-        return _sentence(f"{at}{metric.label} are the same in all settings, {number(best)}")
-    apart = ""
-    if min(best, worst) > 0:
-        clear = "" if _apart(first, last, metric.name) else "; their intervals overlap"
-        apart = f" ({max(best, worst) / min(best, worst):.2g} times{clear})"
-    return _sentence(
-        f"{at}{metric.label}: {label(first, over)} is best with {number(best)}, "
-        f"{label(last, over)} last with {number(worst)}{apart}"
-    )
+    clear = "" if _apart(first, last, metric) else "; their intervals overlap"
+    return f" ({max(best, worst) / min(best, worst):.2g} times{clear})"
 
 
 def _apart(first: Group, second: Group, metric: str) -> bool:

@@ -143,11 +143,21 @@ def _figure(figure: Figure, place: str, name: str) -> str:
 
 
 def _hidden(plot: Plot) -> str:
-    pairs = [f"{first} and {second}" for first, second in coinciding(plot)]
-    if isinstance(plot, Bars) or not pairs:
+    """A sentence on the series that hide each other."""
+    if isinstance(plot, Bars):
         return ""
-    more = f"; and {len(pairs) - 3} more pairs" if len(pairs) > 3 else ""
-    return f" Nearly the same: {'; '.join(pairs[:3])}{more}."
+    groups: list[list[str]] = []
+    for first, second in coinciding(plot):
+        group = next((each for each in groups if first in each or second in each), None)
+        if group is None:
+            groups.append([first, second])
+        else:
+            group += [name for name in (first, second) if name not in group]
+    if not groups:
+        return ""
+    if len(groups[0]) == len(plot.series):
+        return " All of them are nearly the same."
+    return f" Nearly the same: {'; '.join(', '.join(group) for group in groups)}."
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

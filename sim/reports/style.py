@@ -45,7 +45,8 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #e8ebef; text-align: left; white-space: nowrap; }
 th { position: sticky; top: 0; background: #fff; color: #52606d; font-weight: 600; z-index: 1; }
 td:first-child, th:first-child { position: sticky; left: 0; background: #fff; padding-left: 0; }
-td:first-child { max-width: 45vw; white-space: normal; }
+td:first-child { min-width: min(18rem, 35vw); max-width: 45vw; white-space: normal; }
+td:first-child { overflow-wrap: anywhere; }
 th:first-child { z-index: 2; }
 .n { text-align: right; }
 @media print { body { background: #fff; } section { break-inside: avoid; } }

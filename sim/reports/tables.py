@@ -9,16 +9,17 @@ from covey.sim.reports.numbers import number
 
 
 def compact(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], names: int = 1
 ) -> tuple[list[str], list[list[Any]], str]:
-    """Columns and rows of the first column and of those whose values differ, and a sentence on the others.
+    """Columns and rows of the first columns, which name the rows, and of those whose values differ; and a
+    sentence on the others.
 
     A table of one row stays as it is.
     """
     if len(rows) < 2:
         return list(columns), [list(row) for row in rows], ""
-    kept, same, unknown = [0], [], []
-    for place, column in enumerate(columns[1:], 1):
+    kept, same, unknown = list(range(min(names, len(columns)))), [], []
+    for place, column in enumerate(columns[names:], names):
         values = [row[place] for row in rows]
         if any(value != values[0] for value in values):
             kept.append(place)

@@ -9,6 +9,7 @@ from covey.matcher.errors import CoveyError
 from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.extras import need
 from covey.sim.reports import number
+from covey.sim.reports.colours import styles
 
 _COLUMNS: tuple[tuple[str, Callable[[MatchResult], float | None]], ...] = (
     ("ids/s", lambda r: r.rate("ids")),
@@ -89,18 +90,20 @@ def draw(results: list[MatchResult], path: Path) -> None:
 
     workloads = list(dict.fromkeys(result.workload for result in results))
     engines = list(dict.fromkeys(result.engine for result in results))
+    look = styles(engines)
     across = min(3, len(workloads))
     down = -(-len(workloads) // across)
     figure, panels = pyplot.subplots(down, across, figsize=(4.2 * across, 3.4 * down), squeeze=False)
     for panel, workload in zip(panels.flat, workloads, strict=False):
-        for place, engine in enumerate(engines):
+        for engine in engines:
             points = sorted(
                 (r.subscriptions, r.rate())
                 for r in results
                 if (r.workload, r.engine) == (workload, engine) and r.complete
             )
             if points:
-                panel.plot(*zip(*points, strict=True), "o-", color=f"C{place}", markersize=3, label=engine)
+                colour = look[engine].colour
+                panel.plot(*zip(*points, strict=True), "o-", color=colour, markersize=3, label=engine)
         panel.set(title=workload, xscale="log", yscale="log", xlabel="subscriptions", ylabel="events/s")
         panel.grid(alpha=0.3, which="both")
     for panel in panels.flat[len(workloads) :]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from covey.sim.experiments.demo.run import DemoOutcome, Replay
 
-_COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided", "excused")
+COUNTS = ("delivered", "missed", "duplicate", "spurious", "stray", "undecided", "excused")
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:
@@ -25,7 +25,7 @@ def percentile(values: Sequence[float], q: float) -> float | None:
 
 def totals(outcome: DemoOutcome) -> dict[str, int]:
     """The oracle's counts over all traders."""
-    return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in _COUNTS}
+    return {name: sum(getattr(v, name) for v in outcome.verdicts.values()) for name in COUNTS}
 
 
 def per_change(outcome: DemoOutcome) -> float | None:
@@ -63,7 +63,7 @@ def _outcome_json(outcome: DemoOutcome) -> dict[str, Any]:
         "published": outcome.published,
         "seconds": round(outcome.seconds, 3),
         "subscribers": {
-            name: {count: getattr(verdict, count) for count in _COUNTS}
+            name: {count: getattr(verdict, count) for count in COUNTS}
             for name, verdict in outcome.verdicts.items()
         },
     }

@@ -9,7 +9,7 @@ from covey.sim.experiments.bench.match import MatchResult
 from covey.sim.experiments.papers.measuring import measure, ms_per_event
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, Verdict
 from covey.sim.progress import Progress, part
-from covey.sim.reports import Curves
+from covey.sim.reports import Bars
 from covey.sim.workload import Boolean
 from covey.sim.workload.boolean import branching, pairs
 
@@ -51,11 +51,12 @@ def choice(plan: PaperPlan, progress: Progress) -> PaperFinding:
             mean["chosen"] < max(mean["cap"], mean["tree"]),
         ),
         rows,
-        Curves(
-            "filter, in the order of the table",
+        Bars(
             "bytes times ns, as a multiple of the better form",
-            {name: [(float(n), _product(row, name)) for n, row in enumerate(rows)] for name in FORMS},
-            log_y=True,
+            [f"S_s {row['S_s']}, s^r {row['s^r']}, {row['p_e / |s||p|']}" for row in rows],
+            {name: [_product(row, name) for row in rows] for name in FORMS},
+            dots=True,
+            log=True,
         ),
     )
 

@@ -30,7 +30,7 @@ from covey.sim.experiments.papers.liu_experiments import (
 )
 from covey.sim.experiments.papers.report import Cell, PaperFinding, PaperPlan, PaperReport, Verdict
 from covey.sim.progress import Progress
-from covey.sim.reports import Curves
+from covey.sim.reports import Bars, Curves, Plot
 from covey.sim.workload.overlapping import Overlapping, draw_truths
 
 CITATION = (
@@ -152,14 +152,6 @@ def _less(costs: Costs, name: str) -> float:
 def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> PaperFinding:
     costs = [measured[point.workload] for point in experiment.points]
     rows = [_row(experiment, point, each) for point, each in zip(experiment.points, costs, strict=True)]
-    places = [
-        float(point.x) if isinstance(point.x, int | float) else float(place)
-        for place, point in enumerate(experiment.points)
-    ]
-    series = {
-        name: [(x, each[name]) for x, each in zip(places, costs, strict=True)]
-        for name in (*STRATEGIES, BOUND)
-    }
     conclusion, verdict = _JUDGES[experiment.figure](experiment, costs)
     ratios = [each[GREEDY] / each[SUB_ORDER] for each in costs]
     conclusion += f" Greedy evaluates {min(ratios):.2f} to {max(ratios):.2f} times as much as Sub-Order."
@@ -171,8 +163,20 @@ def _finding(experiment: Experiment, measured: Mapping[Overlapping, Costs]) -> P
         conclusion,
         verdict,
         rows,
-        Curves(experiment.axis, unit, series),
+        _plot(experiment, unit, costs),
     )
+
+
+def _plot(experiment: Experiment, unit: str, costs: Sequence[Costs]) -> Plot:
+    """Curves over numbers; dots by name where the points are no numbers."""
+    names = (*STRATEGIES, BOUND)
+    places = [point.x for point in experiment.points]
+    numbers = [float(x) for x in places if isinstance(x, int | float)]
+    if len(numbers) < len(places):
+        values = {name: [each[name] for each in costs] for name in names}
+        return Bars(unit, [str(x) for x in places], values, dots=True)
+    series = {name: [(x, each[name]) for x, each in zip(numbers, costs, strict=True)] for name in names}
+    return Curves(experiment.axis, unit, series)
 
 
 def _ordered(costs: Sequence[Costs]) -> bool:
@@ -269,13 +273,14 @@ def _summary(planned: Sequence[Experiment], measured: Mapping[Overlapping, Costs
         "average.",
         Verdict.of(reached >= _REDUCTION, reached > 0),
         rows,
-        Curves(
-            "point",
+        Bars(
             "share of the cost of naive",
+            [f"{figure}: {point.x}" for figure, point, _ in points],
             {
-                name: [(place, each[2][name] / each[2][NAIVE]) for place, each in enumerate(points)]
+                name: [costs[name] / costs[NAIVE] for _, _, costs in points]
                 for name in (*STRATEGIES[1:], BOUND)
             },
+            dots=True,
         ),
     )
 

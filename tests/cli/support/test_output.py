@@ -1,0 +1,42 @@
+"""Tables on narrow terminals: parts below each other, with whole names."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from covey.cli.support import output
+
+SYSTEMS = ("siena-subscribe-first", "siena-parametric", "rete-subscribe-first", "rete-parametric")
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=80))
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_wide_table_is_printed_in_parts_with_whole_names(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[rate, *(rate * n for n in range(4))] for rate in (10.0, 100.0)]
+    output.print_table("Title", ["updates/s per edge broker", *SYSTEMS], rows)
+    printed = capsys.readouterr().out
+    assert all(printed.count(system) == 1 for system in SYSTEMS)
+    assert printed.count("updates/s per edge broker") == 2
+    assert printed.count("Title") == 1
+    assert "…" not in printed
+    assert all(len(line) <= 80 for line in printed.splitlines())
+
+
+@pytest.mark.usefixtures("narrow")
+def test_every_part_begins_with_the_columns_that_name_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ["system", "rate", *(f"a metric number {n}" for n in range(6))]
+    output.print_table("", columns, [["rete-parametric", 10, *range(6)]], names=2)
+    printed = capsys.readouterr().out
+    assert printed.count("rete-parametric") == printed.count("rate") == 3
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_name_that_is_too_long_is_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    name = " ".join(["word"] * 30)
+    output.print_table("", ["run", "events/s"], [[name, 1.0]])
+    assert capsys.readouterr().out.count("word") == 30
