@@ -5,11 +5,13 @@ from covey.sim.metrics.flat import flat, varied, write_csv
 from covey.sim.metrics.session import spark_session
 from covey.sim.metrics.spark_checks import SparkError
 from covey.sim.metrics.summary import summarise
+from covey.sim.trace.finding import find_traces
 
 __all__ = [
     "Group",
     "SparkError",
     "compare",
+    "find_traces",
     "flat",
     "spark_session",
     "summarise",

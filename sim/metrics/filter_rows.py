@@ -35,11 +35,8 @@ class FilterRows:
     def matches(self, number: Column, event: Column, operands: Column, at_ns: Column) -> Column:
         """As `FilterColumns.matches`."""
         filters = self.filters
-
-        def matches(number: int, event: str, values: str, at_ns: int) -> bool:
-            return _matches(filters[number], event, values, at_ns)
-
-        return f.udf(matches, "boolean")(number, event, operands, at_ns)
+        matches = f.udf(lambda number, *row: _matches(filters[number], *row), "boolean")
+        return matches(number, event, operands, at_ns)
 
 
 def _matches(filter: Filter, event: str, values: str, at_ns: int) -> bool:

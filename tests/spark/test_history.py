@@ -26,7 +26,7 @@ SMALL = Scenario(brokers=4, publishers=2, subscribers=10, types=2, duration_s=1.
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("traces")
     for seed in range(2):
-            SimulatedRun(SMALL.having(seed=seed)).run(folder / f"run {seed}")
+        SimulatedRun(SMALL.having(seed=seed)).run(folder / f"run {seed}")
     return folder
 
 
