@@ -82,7 +82,7 @@ versions     a subscription was made (version 0) or changed; `filter` is its str
              of value, rate (per second) and since_ns, scale and offset of its operand applied
 obligations  the judge expects a delivery, or (`excused`) no longer expects it
 messages     messages arrived; `kind` is Publish or Deliver for those with events, which `events` counts
-work         the working time of a broker so far, at the beginning of a phase and at the end
+work         the working time of a broker so far, at the beginning of a phase
 history      what else happened: begun, phase, ended; joined, moved, left; advertised, unadvertised,
              unsubscribed, settled, refused; dropped, crashed, restarted; clock (was set back by `number`
              nanoseconds)

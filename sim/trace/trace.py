@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from covey.overlay.core.messages import Deliver, Publish
 from covey.sim.simulator.observer import Observer
 from covey.sim.trace import parts
-from covey.sim.trace.attempt import Attempt
+from covey.sim.trace.attempt import Attempt, TraceError
 from covey.sim.trace.parts import NULL, PartWriter
 from covey.sim.trace.values import event_texts, values_text
 
@@ -71,8 +72,9 @@ class Trace(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._writer.flush()
-            self.attempt.fail()
+            with suppress(TraceError):  # the error of the block says more
+                self._writer.flush()
+                self.attempt.fail()
             return
         self.end()
         self.attempt.manifest.summary = self.summary

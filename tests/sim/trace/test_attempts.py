@@ -117,6 +117,21 @@ def test_a_run_that_failed_says_so_and_is_removed_by_the_next(place: Folder) -> 
     assert names(place) == [again.attempt.manifest.attempt]
 
 
+def test_a_run_that_fails_and_cannot_be_written_keeps_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = begin(Folder.at(tmp_path / "run"))
+
+    def full(tables: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trace.attempt, "_write", full)
+    with pytest.raises(TraceError, match=r"run: cannot be written: No space left on device$"):
+        trace.phase("running", {})
+    with pytest.raises(ValueError, match="mistake"), trace:
+        raise ValueError("a mistake")
+
+
 def test_of_attempts_that_complete_at_once_exactly_one_counts(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
