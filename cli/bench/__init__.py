@@ -9,6 +9,7 @@ from covey.cli.bench.change import change
 from covey.cli.bench.control import control
 from covey.cli.bench.drift import drift
 from covey.cli.bench.match import match
+from covey.cli.bench.metrics import metrics
 from covey.cli.bench.operators import operators
 from covey.cli.bench.pauses import pauses
 from covey.cli.bench.routing import routing
@@ -22,5 +23,5 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, match, pauses, drift, change, routing, control, operators, soak):
+for command in (chain, match, pauses, drift, change, routing, control, operators, metrics, soak):
     bench.command(command.__name__)(command)

@@ -30,6 +30,7 @@ LARGE_BYTES = 256 << 20
 """Compressed input from which on the optimising compiler saves more than it costs: a minute of CPU time."""
 _HEAP_MB = (1024, 8192)
 _EXECUTOR_S = 60.0
+_REMOTE_CORES = 16
 _QUIET = {
     "spark.app.name": "covey",
     "spark.ui.enabled": "false",
@@ -76,6 +77,11 @@ def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSe
 def is_remote(session: SparkSession) -> bool:
     """Whether it is one of Spark Connect, which has neither a context nor RDDs."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def parallel_tasks(session: SparkSession) -> int:
+    """How many tasks the session runs at a time; a guess for Spark Connect, which does not say."""
+    return _REMOTE_CORES if is_remote(session) else session.sparkContext.defaultParallelism
 
 
 def heap_mb(input_bytes: int, memory_bytes: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from covey.sim.metrics.session import is_remote
+from covey.sim.metrics.session import parallel_tasks
 from covey.sim.trace.tables import TABLES
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 SMALL_ROWS = 1_000_000
 """Up to so many rows the overhead of tasks and of planning again is more than the work."""
 _ROWS_PER_TASK = 500_000
-_REMOTE_CORES = 16
-"""A guess: Spark Connect does not say."""
 
 
 def settings(rows: int, cores: int) -> dict[str, str]:
@@ -44,8 +42,7 @@ def settings(rows: int, cores: int) -> dict[str, str]:
 def sized(session: SparkSession, traces: Traces) -> Iterator[None]:
     """The settings for the size of these traces, in a block."""
     rows = sum(traces.rows(table) for table in TABLES)
-    cores = _REMOTE_CORES if is_remote(session) else session.sparkContext.defaultParallelism
-    chosen = settings(rows, cores)
+    chosen = settings(rows, parallel_tasks(session))
     before = {name: session.conf.get(name, None) for name in chosen}
     for name, value in chosen.items():
         session.conf.set(name, value)

@@ -56,6 +56,7 @@ def summarise(
     paths: Iterable[str | Path] | Traces,
     master: str | None = None,
     *,
+    spark: SparkSession | None = None,
     exact: bool = False,
     out: str | Path | None = None,
     progress: Progress = silent,
@@ -70,12 +71,13 @@ def summarise(
     trace cannot give is None: `missed` of an incomplete run, a percentile of no values. `docs/metrics.md`
     defines each.
 
-    Percentiles are approximate unless `exact`. `out` names a folder, or a URI that Spark can write, for the
-    results as tables. Raises `TracesError` if there is no readable trace, `SparkError` if Spark does not
-    start.
+    `spark` is a session to use, such as that of a notebook; without one it is that of this process, or one
+    that is started at `master`. Percentiles are approximate unless `exact`. `out` names a folder, or a URI
+    that Spark can write, for the results as tables. Raises `TracesError` if there is no readable trace,
+    `SparkError` if Spark does not start.
     """
     traces = paths if isinstance(paths, Traces) else find_traces(paths)
-    session = spark_session(master, input_bytes=sum(map(traces.bytes, TABLES)))
+    session = spark or spark_session(master, input_bytes=sum(map(traces.bytes, TABLES)))
     with sized(session, traces), explained():
         by_run = _numbers(session, traces, exact, None if out is None else str(out), progress)
         summaries = [

@@ -47,7 +47,7 @@ def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
         (["sweep", sweep, *out], "covey sweep", "pyspark"),
         (["bench", "control"], "covey bench control", "networkx"),
         (["bench", "match", "--draw", str(tmp_path / "curves.svg")], "--draw", "matplotlib"),
-        (["reproduce", "jayaram", "--quick"], "covey reproduce", "networkx"),
+        (["reproduce", "jayaram", "--quick"], "covey reproduce", "pyspark"),
         (["reproduce", "fabret", "--quick", *out], "a plot", "matplotlib"),
     ]
     lines = json.dumps([words for words, _, _ in needed])

@@ -61,11 +61,14 @@ class SparkTasks:
     def run(
         self, planned: Sequence[PlannedRun], folder: str, ended: Callable[[int], None]
     ) -> list[RunOutcome]:
-        from covey.sim.metrics.session import spark_session
+        from covey.sim.metrics.session import is_remote, spark_session
+        from covey.sim.metrics.spark_checks import SparkError
         from covey.sim.metrics.spark_failures import job_failure
         from covey.sim.metrics.spark_tasks import watched
 
         session = spark_session(self.master)
+        if is_remote(session):
+            raise SparkError("Spark Connect has no tasks of Python objects: a sweep needs a master of Spark")
         with watched(session, lambda tasks: ended(tasks.done)):
             try:
                 tasks = session.sparkContext.parallelize(planned, len(planned))

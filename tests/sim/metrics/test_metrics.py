@@ -352,6 +352,16 @@ def test_runs_that_differ_only_in_their_seed_form_one_group(summaries: dict[str,
     assert parametric.metrics["delay_ms_p50"] == summaries["at"]["delay_ms"]["p50"]
 
 
+def test_a_session_of_the_user_is_used_and_left_as_it_is(summaries: dict[str, Any], traces: Path) -> None:
+    session = spark_session().newSession()
+    own = {"spark.sql.ansi.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
+    own |= {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "7"}
+    for name, value in own.items():
+        session.conf.set(name, value)
+    assert summarise([traces / "at"], spark=session, exact=True) == [summaries["at"]]
+    assert {name: session.conf.get(name) for name in own} == own
+
+
 def test_every_metric_is_documented(summaries: dict[str, Any]) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
     assert [name for name in summaries["at"] if f"`{name}`" not in page] == []
