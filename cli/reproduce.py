@@ -33,7 +33,8 @@ def reproduce(
 ) -> None:
     """Measure what a paper's figures show, and print each with the paper's claim and a verdict.
 
-    Rates depend on the machine and its other load: compare only engines of the same run.
+    Rates depend on the machine and its other load: compare only engines of the same run. For jayaram, whose
+    costs are calibrated, --out keeps traces and results as well, and an interrupted run resumes there.
 
     Example: covey reproduce bittner --quick --out bittner/
     """
@@ -50,7 +51,7 @@ def reproduce(
     if paper in PAPERS:
         compile_once()
     with progress() as on_progress:
-        report = run(paper, PaperPlan("quick" if quick else "full", seed), on_progress)
+        report = run(paper, PaperPlan("quick" if quick else "full", seed, str(out or "")), on_progress)
     if json_output:
         print_json(report.as_json())
     else:

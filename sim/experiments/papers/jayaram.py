@@ -1,53 +1,93 @@
 """Jayaram, Jayalath and Eugster 2010: parametric subscriptions against re-subscription.
 
-Table 1 and Figs. 8 a-l and 9: throughput, delay of a change and spurious events under rising rates of
-updates, with the poset and with an engine as matcher, and `covey-parametric` beside them. Runs are
-simulated (`jayaram_runs.py`), their metrics computed by Spark from their traces.
+Their evaluation (Table 1, Figs. 8 a-l and 9) as an experiment with stated assumptions: A, what changes and
+events cost a broker (`jayaram_costs.py`); B, what follows for the throughput (`jayaram_prediction.py`); C,
+overlays in virtual time at these costs, and D, the same with one assumption changed (`jayaram_cases.py`,
+`jayaram_runs.py`). Runs use the checked-in costs, so they are reproducible; metrics come from traces.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
-from covey.sim.experiments.papers.jayaram_findings import best, costs, figures, table_1
-from covey.sim.experiments.papers.jayaram_runs import experiments, run_experiments
-from covey.sim.experiments.papers.report import PaperPlan, PaperReport
-from covey.sim.experiments.runs.planned import RunOutcome
+from covey.sim.experiments.papers.jayaram_calibrations import Calibrations, checked_in, most_filters
+from covey.sim.experiments.papers.jayaram_cases import Grid, grid, pilots_of
+from covey.sim.experiments.papers.jayaram_findings import (
+    assumptions,
+    best,
+    costs,
+    figures,
+    prediction,
+    table_1,
+)
+from covey.sim.experiments.papers.jayaram_runs import Results, run_grid
+from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport
 from covey.sim.progress import Progress
 
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"
 )
+_SECONDS_PER_RUN = {"tiny": 1.0, "quick": 4.0, "full": 7.0}
+"""Processor time of a run, with its share of the metrics."""
 
 
-def checkers_note(finished: Sequence[RunOutcome]) -> str:
+def checkers_note(violations: Sequence[int]) -> str:
     """A sentence on the violations in all runs."""
-    violations = sum(sum(each.counts.values()) for each in finished)
-    verdict = "no violation"
-    if violations:
-        first = next(finding for each in finished for finding in each.findings)
-        verdict = f"violations, {violations:,} in all, such as: {first}"
-    return f"The checkers judged {len(finished)} runs and found {verdict}."
+    verdict = f"{sum(violations):,} violations" if any(violations) else "no violation"
+    return f"The checkers judged {len(violations)} runs and found {verdict}."
+
+
+def expected(runs: Grid, size: str) -> str:
+    """How many runs there are, and how long they take."""
+    points = list(runs.points())
+    count = len(points) + len(pilots_of(points))
+    cores = os.cpu_count() or 1
+    minutes = count * _SECONDS_PER_RUN[size] / cores / 60
+    return f"{count} runs, about {minutes:,.0f} minutes on {cores} idle cores"
 
 
 def run(plan: PaperPlan, progress: Progress) -> PaperReport:
-    """All figures. Cost: `quick` is 64 runs, five to ten minutes of processor time."""
-    with tempfile.TemporaryDirectory(prefix="covey-jayaram-") as folder:
-        results = run_experiments(experiments(plan), Path(folder), progress)
-    findings = [table_1(results)]
-    for result in results:
-        findings += [*figures(result), costs(result)]
-    findings.append(best(results))
-    finished = [each for result in results for each in result.finished.values()]
-    notes = [
-        "All systems share links, sessions and processes; they differ in the matcher, the poset and the "
-        "way a subscription changes. Re-subscription is subscribe first, then unsubscribe; the "
-        "full size plays the other order as well.",
-        "Time is virtual. A broker is charged the processor time of the real routing core, times a factor "
-        "that replaces rates too high to simulate: slowed k times at rate f it is as busy as one at full "
-        "speed at rate k f. Links add 10 ms, as in the paper.",
-        checkers_note(finished),
+    """All findings. Keeps traces and results in the plan's folder, where an interrupted run resumes."""
+    table = checked_in()
+    runs = grid(plan, most_filters(table))
+    progress(expected(runs, plan.size), 0.0)
+    with ExitStack() as stack:
+        folder = plan.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-jayaram-"))
+        calibrations = Calibrations.write(Path(folder) / "calibrations", table)
+        results = run_grid(runs, calibrations, Path(folder), progress)
+    return PaperReport("jayaram", CITATION, plan.size, findings(results), notes(results))
+
+
+def findings(results: Results) -> list[PaperFinding]:
+    """Table 1 first, then A, B, C, D."""
+    table = checked_in()
+    return [
+        table_1(results),
+        best(results),
+        costs(table),
+        prediction(results, table),
+        *figures(results, table),
+        assumptions(results),
     ]
-    return PaperReport("jayaram", CITATION, plan.size, findings, notes, (2010 + plan.seed,))
+
+
+def notes(results: Results) -> list[str]:
+    """What all runs share."""
+    scenario = results.grid.cases[0].scenario
+    scales = [case.scenario.cpu_scale for case in results.grid.cases]
+    return [
+        "Systems share links, sessions and processes; they differ in the matcher, the poset and the way a "
+        "subscription changes. Re-subscription is subscribe first, then unsubscribe. Links add 10 ms.",
+        f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
+        "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
+        f"{scenario.duration_s:g} s after {scenario.warm_up_s:g} s of warm-up, which at full speed are "
+        f"{1e3 * scenario.duration_s / max(scales):g} to {1e3 * scenario.duration_s / min(scales):g} ms. "
+        "Publishers have windows, so that they fill what changes leave. Changes come evenly.",
+        f"Intervals are of 95 %, over {results.grid.seeds} seeds in C and {results.grid.assumption_seeds} in "
+        "D (Student's t; ratios by seed).",
+        checkers_note([run.violations for run in results.measured.values()]),
+    ]

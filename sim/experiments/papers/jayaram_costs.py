@@ -247,3 +247,17 @@ def _to_acknowledge(actions: Sequence[Action]) -> Mapping[str, int]:
         if isinstance(message, Subscribe | Unsubscribe | Update | Advertise):
             newest[action.interface] = message.epoch  # type: ignore[union-attr]
     return newest
+
+
+def main() -> None:
+    """Measure all, on an idle machine, and write the checked-in file: `python -m` this module."""
+    from covey.matcher import compile_kernels
+
+    compile_kernels()
+    table = measure_costs(CostPlan(), lambda step, share: print(f"{share:4.0%}  {step}", flush=True))
+    note = "measured by sim/experiments/papers/jayaram_costs.py; CPU time of one core"
+    save_costs(Path(__file__).with_suffix(".json"), table, note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,279 +1,219 @@
-"""The runs of `jayaram.py`: loads, rates and systems, and the factors between systems.
+"""The runs of C and D: pilots, then all points of a grid, in a folder that keeps their traces and results.
 
-Links take 10 ms, as in the paper. A broker is charged the processor time of the real routing core, multiplied
-by `cpu_scale`. The scale replaces rates that are too high to simulate in minutes: a broker slowed k times at
-rate f is as busy as one at full speed at rate k f. Ratios between systems do not depend on it unless link
-delays dominate.
+An interrupted evaluation resumes: runs by their manifests (`runs/run_all.py`), metrics by `results.json`. The
+points of one seed are run and measured before those of the next, so that what is there is always complete
+over cases.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from covey.matcher.errors import CoveyError
-from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.experiments.papers.estimates import Estimate, gain, mean
+from covey.sim.experiments.papers.jayaram_calibrations import Calibrations
+from covey.sim.experiments.papers.jayaram_cases import (
+    Assumption,
+    Case,
+    Grid,
+    Pilot,
+    Point,
+    pilot_scenario,
+    pilots_of,
+    point_scenario,
+    rate_for_one,
+)
 from covey.sim.experiments.runs.executors import Processes
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.experiments.runs.run_all import run_all
-from covey.sim.progress import Progress, part
+from covey.sim.progress import Progress, labelled, part
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.scenario.systems import find_system
 
-_ENOUGH = 5
-STATIC, PARAMETRIC = "subscribe-first", "parametric"
-METRICS = ("throughput", "delay", "spurious")
-LABELS = {
-    "throughput": "delivered events/s",
-    "delay": "mean delay of a change (ms)",
-    "spurious": "spurious events/s",
-}
+_RESULTS = "results.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
-    """One load under rising rates of updates. `rates` are per subscriber; times `per` they are the paper's
-    axis.
+class Measured:
+    """The metrics of one run; `delay_ms` is None where no change was answered in it."""
 
-    `claims` are the factors of Table 1 by system, in the order of `METRICS`; `figures` are their figures.
-    """
+    throughput: float
+    delay_ms: float | None
+    spurious: float
+    published: float
+    """Events per second, as `throughput` and `spurious`."""
+    answered: int
+    changes: int
+    busiest_share: float
+    duration_s: float
+    violations: int
 
-    key: str
-    title: str
-    scenario: Scenario
-    rates: tuple[float, ...]
-    per: float
-    x: str
-    systems: tuple[str, ...]
-    figures: Mapping[str, tuple[str, ...]]
-    claims: Mapping[str, tuple[float, ...]]
-    why: str
-
-
-_PAPER = ("siena-subscribe-first", "siena-parametric", "rete-subscribe-first", "rete-parametric")
-_OURS = "covey-parametric"
-_FULL = (*_PAPER, "siena-unsubscribe-first", "rete-unsubscribe-first", "covey-subscribe-first", _OURS)
-
-
-def experiments(plan: PaperPlan) -> tuple[Experiment, ...]:
-    """The experiments at a size; smaller ones have fewer clients and seconds, and slower brokers.
-
-    AT is measured twice. Siena has no event types: the commodity is an attribute, and one poset contains
-    every filter of a broker (`MarketLoad`). With a poset per type, as in Figs. 3 and 6 of the paper and in
-    EventJava, 150 subscriptions over 200 types leave less than one filter in each. The paper does not state
-    the event rate; here events are published in batches of four, so that there are enough spurious events to
-    count.
-    """
-    systems = plan.pick((*_PAPER, _OURS), (*_PAPER, _OURS), _FULL)
-    common = Scenario(cpu="measured", delay_ms=10.0, seed=2010 + plan.seed)
-    vehicles, brokers = plan.pick(3, 6, 20), plan.pick(4, 10, 20)
-    highway = common.having(
-        load="highway",
-        brokers=brokers,
-        publishers=plan.pick(2, 2, 10) * brokers,
-        subscribers=vehicles * brokers,
-        event_rate=plan.pick(20.0, 20.0, 10.0),
-        duration_s=plan.pick(0.2, 0.8, 2.0),
-        cpu_scale=plan.pick(10.0, 15.0, 1.0),
-    )
-    trading = common.having(
-        load="trading",
-        brokers=plan.pick(6, 20, 20),
-        publishers=5,
-        subscribers=plan.pick(20, 150, 150),
-        types=plan.pick(10, 200, 200),
-        event_rate=plan.pick(50.0, 600.0, 600.0),
-        batch=plan.pick(1, 4, 4),
-        duration_s=plan.pick(0.2, 0.8, 2.0),
-        cpu_scale=plan.pick(10.0, 10.0, 4.0),
-    )
-    market = trading.having(load="market")
-    artificial = trading.having(
-        topology="random",
-        batch=1,
-        publishers=plan.pick(5, 100, 100),
-        event_rate=plan.pick(20.0, 20.0, 10.0),
-        duration_s=plan.pick(0.2, 0.5, 0.5),
-        cpu_scale=plan.pick(10.0, 8.0, 1.0),
-    )
-    edge = plan.pick((25.0, 100.0), (10.0, 25.0, 50.0, 100.0), (10.0, 25.0, 50.0, 100.0))
-    return (
-        Experiment(
-            "htm",
-            "Highway traffic management (HTM)",
-            highway,
-            tuple(rate / vehicles for rate in edge),
-            float(vehicles),
-            "updates/s per edge broker",
-            systems,
-            {"siena": ("8a", "8b", "8c"), "rete": ("8d", "8e", "8f")},
-            {"siena": (8.0, 6.0, 6.0), "rete": (1.53, 2.0, 2.2)},
-            "Vehicles' boxes rarely cover each other, so every change reaches every broker. A "
-            "re-subscription changes the poset twice, an update once.",
-        ),
-        Experiment(
-            "market",
-            "Algorithmic trading (AT), one poset for all commodities",
-            market,
-            plan.pick((5.0, 20.0), (2.0, 5.0, 10.0, 20.0), (10.0, 25.0, 50.0, 100.0)),
-            1.0,
-            "updates/s per subscriber",
-            (*(s for s in systems if s.startswith("siena-")), _OURS),
-            {"siena": ("8g", "8h", "8i")},
-            {"siena": (4.4, 3.0, 6.0)},
-            "Either change computes the poset's relations in one pass over its filters; messages, "
-            "acknowledgements and links cost the same.",
-        ),
-        Experiment(
-            "at",
-            "Algorithmic trading (AT), a poset per event type",
-            trading,
-            plan.pick((5.0, 20.0), (2.0, 5.0, 10.0, 20.0), (10.0, 25.0, 50.0, 100.0)),
-            1.0,
-            "updates/s per subscriber",
-            systems,
-            {"rete": ("8j", "8k", "8l")},
-            {"rete": (1.25, 4.4, 3.4)},
-            "150 subscriptions over 200 types leave less than one filter per poset, so no cost is linear: an "
-            "update saves one of two messages, and a new entry in the engine.",
-        ),
-        Experiment(
-            "fig9",
-            "Throughput scalability",
-            artificial,
-            plan.pick((5.0, 20.0), (5.0, 10.0, 20.0, 40.0), (125.0, 250.0, 500.0, 1000.0)),
-            1.0,
-            "updates/s per subscriber",
-            (*_PAPER[2:], _OURS),
-            {"rete": ("9",)},
-            {"rete": (2.25,)},
-            "The posets contain less than one filter each: an update saves one of two messages.",
-        ),
-    )
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], outcome: RunOutcome) -> Measured:
+        """From the metrics of a trace (`covey.sim.metrics.summarise`) and the run's own summary."""
+        duration_s = summary["duration_s"]
+        return cls(
+            throughput=summary["throughput_events_per_s"] or 0.0,
+            delay_ms=summary["delay_ms"]["mean"],
+            spurious=summary["spurious_per_s"] or 0.0,
+            published=summary["published"] / duration_s,
+            answered=summary["delay_ms"]["count"],
+            changes=summary["changes"],
+            busiest_share=summary["busiest_share"] or 0.0,
+            duration_s=duration_s,
+            violations=sum(outcome.counts.values()),
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """The factor by which parametric subscriptions improve a metric, at the rate with the largest factor."""
+class Results:
+    """The measured points of a grid, by name."""
 
-    experiment: str
-    system: str
-    metric: str
-    figure: str
-    claim: float
-    factor: float | None
-    rate: float | None
+    grid: Grid
+    measured: Mapping[str, Measured]
 
+    def runs(self, case: Case, assumption: Assumption, system: str, rho: float) -> list[Measured | None]:
+        """The runs of all seeds; None for those that are missing."""
+        return [
+            self.measured.get(Point(case, assumption, system, rho, self.grid.first_seed + seed).name)
+            for seed in range(max(self.grid.seeds, self.grid.assumption_seeds))
+        ]
 
-@dataclass(frozen=True, slots=True)
-class ExperimentResult:
-    """The metrics of each run of an experiment by system and rate, and the factors of Table 1."""
+    def value(
+        self, case: Case, assumption: Assumption, system: str, rho: float, metric: str
+    ) -> Estimate | None:
+        """A metric of a system, over the seeds."""
+        runs = [run for run in self.runs(case, assumption, system, rho) if run is not None]
+        values = [value for run in runs if (value := _value(run, metric)) is not None]
+        return mean(values) if values else None
 
-    experiment: Experiment
-    summaries: Mapping[tuple[str, float], dict[str, Any]]
-    finished: Mapping[tuple[str, float], RunOutcome]
-    ratios: tuple[Ratio, ...]
-
-    def value(self, system: str, rate: float, metric: str) -> float | None:
-        """One metric of one run."""
-        return value_of(self.summaries[system, rate], metric)
-
-    def series(self, metric: str, system: str) -> list[tuple[float, float]]:
-        """A metric over the rate as the paper plots it; rates without a value are skipped."""
-        e = self.experiment
-        points = [(e.per * rate, self.value(system, rate, metric)) for rate in e.rates]
-        return [(x, y) for x, y in points if y is not None]
-
-    def ms_per_change(self, system: str, rate: float) -> float | None:
-        """Processor time of all brokers for control messages, per change."""
-        changes = self.summaries[system, rate]["changes"]
-        took_ns = sum(work["busy_ns"] for kind, work in self.work(system, rate).items() if kind != "Publish")
-        return took_ns / self.experiment.scenario.cpu_scale / changes / 1e6 if changes else None
-
-    def us_per_event(self, system: str, rate: float) -> float:
-        """Processor time of a broker for a Publish, in microseconds; 0 if there was none."""
-        publish = self.work(system, rate).get("Publish")
-        scale = self.experiment.scenario.cpu_scale
-        return publish["busy_ns"] / scale / publish["messages"] / 1e3 if publish else 0.0
-
-    def work(self, system: str, rate: float) -> Mapping[str, Mapping[str, int]]:
-        """`RunSummary.work` of a run."""
-        summary = self.finished[system, rate].summary
-        return {} if summary is None else summary["work"]
+    def factor(
+        self,
+        case: Case,
+        assumption: Assumption,
+        rho: float,
+        metric: str,
+        systems: tuple[str, str] | None = None,
+    ) -> Estimate | None:
+        """How many times better the second of two systems is, by default the parametric one of a case."""
+        old, new = systems or (case.static, case.parametric)
+        both = zip(
+            self.runs(case, assumption, old, rho), self.runs(case, assumption, new, rho), strict=True
+        )
+        return _factor([(a, b) for a, b in both if a is not None and b is not None], metric)
 
 
-def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
-    """One of `METRICS` from the summary of a run (`covey.sim.metrics.summarise`)."""
-    if metric == "delay":
-        value: float | None = summary["delay_ms"]["mean"]
-    else:
-        value = summary["throughput_events_per_s" if metric == "throughput" else "spurious_per_s"]
-    return value
+def _value(run: Measured, metric: str) -> float | None:
+    return run.delay_ms if metric == "delay" else getattr(run, metric)
 
 
-def run_experiments(
-    planned: Sequence[Experiment], folder: Path, progress: Progress
-) -> list[ExperimentResult]:
-    """Run every point with a trace in `folder`, and compute its metrics. Raises `SparkError` if Spark does
-    not start.
-    """
+def _factor(pairs: Sequence[tuple[Measured, Measured]], metric: str) -> Estimate | None:
+    if not pairs:
+        return None
+    unit = len(pairs) / sum(a.duration_s for a, _ in pairs)
+    if metric == "throughput":
+        return gain([b.throughput for _, b in pairs], [a.throughput for a, _ in pairs], unit)
+    if metric == "spurious":
+        return gain([a.spurious for a, _ in pairs], [b.spurious for _, b in pairs], unit)
+    answered = [(a, b) for a, b in pairs if b.delay_ms]
+    # a run in which no change was answered has a delay above its whole length
+    late = [a.delay_ms or a.duration_s * 1e3 for a, _ in answered]
+    factor = gain(late, [b.delay_ms or 0.0 for _, b in answered])
+    if factor is None or all(a.delay_ms for a, _ in answered):
+        return factor
+    return replace(factor, above=True)
+
+
+def run_grid(
+    grid: Grid, calibrations: Calibrations, folder: Path, progress: Progress, jobs: int = 0
+) -> Results:
+    """Run what is missing in `folder`, and return all. `CoveyError` if a run fails, `SparkError` if Spark
+    does not start."""
     # Workers do not need it, so it is imported here; before the runs, so that a missing package is an early
     # error.
     from covey.sim.metrics import summarise
 
-    points: dict[tuple[str, str, float], Scenario] = {}
-    for e in planned:
-        for system in e.systems:
-            for rate in e.rates:
-                name = f"{e.key}-{system}-{e.per * rate:g}"
-                scenario = e.scenario.having(name=name, update_rate=rate)
-                points[e.key, system, rate] = find_system(system).applied_to(scenario)
-    planned_runs = [PlannedRun(point.name, point) for point in points.values()]
-    outcomes = run_all(planned_runs, folder, Processes(), part(progress, 0.0, 0.9))
-    for outcome in outcomes:
-        if outcome.error:
-            raise CoveyError(f"run {outcome.run} failed: {outcome.error}")
-    finished = {outcome.run: outcome for outcome in outcomes}
-    progress("computing metrics", 0.9)
-    names = {point.name: key for key, point in points.items()}
-    traces = [outcome.trace for outcome in outcomes]
-    summaries = {names[summary["run"]]: summary for summary in summarise(traces)}
-    results = []
-    for e in planned:
-        mine = {(s, rate): summaries[e.key, s, rate] for s in e.systems for rate in e.rates}
-        work = {(s, rate): finished[points[e.key, s, rate].name] for s in e.systems for rate in e.rates}
-        results.append(ExperimentResult(e, mine, work, compare(e, mine)))
-    return results
+    runs = _Runs(folder, jobs)
+    points = list(grid.points())
+    stored = _Stored(folder / _RESULTS)
+    pilots = runs.pilots(pilots_of(points), calibrations, part(progress, 0.0, 0.05))
+    rounds = [list(group) for _, group in groupby(points, key=lambda point: point.seed)]
+    measured: dict[str, Measured] = {}
+    for done, group in enumerate(rounds):
+        at = part(progress, 0.05 + 0.95 * done / len(rounds), 0.05 + 0.95 * (done + 1) / len(rounds))
+        label = f"seed {done + 1} of {len(rounds)}"
+        scenarios = [_scenario(point, pilots, calibrations) for point in group]
+        outcomes = runs.run(scenarios, part(labelled(at, label), 0.0, 0.85))
+        fresh = [each for each in outcomes if not stored.has(each)]
+        at(f"{label}: metrics of {len(fresh)} runs", 0.85)
+        if fresh:
+            by_name = {each.run: each for each in fresh}
+            for summary in summarise([each.trace for each in fresh]):
+                stored.put(by_name[summary["run"]], Measured.of(summary, by_name[summary["run"]]))
+            stored.save()
+        measured |= {each.run: stored.get(each) for each in outcomes}
+    return Results(grid, measured)
 
 
-def _enough(summary: Mapping[str, Any], metric: str) -> bool:
-    """Whether a metric of a run is based on enough events."""
-    counts = {
-        "throughput": summary["delivered"],
-        "delay": summary["delay_ms"]["count"],
-        "spurious": summary["spurious"],
-    }
-    return bool(counts[metric] >= _ENOUGH)
+def _scenario(point: Point, pilots: Mapping[str, Mapping[str, Any]], calibrations: Calibrations) -> Scenario:
+    rate = rate_for_one(pilots[Pilot(point.case, point.seed, point.assumption.costs).name])
+    events = pilots.get(Pilot(point.case, point.seed, events=True).name)
+    carried = 0.0 if events is None else events["published"] / events["scenario"]["duration_s"]
+    return point_scenario(point, calibrations.files, rate, carried)
 
 
-def compare(
-    experiment: Experiment, summaries: Mapping[tuple[str, float], Mapping[str, Any]]
-) -> tuple[Ratio, ...]:
-    """The factors of Table 1: for each system and metric the largest over all rates at which both runs have
-    enough events.
-    """
-    ratios: list[Ratio] = []
-    for system, claims in experiment.claims.items():
-        for metric, figure, claim in zip(METRICS, experiment.figures[system], claims, strict=False):
-            factor, at_rate = None, None
-            for rate in experiment.rates:
-                pair = [summaries[f"{system}-{change}", rate] for change in (STATIC, PARAMETRIC)]
-                static, parametric = (value_of(summary, metric) for summary in pair)
-                if static and parametric and all(_enough(summary, metric) for summary in pair):
-                    gain = parametric / static if metric == "throughput" else static / parametric
-                    if factor is None or gain > factor:
-                        factor, at_rate = gain, experiment.per * rate
-            ratios.append(Ratio(experiment.key, system, metric, figure, claim, factor, at_rate))
-    return tuple(ratios)
+class _Runs:
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self._folder, self._executor = folder / "runs", Processes(jobs)
+
+    def run(self, scenarios: Sequence[Scenario], progress: Progress) -> list[RunOutcome]:
+        planned = [PlannedRun(scenario.name, scenario) for scenario in scenarios]
+        outcomes = run_all(planned, self._folder, self._executor, progress)
+        for outcome in outcomes:
+            if outcome.error:
+                raise CoveyError(f"run {outcome.run} failed: {outcome.error}")
+        return outcomes
+
+    def pilots(
+        self, pilots: Sequence[Pilot], calibrations: Calibrations, progress: Progress
+    ) -> dict[str, Mapping[str, Any]]:
+        """The summaries of pilots, by name."""
+        scenarios = [
+            pilot_scenario(pilot, calibrations.files, calibrations.change_ns(pilot)) for pilot in pilots
+        ]
+        outcomes = self.run(scenarios, labelled(progress, "pilots"))
+        return {each.run: each.summary for each in outcomes if each.summary is not None}
+
+
+class _Stored:
+    """The metrics of runs in a file, each with the summary's fingerprint, so that those of a run that was
+    repeated are computed again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._entries: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self._entries = {}
+
+    def has(self, outcome: RunOutcome) -> bool:
+        entry = self._entries.get(outcome.run)
+        return entry is not None and entry["scenario"] == _scenario_json(outcome)
+
+    def get(self, outcome: RunOutcome) -> Measured:
+        return Measured(**self._entries[outcome.run]["measured"])
+
+    def put(self, outcome: RunOutcome, measured: Measured) -> None:
+        self._entries[outcome.run] = {"scenario": _scenario_json(outcome), "measured": asdict(measured)}
+
+    def save(self) -> None:
+        self._path.write_text(json.dumps(self._entries, indent=1) + "\n", encoding="utf-8")
+
+
+def _scenario_json(outcome: RunOutcome) -> Any:
+    assert outcome.summary is not None
+    return json.loads(json.dumps(outcome.summary["scenario"]))

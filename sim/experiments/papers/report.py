@@ -17,10 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PaperPlan:
-    """The size of a reproduction: `tiny` (seconds, for tests), `quick` (a few minutes) or `full`."""
+    """The size of a reproduction: `tiny` (seconds, for tests), `quick` (a few minutes) or `full`; runs that
+    take long keep their results in `folder`, unless it is ""."""
 
     size: Literal["tiny", "quick", "full"] = "full"
     seed: int = 0
+    folder: str = ""
 
     def pick(self, tiny: T, quick: T, full: T) -> T:
         """The value for this size."""

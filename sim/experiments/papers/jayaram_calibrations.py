@@ -1,0 +1,121 @@
+"""The calibrations of the evaluation: the checked-in costs, and what assumptions make of them.
+
+`jayaram_costs.json` was measured by `measure_costs` at its full size and is checked in, so that runs give the
+same on every machine, byte for byte. From it follow
+
+- *filters-1000* and *filters-10000*: the costs at so many filters, charged to brokers with as many as a case
+  has subscribers, which would take too long to simulate;
+- *siena*: Siena's own costs of subscribe and unsubscribe in Java as they are quoted, 0.8 to 1.0 ms each at
+  1,000 filters, in proportion to the filters. The paper does not state them, and none are quoted for an
+  update or an event: those are the measured ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from covey.sim.experiments.papers.jayaram_cases import Case, Pilot
+from covey.sim.experiments.papers.jayaram_costs import SHAPES, CostTable, save_costs
+from covey.sim.experiments.papers.jayaram_prediction import ChangeCosts, change_costs
+
+FILE = "jayaram_costs.json"
+"""In this package; `docs/evaluation.md` states the machine."""
+SIENA_NS_PER_FILTER = 900.0
+_FILTERS = {"boxes": 120, "thresholds": 150, "types": 150}
+"""The number of subscribers of the cases of a shape."""
+
+
+def checked_in() -> CostTable:
+    """The costs that the checked-in evaluation used."""
+    document = json.loads((files("covey.sim.experiments.papers") / FILE).read_text(encoding="utf-8"))
+    costs: CostTable = document["costs"]
+    return costs
+
+
+def most_filters(table: CostTable) -> int:
+    """The largest number of filters that the costs were measured with."""
+    return int(max(points[-1][0] for shape in table["siena-static"].values() for points in shape.values()))
+
+
+def shape_of(case: Case) -> str:
+    """The shape of a case's filters."""
+    return next(shape for shape, load in SHAPES.items() if load == case.scenario.load)
+
+
+def costs_of(case: Case, table: CostTable) -> ChangeCosts:
+    """What changes and events cost a broker that has all filters of a case."""
+    return change_costs(
+        table,
+        f"{case.matcher}-static",
+        f"{case.matcher}-parametric-local",
+        shape_of(case),
+        case.scenario.subscribers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrations:
+    """Cost tables by name, and their files."""
+
+    tables: Mapping[str, CostTable]
+    files: Mapping[str, str]
+
+    @classmethod
+    def write(cls, folder: Path, table: CostTable) -> Calibrations:
+        """Derive all from one, and write them into a folder."""
+        tables = {
+            "measured": table,
+            "filters-1000": _as_with(table, 1_000),
+            "filters-10000": _as_with(table, 10_000),
+            "siena": _siena(table),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        written = {}
+        for name, each in tables.items():
+            # Runs of other costs are other runs, which their scenarios must show.
+            digest = sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()[:8]
+            path = folder / f"{name}-{digest}.json"
+            save_costs(path, each, f"{name}: see sim/experiments/papers/jayaram_calibrations.py")
+            written[name] = str(path.resolve())
+        return cls(tables, written)
+
+    def change_ns(self, pilot: Pilot) -> float:
+        """Roughly what a re-subscription costs a broker."""
+        return costs_of(pilot.case, self.tables[pilot.costs]).resubscription
+
+
+def _as_with(table: CostTable, filters: int) -> CostTable:
+    return {
+        system: {
+            shape: {
+                operation: [[count * _FILTERS[shape] / filters, ns] for count, ns in points]
+                for operation, points in operations.items()
+            }
+            for shape, operations in shapes.items()
+        }
+        for system, shapes in table.items()
+    }
+
+
+def _siena(table: CostTable) -> CostTable:
+    quoted = {
+        system: {
+            shape: {
+                operation: (
+                    [[count, SIENA_NS_PER_FILTER * count] for count, _ in points]
+                    if operation in ("subscribe", "unsubscribe")
+                    else points
+                )
+                for operation, points in operations.items()
+            }
+            for shape, operations in shapes.items()
+        }
+        for system, shapes in table.items()
+        if system.startswith("siena-")
+    }
+    return table | quoted

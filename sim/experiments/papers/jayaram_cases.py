@@ -1,0 +1,286 @@
+"""The cases of C and the assumptions of D: which scenario each run of the evaluation plays.
+
+A *case* is a load and one of the paper's two matchers, at the paper's sizes: 20 brokers; HTM with 200
+publishers, and 120 vehicles, since the paper's cluster has places for 128 subscribers; AT with 5 publishers,
+150 subscribers and 200 types; Fig. 9 with 100 publishers. Its *base* assumptions are what the paper says of
+the matcher: Siena has one poset for everything, so one lane, in which changes go first; EventJava forwards
+events independently of updates (section 5.6, item 2), so two lanes. UPD looks its variable up and reorders
+only against neighbours. Publishers have a window, and costs are those of `jayaram_costs.py`.
+
+Changes come evenly, as vehicles' do, since the number of random ones varies by more than what they leave to
+events near saturation.
+
+An *assumption* differs from the base in one field. Brokers are slowed `cpu_scale` times, which replaces rates
+that are too high to simulate: slowed k times at rate f they are as busy as at full speed at rate k f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from covey.sim.experiments.papers.report import PaperPlan
+from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.systems import find_system
+
+METRICS = ("throughput", "delay", "spurious")
+COVEY = "covey-parametric"
+RHOS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
+KNEE = 0.9
+"""The control utilisation of D."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load with one of the paper's matchers, and the paper's figures and factors by `METRICS`."""
+
+    key: str
+    title: str
+    matcher: str
+    scenario: Scenario
+    figures: tuple[str, ...]
+    claims: tuple[float, ...]
+
+    @property
+    def static(self) -> str:
+        return f"{self.matcher}-subscribe-first"
+
+    @property
+    def parametric(self) -> str:
+        return f"{self.matcher}-parametric"
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        return self.static, self.parametric, COVEY
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What differs from a case's base. `fields` are of the scenario; `exact` is an UPD that searches the
+    whole poset; `costs` names a calibration (`Calibrations`); `offered` is the open loop, with this share of
+    the events that the closed loop without changes carries; `filters` is the number that costs are for, 0 for
+    the actual one. `matchers` have it."""
+
+    key: str
+    title: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
+    costs: str = "measured"
+    offered: float = 0.0
+    filters: int = 0
+    matchers: tuple[str, ...] = ("siena", "rete")
+
+
+BASE = Assumption("base", "as the paper says of the system")
+ASSUMPTIONS = (
+    Assumption("fifo", "one lane, first come, first served", {"service": "fifo"}),
+    Assumption("control-first", "one lane, changes first", {"service": "control-first"}),
+    Assumption("two-lanes", "two lanes", {"service": "two-lanes"}),
+    Assumption("broker", "one lane, as Covey's broker", {"service": "broker"}),
+    Assumption("unmerged", "pending updates not merged", {"merge": False}),
+    Assumption("open-half", "open loop, half of the events", offered=0.5),
+    Assumption("open-full", "open loop, all of the events", offered=1.0),
+    Assumption("exact", "UPD searches the whole poset", exact=True),
+    Assumption("filters-1000", "costs at 1,000 filters", costs="filters-1000", filters=1_000),
+    Assumption("filters-10000", "costs at 10,000 filters", costs="filters-10000", filters=10_000),
+    Assumption("siena-costs", "Siena's quoted costs", costs="siena", matchers=("siena",)),
+    Assumption("random", "changes at random times", {"updates": "random"}),
+    Assumption("slower", "brokers slowed twice as much", {"cpu_scale": 2.0}),
+)
+"""`cpu_scale` is a factor here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run: `rho` is the control utilisation of the busiest broker under re-subscription."""
+
+    case: Case
+    assumption: Assumption
+    system: str
+    rho: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.key}.{self.assumption.key}.{self.system}.rho-{self.rho:g}.seed-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """A short run before others of a case and a seed: of changes alone under some costs, which shows the rate
+    that makes the busiest broker as busy as `rho` says; or of events alone, which shows what the closed loop
+    carries."""
+
+    case: Case
+    seed: int
+    costs: str = "measured"
+    events: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = "events" if self.events else "changes"
+        return f"pilot-{kind}.{self.case.key}.{self.costs}.seed-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is run: all systems of all cases over `rhos` (C), and the assumptions of D at the knee, each with
+    its number of seeds."""
+
+    cases: tuple[Case, ...]
+    rhos: tuple[float, ...]
+    seeds: int
+    assumptions: tuple[Assumption, ...]
+    assumption_seeds: int
+    first_seed: int
+
+    def points(self) -> Iterator[Point]:
+        """All points, the first seed of everything first."""
+        for seed in range(max(self.seeds, self.assumption_seeds)):
+            for case in self.cases:
+                if seed < self.seeds:
+                    for rho in self.rhos:
+                        for system in case.systems:
+                            yield Point(case, BASE, system, rho, self.first_seed + seed)
+                if seed < self.assumption_seeds:
+                    for assumption in self.assumed(case):
+                        for system in (case.static, case.parametric):
+                            yield Point(case, assumption, system, KNEE, self.first_seed + seed)
+
+    def assumed(self, case: Case) -> list[Assumption]:
+        """The assumptions of a case that differ from its base."""
+        service = case.scenario.service
+        return [a for a in self.assumptions if case.matcher in a.matchers and a.key != service]
+
+
+def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
+    """The runs at a size: `quick` has fewer utilisations and seeds, and runs of half the length. Costs are
+    known up to `most_filters`."""
+    known = [each for each in ASSUMPTIONS if each.filters <= most_filters]
+    brokers = plan.pick(6, 20, 20)
+    common = Scenario(
+        brokers=brokers,
+        delay_ms=10.0,
+        event_rate=1000.0,
+        updates="even",
+        warm_up_s=plan.pick(1.0, 5.0, 5.0),
+        duration_s=plan.pick(2.0, 10.0, 20.0),
+    )
+    highway = common.having(
+        load="highway",
+        publishers=10 * brokers,
+        subscribers=6 * brokers,
+        window=2,
+        service="control-first",
+        cpu_scale=1000.0,
+    )
+    trading = common.having(
+        load="trading",
+        publishers=5,
+        subscribers=plan.pick(30, 150, 150),
+        types=plan.pick(20, 200, 200),
+        window=4,
+        service="two-lanes",
+        cpu_scale=400.0,
+    )
+    market = trading.having(load="market", service="control-first", cpu_scale=200.0)
+    artificial = trading.having(
+        topology="random", publishers=plan.pick(10, 100, 100), window=1, cpu_scale=1000.0
+    )
+    cases = (
+        Case("htm-siena", "HTM, the poset matches", "siena", highway, ("8a", "8b", "8c"), (8.0, 6.0, 6.0)),
+        Case(
+            "htm-rete",
+            "HTM, Rete matches",
+            "rete",
+            highway.having(service="two-lanes"),
+            ("8d", "8e", "8f"),
+            (1.53, 2.0, 2.2),
+        ),
+        Case(
+            "at-siena", "AT, one poset, which matches", "siena", market, ("8g", "8h", "8i"), (4.4, 3.0, 6.0)
+        ),
+        Case("at-rete", "AT, Rete matches", "rete", trading, ("8j", "8k", "8l"), (1.25, 4.4, 3.4)),
+        Case("fig9", "artificial load, Rete matches", "rete", artificial, ("9",), (2.25,)),
+    )
+    return Grid(
+        cases=plan.pick((cases[0], cases[4]), cases, cases),
+        rhos=plan.pick((0.0, 0.9), (0.6, 0.9), RHOS),
+        seeds=plan.pick(2, 2, 5),
+        assumptions=tuple(plan.pick(known[:1], known[:3], known)),
+        assumption_seeds=plan.pick(1, 1, 5),
+        first_seed=2010 + 100 * plan.seed,
+    )
+
+
+def scenario_of(
+    case: Case, assumption: Assumption, system: str, calibrations: Mapping[str, str], seed: int
+) -> Scenario:
+    """The scenario of a system, without its rates; `calibrations` are files by name."""
+    scale = assumption.fields.get("cpu_scale", 1.0)
+    fields = {name: value for name, value in assumption.fields.items() if name != "cpu_scale"}
+    scenario = find_system(system).applied_to(case.scenario).having(**fields)
+    local = system == case.parametric and not assumption.exact
+    return scenario.having(
+        seed=seed,
+        cpu=calibrations[assumption.costs],
+        cpu_scale=scenario.cpu_scale * scale,
+        poset="diagram-local" if local else scenario.poset,
+        window=0 if assumption.offered else scenario.window,
+    )
+
+
+_PILOT_CHANGES = 200
+
+
+def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], change_ns: float) -> Scenario:
+    """Some two hundred changes at about a fifth of the busiest broker, or a few seconds of events; a change
+    takes it roughly `change_ns`."""
+    case = pilot.case
+    costs = Assumption(pilot.costs, "", costs=pilot.costs)
+    scenario = scenario_of(case, costs, case.static, calibrations, pilot.seed).having(name=pilot.name)
+    if pilot.events:
+        return scenario.having(update_rate=0.0, warm_up_s=2.0, duration_s=4.0)
+    per_s = 0.2e9 / (change_ns * scenario.cpu_scale)
+    return scenario.having(
+        window=0,
+        event_rate=0.0,
+        warm_up_s=0.0,
+        update_rate=round(per_s / scenario.subscribers, 6),
+        duration_s=round(_PILOT_CHANGES / per_s, 3),
+    )
+
+
+def rate_for_one(pilot: Mapping[str, Any]) -> float:
+    """The update rate of a subscriber at which the busiest broker would be busy all the time: from the
+    summary of a pilot of changes, whose work grows with the number of changes."""
+    scenario = pilot["scenario"]
+    busy_s = pilot["busiest_share"] * scenario["duration_s"]
+    per_subscriber: float = pilot["updates"] / busy_s / scenario["subscribers"]
+    return per_subscriber
+
+
+def pilots_of(points: Iterable[Point]) -> list[Pilot]:
+    """The pilots that these points need, each once."""
+    needed: dict[str, Pilot] = {}
+    for point in points:
+        pilots = [Pilot(point.case, point.seed, point.assumption.costs)]
+        if point.assumption.offered:
+            pilots.append(Pilot(point.case, point.seed, events=True))
+        needed |= {pilot.name: pilot for pilot in pilots}
+    return list(needed.values())
+
+
+def point_scenario(
+    point: Point, calibrations: Mapping[str, str], rate: float, events_per_s: float
+) -> Scenario:
+    """The scenario of a point; `rate` is `rate_for_one`, `events_per_s` what the closed loop carries."""
+    scenario = scenario_of(point.case, point.assumption, point.system, calibrations, point.seed)
+    offered = point.assumption.offered
+    slowed = point.assumption.fields.get("cpu_scale", 1.0)
+    return scenario.having(
+        name=point.name,
+        update_rate=round(point.rho * rate / slowed, 6),
+        event_rate=round(offered * events_per_s / scenario.publishers, 6) if offered else scenario.event_rate,
+    )

@@ -1,0 +1,42 @@
+"""Estimates from runs of several seeds."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from covey.sim.experiments.papers.estimates import Estimate, gain, mean
+
+
+def test_a_mean_has_students_interval() -> None:
+    estimate = mean([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert estimate.value == 3.0
+    assert estimate.high - 3.0 == pytest.approx(2.776 * 1.5811 / 5**0.5, rel=1e-3)
+    assert mean([2.0]).high == inf
+
+
+def test_a_gain_is_that_of_each_seed() -> None:
+    estimate = gain([20.0, 40.0, 80.0], [10.0, 20.0, 40.0])
+    assert estimate is not None
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_a_run_that_counted_none_counts() -> None:
+    estimate = gain([6.0, 5.0, 7.0], [0.0, 2.0, 1.0], unit=0.1)
+    assert estimate is not None
+    assert estimate.value == pytest.approx(6.0)
+    assert estimate.low < 6.0 < estimate.high
+    none = gain([6.0, 6.0], [0.0, 0.0], unit=0.1)
+    assert none is not None
+    assert none.above
+    assert none.value == pytest.approx(40.0), "none in two runs is consistent with three, of 0.1 each"
+    assert str(none) == "> 40"
+    assert gain([0.0], [0.0], unit=0.1) is None
+
+
+def test_estimates_agree_where_their_intervals_meet() -> None:
+    wide, near, far = Estimate(2.0, 1.0, 3.0, 2), Estimate(3.2, 2.9, 3.5, 5), Estimate(9.0, 8.0, 10.0, 5)
+    assert wide.within(near)
+    assert not wide.within(far)
+    assert Estimate.of_json(wide.as_json()) == wide
