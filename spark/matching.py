@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 from covey.matcher import EventBatch, EventType, Matcher
 from covey.matcher.errors import CoveyError
 from covey.overlay.kernel_loader import KernelState, loader
+from covey.sim.metrics.session import is_remote
 from covey.spark.errors import SourceError
 from covey.spark.filter_set import Filters, FilterTable, filter_set, usable
 from covey.spark.schemas import arrow_schema, check_columns, event_type_of
@@ -109,7 +110,11 @@ def _files() -> Path:
 
 
 def _ship(events: DataFrame, file: Path) -> None:
-    context = events.sparkSession.sparkContext
+    session = events.sparkSession
+    if is_remote(session):
+        session.addArtifacts(str(file), file=True)
+        return
+    context = session.sparkContext
     if not any(str(each).endswith(file.name) for each in context.listFiles):
         context.addFile(str(file))
 

@@ -14,6 +14,7 @@ from covey.cli.bench.operators import operators
 from covey.cli.bench.pauses import pauses
 from covey.cli.bench.routing import routing
 from covey.cli.bench.soak import soak
+from covey.cli.bench.spark import spark
 
 bench = typer.Typer(no_args_is_help=True, help="Measure how fast Covey is on this machine.")
 
@@ -23,5 +24,5 @@ def group() -> None:
     """Measure how fast Covey is on this machine."""
 
 
-for command in (chain, match, pauses, drift, change, routing, control, operators, metrics, soak):
+for command in (chain, match, pauses, drift, change, routing, control, operators, metrics, soak, spark):
     bench.command(command.__name__)(command)
