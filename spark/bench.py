@@ -8,10 +8,13 @@ code that is compiled. Invariant: every system finds the same number of pairs.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 
 from covey.matcher.errors import CoveyError
+from covey.sim.experiments.bench.usage import cpu_ns
 from covey.sim.metrics.session import LARGE_BYTES, spark_session
 from covey.sim.progress import Progress, silent
 from covey.sim.scenario.quotes import load_quotes
@@ -52,6 +56,8 @@ class SparkResult:
     pairs: int
     first_s: float
     again_s: float
+    cpu_s: float
+    """Of the second run, over all processes of a local master: other load on the machine changes it least."""
 
     @property
     def events_per_s(self) -> float:
@@ -123,9 +129,27 @@ def _joined(session: SparkSession, events: DataFrame, values: pa.Table) -> int:
 
 
 def _measured(form: str, system: str, filters: int, events: int, run: Callable[[], int]) -> SparkResult:
-    took = []
-    for _ in range(2):
-        start = time.perf_counter()
-        pairs = run()
-        took.append(time.perf_counter() - start)
-    return SparkResult(form, system, filters, events, pairs, *took)
+    start = time.perf_counter()
+    run()
+    first_s = time.perf_counter() - start
+    start, start_ns = time.perf_counter(), _cpu_ns()
+    pairs = run()
+    again_s = time.perf_counter() - start
+    return SparkResult(form, system, filters, events, pairs, first_s, again_s, (_cpu_ns() - start_ns) / 1e9)
+
+
+def _cpu_ns() -> int:
+    """The processor time of this process and of all that it or they have started; 0 without /proc."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    total = 0
+    for process in parents:
+        ancestor = process
+        while ancestor not in (os.getpid(), 0):
+            ancestor = parents.get(ancestor, 0)
+        if ancestor:
+            with suppress(OSError, CoveyError):
+                total += cpu_ns(process)
+    return total

@@ -16,6 +16,7 @@ _COLUMNS = {
     "pairs": "pairs",
     "first run s": "first_s",
     "second run s": "again_s",
+    "CPU s": "cpu_s",
     "events/s": "events_per_s",
 }
 
