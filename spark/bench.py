@@ -116,7 +116,7 @@ def _values(quotes: pa.RecordBatch, count: int, seed: int) -> pa.Table:
 
 
 def _matched(events: DataFrame, text: str, values: pa.Table) -> int:
-    found = match(events, text, values=values).selectExpr("sum(size(filters))").first()
+    (found,) = match(events, text, values=values).selectExpr("sum(size(filters))").collect()
     return int(found[0])
 
 
