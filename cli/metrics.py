@@ -64,9 +64,14 @@ def print_metrics(
 ) -> bool:
     """Compute the metrics of runs, print them, and write the requested files; whether a trace was skipped."""
     from covey.cli.support.progress import progress
+    from covey.sim.extras import need
     from covey.sim.metrics import compare, summarise, write_csv
     from covey.sim.trace.finding import find_traces
 
+    if html is not None:
+        need("a report", "bokeh")
+    if plots is not None:
+        need("a plot", "matplotlib")
     traces = find_traces(paths)
     for reason in traces.broken.values():
         print(f"covey: skipped: {reason}", file=sys.stderr)

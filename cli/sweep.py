@@ -31,7 +31,9 @@ def sweep(
     from covey.sim.experiments.runs.executors import SparkTasks
     from covey.sim.experiments.runs.run_all import run_all
     from covey.sim.experiments.sweep import load_sweep
+    from covey.sim.extras import need
 
+    need("a sweep", "bokeh", "pyspark")
     plan = load_sweep(file)
     with progress() as on_progress:
         outcomes = run_all(plan.planned, out, SparkTasks(master), on_progress)

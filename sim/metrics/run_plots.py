@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from covey.sim.metrics.across import Group
 from covey.sim.reports import Bars, Curves, Figure, Plot, Point, Value, number
 
+_SERIES, _BARS = 24, 60
+"""Settings in a figure at most: more cannot be told apart, and make the page large."""
 UNITS = {
     "event_rate": "events per second and publisher",
     "update_rate": "changes per second and subscriber",
@@ -85,20 +87,32 @@ def label(group: Group, without: str | None = None) -> str:
 def plots(groups: Sequence[Group]) -> dict[str, Figure]:
     """The figures of a sweep by metric; a metric that is zero or unknown in all groups has none."""
     return {
-        metric.name: Figure(_plot(groups, metric), f"{metric.label.capitalize()}. {metric.definition}")
+        metric.name: Figure(_plot(groups, metric), _caption(groups, metric))
         for metric in METRICS
         if any(group.metrics.get(metric.name) for group in groups)
     }
 
 
+def _caption(groups: Sequence[Group], metric: Metric) -> str:
+    over = axis(groups)
+    count = len({label(group, over) for group in groups})
+    bound = _BARS if over is None else _SERIES
+    left_out = f" The first {bound} of {count:,} settings; the table has all." if count > bound else ""
+    return f"{metric.label.capitalize()}. {metric.definition}{left_out}"
+
+
 def _plot(groups: Sequence[Group], metric: Metric) -> Plot:
     over = axis(groups)
     if over is None:
-        values = [_value(group, metric.name) for group in groups]
-        return Bars(metric.label, [label(group) for group in groups], {metric.label: values}, by_group=True)
+        values = [_value(group, metric.name) for group in groups[:_BARS]]
+        names = [label(group) for group in groups[:_BARS]]
+        return Bars(metric.label, names, {metric.label: values}, by_group=True)
     series: dict[str, list[Point]] = {}
     for group in groups:
-        points = series.setdefault(label(group, over), [])
+        name = label(group, over)
+        if len(series) == _SERIES and name not in series:
+            continue
+        points = series.setdefault(name, [])
         value = _value(group, metric.name)
         if value is not None:
             rest = value if isinstance(value, tuple) else (value,)

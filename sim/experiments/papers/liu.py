@@ -267,7 +267,7 @@ def _summary(planned: Sequence[Experiment], measured: Mapping[Overlapping, Costs
         "Abstract",
         "reduction against naive, over all points",
         "The algorithms reduce the cost of matching by up to 80 %, as compared to naive.",
-        f"Sub-Order reduces it by up to {reached:.0%}, greedy by up to "
+        f"Sub-Order reduces the cost by up to {reached:.0%}, greedy by up to "
         f"{_less(best[GREEDY][2], GREEDY):.0%}. Greedy is below Sub-Order at "
         f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} points, at {mean(ratios):.2f} of its cost on "
         "average.",

@@ -47,7 +47,7 @@ def conclusion(report: PaperReport) -> list[str]:
         "machine" + (f": {_listed(reached)}." if 0 < len(reached) < total else "."),
     ]
     if smaller:
-        sentences.append(f"{_counted(smaller, 'has', 'have')} the same direction and are smaller.")
+        sentences.append(f"{_counted(smaller, 'has', 'have')} the same direction, with a smaller effect.")
     if differs := by_verdict[Verdict.DIFFERS]:
         sentences.append(f"{_counted(differs, 'differs', 'differ')}.")
     if unmeasured := by_verdict[Verdict.UNMEASURED]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Browser, Page, chromium
+from chromium import Browser, Page, chromium, find_chromium
 
 from covey.sim.checkers import oracle
 from covey.sim.experiments.demo.page import page as demo_page
@@ -219,3 +219,18 @@ def test_the_legend_hides_a_curve_and_the_pointer_shows_values(browser: Browser,
             .some(text => text.includes('covey-parametric') && / to /.test(text)) }}"""
     )
     assert page.logged == []
+
+
+def test_a_page_of_many_settings_is_bounded(tmp_path: Path) -> None:
+    runs = []
+    for n in range(300):
+        scenario = Scenario(brokers=n + 1, update_rate=n % 3, routing=("parametric", "static")[n % 2])
+        runs.append(summary(f"run-{n}", scenario, float(n)))
+    write_report(tmp_path / "page.html", report_of(runs, compare(runs)))
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
+
+
+def test_without_chromium_a_test_fails_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(pytest.fail.Exception, match=r"install it \(Debian: chromium\)"):
+        find_chromium()
