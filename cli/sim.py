@@ -171,9 +171,9 @@ def run(
     from covey.sim.scenario.fields import with_paths, without_effect
     from covey.sim.scenario.scenario import Scenario
     from covey.sim.scenario.scenario_file import load_scenario
-    from covey.sim.scenario.systems import find_system
+    from covey.sim.scenario.systems import cost_key, find_system
     from covey.sim.simulator import Measured
-    from covey.sim.simulator.costs import fit
+    from covey.sim.simulator.calibration import save_costs
     from covey.sim.topology import of_overlay
 
     if overlay is not None and topology is not None:
@@ -214,7 +214,9 @@ def run(
         and isinstance(chosen_run, SimulatedRun)
         and isinstance(chosen_run.costs, Measured)
     ):
-        fit(chosen_run.costs.samples).save(calibrate)
+        system, shape = cost_key(chosen)
+        note = f"covey sim --cpu measured, {chosen.name}, seed {chosen.seed}"
+        save_costs(calibrate, {system: {shape: chosen_run.costs.curves()}}, note)
     if json_output:
         print_json(summary.as_json())
     else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.matcher.errors import closest_of
+from covey.overlay.core.baselines.options import POSET_ENGINE
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 
 
@@ -34,6 +35,15 @@ class System:
 
 _MATCHERS = {"siena": ("poset", "diagram"), "rete": ("rete", "diagram"), "covey": ("cluster", "forest")}
 
+_COSTS = {matcher_poset: matcher for matcher, matcher_poset in _MATCHERS.items()}
+_SHAPES = {
+    "highway": "boxes",
+    "detectors": "boxes",
+    "market": "thresholds",
+    "trading": "types",
+    "quotes": "types",
+}
+
 SYSTEMS = {
     f"{matcher}-{change}": System(engine, poset, change)
     for matcher, (engine, poset) in _MATCHERS.items()
@@ -48,6 +58,16 @@ def find_system(name: str) -> System:
     if name not in SYSTEMS:
         raise ScenarioError(f"system is {name!r}{closest_of(name, SYSTEMS)}")
     return SYSTEMS[name]
+
+
+def cost_key(scenario: Scenario) -> tuple[str, str]:
+    """Under which system and shape of a load a calibration file has the costs of a scenario: such as
+    `siena-static`, `siena-parametric`, or `siena-parametric-local` with the poset "diagram-local", and
+    `boxes`, `thresholds` or `types`. A system without a name has those of engine and poset."""
+    poset = scenario.poset.removesuffix("-local")
+    local = "-local" if scenario.poset != poset and scenario.routing == "parametric" else ""
+    system = _COSTS.get((scenario.engine, "diagram" if scenario.engine == POSET_ENGINE else poset))
+    return f"{system or f'{scenario.engine}-{poset}'}-{scenario.routing}{local}", _SHAPES[scenario.load]
 
 
 def system_of(scenario: Mapping[str, Any]) -> str | None:

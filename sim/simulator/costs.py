@@ -1,54 +1,37 @@
 """The cost of a message to its broker: none, the measured processor time, or a calibrated time.
 
-`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration is a small file:
-for each kind of message a linear model in nanoseconds, fitted to the samples of a measured run.
+`Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has a curve for
+each operation, the cost in nanoseconds as a function of the number of filters that the broker stores, those
+of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; below the
+first it is constant, and above the last it continues as between the last two (`calibration.py` is the file).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from math import exp, log
 from typing import NamedTuple, Protocol
 
-import numpy as np
+Points = Sequence[tuple[float, float]]
+"""Numbers of filters, rising, each with nanoseconds."""
 
-from covey.matcher.errors import CoveyError
-
-FORMAT = "covey-calibration-1"
-
-
-class CalibrationError(CoveyError, ValueError):
-    """A calibration file is wrong, or there are no samples to fit."""
+OPERATIONS = ("publish", "subscribe", "unsubscribe", "update", "acknowledge")
+_INSTEAD = {"disconnect": "unsubscribe", "unsubscribe": "subscribe", "update": "subscribe"}
+"""The operation that stands for one without a curve; for all others it is `acknowledge`."""
+_BUCKETS = 4
+"""Measured costs are added up by numbers of filters that differ by less than a factor of 2 ** (1 / 4)."""
 
 
 class Sample(NamedTuple):
-    """One handled message: its kind, events, actions, the broker's subscriptions, and the processor time."""
+    """A message at a broker: its kind, events, the broker's filters, and the processor time if it is
+    measured."""
 
+    broker: str
     kind: str
     events: int
-    actions: int
-    subscriptions: int
-    took_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The cost of a kind of message: a base, and a part for each event, action and subscription."""
-
-    base_ns: float = 0.0
-    event_ns: float = 0.0
-    action_ns: float = 0.0
-    subscription_ns: float = 0.0
-
-    def cost_ns(self, events: int, actions: int, subscriptions: int) -> int:
-        return round(
-            self.base_ns
-            + self.event_ns * events
-            + self.action_ns * actions
-            + self.subscription_ns * subscriptions
-        )
+    filters: int
+    took_ns: int = 0
 
 
 class Costs(Protocol):
@@ -72,102 +55,92 @@ class Free:
 
 
 class Measured:
-    """Brokers take the measured processor time, times `scale`; the samples are kept for `fit`."""
+    """Brokers take the measured processor time, times `scale`."""
 
     measures = True
 
-    def __init__(self, scale: float = 1.0, keep: int = 200_000) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
-        self.samples: list[Sample] = []
-        self._keep = keep
+        self._totals: dict[tuple[str, int], list[int]] = {}
+        """By operation and bucket of filters: messages, or events of `publish`; filters; nanoseconds."""
 
     def charge(self, sample: Sample) -> int:
-        if len(self.samples) < self._keep:
-            self.samples.append(sample)
+        bucket = round(_BUCKETS * log(max(sample.filters, 1), 2))
+        totals = self._totals.setdefault((sample.kind.lower(), bucket), [0, 0, 0])
+        count = max(sample.events, 1)
+        totals[0] += count
+        totals[1] += count * sample.filters
+        totals[2] += sample.took_ns
         return round(sample.took_ns * self.scale)
+
+    @property
+    def took_ns(self) -> dict[str, int]:
+        """The measured time by operation, without the scale."""
+        total: dict[str, int] = {}
+        for (operation, _), (_, _, took_ns) in self._totals.items():
+            total[operation] = total.get(operation, 0) + took_ns
+        return total
+
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """The mean cost of each operation of a calibration by the number of filters, without the scale."""
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for (operation, _), (count, filters, took_ns) in sorted(self._totals.items()):
+            if operation in OPERATIONS:
+                point = max(1.0, round(filters / count, 1)), float(round(took_ns / count))
+                curves.setdefault(operation, []).append(point)
+        return curves
 
 
 class Calibrated:
-    """Brokers take the time of a model; a kind of message without a model costs the highest base."""
+    """Brokers take the time of a curve per operation, times `scale`; a Publish that of each of its events.
+
+    Without a curve an `update` or `unsubscribe` costs as a `subscribe`, the end of a session as an
+    `unsubscribe`, and every other message as an `acknowledge`, or nothing if that has no curve either.
+    """
 
     measures = False
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
-        self.models = dict(models)
-        self._other = max(self.models.values(), key=lambda model: model.base_ns, default=Model())
+    def __init__(self, curves: Mapping[str, Points], scale: float = 1.0) -> None:
+        self._curves = {operation: _Curve(points, scale) for operation, points in curves.items()}
+        self._by_kind: dict[str, _Curve | None] = {}
 
     def charge(self, sample: Sample) -> int:
-        model = self.models.get(sample.kind, self._other)
-        return model.cost_ns(sample.events, sample.actions, sample.subscriptions)
+        kind = sample.kind
+        if kind not in self._by_kind:
+            self._by_kind[kind] = self._find(kind.lower())
+        curve = self._by_kind[kind]
+        return 0 if curve is None else curve.at(sample.filters) * max(sample.events, 1)
 
-    def save(self, path: str | Path) -> None:
-        """Write the calibration file."""
-        document = {
-            "format": FORMAT,
-            "models": {
-                kind: {f.name: round(getattr(model, f.name), 3) for f in fields(model)}
-                for kind, model in sorted(self.models.items())
-            },
-        }
-        try:
-            Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise CalibrationError(f"{path}: cannot be written: {error.strerror}") from None
-
-    @classmethod
-    def load(cls, path: str | Path) -> Calibrated:
-        """Read a calibration file; `CalibrationError` naming the file and what is wrong with it."""
-        try:
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CalibrationError(f"{path}: cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise CalibrationError(f"{path}: not JSON: {error}") from None
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise CalibrationError(f"{path}: not a calibration file; expected one of format {FORMAT}")
-        models = document.get("models")
-        if not isinstance(models, dict):
-            raise CalibrationError(f"{path}: models is {models!r}; expected a model for each kind of message")
-        known = {f.name for f in fields(Model)}
-        for kind, model in models.items():
-            if not isinstance(model, dict) or set(model) != known:
-                raise CalibrationError(
-                    f"{path}: models.{kind} is {model!r}; expected {', '.join(sorted(known))}"
-                )
-            for name, value in model.items():
-                if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e12:
-                    raise CalibrationError(f"{path}: models.{kind}.{name} is {value!r}; expected nanoseconds")
-        return cls({kind: Model(**model) for kind, model in models.items()})
+    def _find(self, operation: str) -> _Curve | None:
+        while operation not in self._curves:
+            if operation == "acknowledge":
+                return None
+            operation = _INSTEAD.get(operation, "acknowledge")
+        return self._curves[operation]
 
 
-def fit(samples: Iterable[Sample]) -> Calibrated:
-    """Models of least squares without negative coefficients, for each sampled kind of message.
-
-    The slowest hundredth of each kind is left out: it is noise of the machine.
-    `CalibrationError` if there are no samples.
-    """
-    by_kind: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_kind.setdefault(sample.kind, []).append(sample)
-    if not by_kind:
-        raise CalibrationError("no message was handled: there are no samples to calibrate from")
-    return Calibrated({kind: _fit_one(group) for kind, group in by_kind.items()})
+def constant(ns: float) -> Points:
+    """A cost that does not depend on the number of filters."""
+    return [(1, ns)]
 
 
-def _fit_one(samples: list[Sample]) -> Model:
-    took = np.array([s.took_ns for s in samples], dtype=np.float64)
-    features = np.array([(1, s.events, s.actions, s.subscriptions) for s in samples], dtype=np.float64)
-    usual = took <= np.quantile(took, 0.99)
-    took, features = took[usual], features[usual]
-    columns = [0] + [i for i in range(1, features.shape[1]) if np.ptp(features[:, i]) > 0]
-    while True:
-        shares, *_ = np.linalg.lstsq(features[:, columns], took, rcond=None)
-        negative = [i for i, share in zip(columns, shares, strict=True) if share < 0]
-        if not negative:
-            break
-        worst = columns[int(np.argmin(shares))]
-        columns = [i for i in columns if i != worst]
-        if not columns:
-            return Model(base_ns=float(np.median(took)))
-    coefficients = dict(zip(columns, (float(share) for share in shares), strict=True))
-    return Model(*(coefficients.get(i, 0.0) for i in range(4)))
+class _Curve:
+    def __init__(self, points: Points, scale: float) -> None:
+        self._filters = [log(max(filters, 1.0)) for filters, _ in points]
+        self._costs = [log(max(ns * scale, 1e-3)) for _, ns in points]
+        self._known: dict[int, int] = {}
+
+    def at(self, filters: int) -> int:
+        """Nanoseconds."""
+        cost = self._known.get(filters)
+        if cost is None:
+            cost = self._known[filters] = round(exp(self._log_at(log(max(filters, 1)))))
+        return cost
+
+    def _log_at(self, x: float) -> float:
+        xs, ys = self._filters, self._costs
+        if len(xs) == 1 or x <= xs[0]:
+            return ys[0]
+        right = min(bisect_left(xs, x), len(xs) - 1)
+        left = right - 1
+        return ys[left] + (ys[right] - ys[left]) * (x - xs[left]) / (xs[right] - xs[left])

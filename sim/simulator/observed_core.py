@@ -97,19 +97,19 @@ class ObservedCore:
         started_ns = time.thread_time_ns() if measures else 0
         actions = self._core.handle_all(messages, source, now_ns)
         took_ns = time.thread_time_ns() - started_ns if measures else 0
-        self._charge(messages, len(actions), took_ns)
+        self._charge(messages, took_ns)
         for action in actions:
             if isinstance(action, Drop):
                 for observer in self._observers:
                     observer.dropped(self._name, action)
         return actions
 
-    def _charge(self, messages: Sequence[Message], actions: int, took_ns: int) -> None:
+    def _charge(self, messages: Sequence[Message], took_ns: int) -> None:
         """Add the cost of messages that were handled in one call."""
         count = max(1, len(messages))
         for message in messages:
-            self._cost_ns += self._costs.charge(self._sample(message, actions // count, took_ns // count))
+            self._cost_ns += self._costs.charge(self._sample(message, took_ns // count))
 
-    def _sample(self, message: Message, actions: int, took_ns: int) -> Sample:
+    def _sample(self, message: Message, took_ns: int = 0) -> Sample:
         filters = len(self._core.tables.registry)
-        return Sample(type(message).__name__, events_in(message), actions, filters, took_ns)
+        return Sample(self._name, type(message).__name__, events_in(message), filters, took_ns)

@@ -146,7 +146,7 @@ class ServedCore(ObservedCore):
         self._owe(self._servers[0], message)
         return actions + self._altered((message,), source, now_ns)
 
-    def _charge(self, messages: Sequence[Message], actions: int, took_ns: int) -> None:
+    def _charge(self, messages: Sequence[Message], took_ns: int) -> None:
         """Messages are charged when their service begins."""
 
     # --- lanes ----------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class ServedCore(ObservedCore):
         waiting = self._next(server)
         cost_ns, server.debt_ns = server.debt_ns, 0
         if waiting is not None:
-            cost_ns += self._costs.charge(self._sample(waiting.message, 0, 0))
+            cost_ns += self._costs.charge(self._sample(waiting.message))
         elif not cost_ns:
             return
         server.busy, server.current = True, waiting
@@ -232,5 +232,5 @@ class ServedCore(ObservedCore):
         return actions
 
     def _owe(self, server: _Server, message: Message) -> None:
-        server.debt_ns += self._costs.charge(self._sample(message, 0, 0))
+        server.debt_ns += self._costs.charge(self._sample(message))
         self._begin(server)

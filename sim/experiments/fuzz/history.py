@@ -29,7 +29,7 @@ from covey.sim.experiments.processes import workers
 from covey.sim.simulator import Simulation, WireOptions
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS
-from covey.sim.simulator.costs import Calibrated, Costs, Free, Model
+from covey.sim.simulator.costs import OPERATIONS, Calibrated, Costs, Free, constant
 from covey.sim.simulator.defects import DEFECTS
 from covey.sim.topology import Topology, TreeLink
 
@@ -113,7 +113,8 @@ class FuzzHistory:
 
     def _costs(self) -> Costs:
         base_ms = self._random.choice((0, 0, 1, 5))
-        return Calibrated({"Publish": Model(base_ns=base_ms * 1e6)}) if base_ms else Free()
+        cost = constant(base_ms * NS_PER_MS)
+        return Calibrated(dict.fromkeys(OPERATIONS, cost)) if base_ms else Free()
 
     def play(self) -> HistoryOutcome:
         """Run it to the end, or to the first finding."""

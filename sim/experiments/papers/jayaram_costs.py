@@ -16,11 +16,9 @@ one slow call counts.
 from __future__ import annotations
 
 import gc
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -43,7 +41,8 @@ from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.simulator.filter_costs import FILTER_FORMAT
+from covey.sim.simulator.calibration import CostTable
+from covey.sim.simulator.costs import Points
 
 SHAPES = {"boxes": "highway", "thresholds": "market", "types": "trading"}
 """The load whose filters a shape has."""
@@ -77,19 +76,9 @@ class CostPlan:
     seed: int = 0
 
 
-CostTable = dict[str, dict[str, dict[str, list[list[float]]]]]
-"""By system, shape and operation: pairs of a number of filters and nanoseconds."""
-
-
-def save_costs(path: Path, table: CostTable, note: str) -> None:
-    """Write the calibration file: JSON of the format, a note on where the figures are from, and the costs."""
-    document = {"format": FILTER_FORMAT, "note": note, "costs": table}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
 def measure_costs(plan: CostPlan, progress: Progress = silent) -> CostTable:
     """Measure all systems. Cost: at 10,000 boxes loading a diagram takes tens of seconds per system."""
-    table: CostTable = {}
+    table: dict[str, dict[str, Mapping[str, Points]]] = {}
     cases = [(system, shape) for shape in plan.shapes for system in plan.systems]
     for done, (system, shape) in enumerate(cases):
         progress(f"{system}, {shape}", done / len(cases))
@@ -97,17 +86,17 @@ def measure_costs(plan: CostPlan, progress: Progress = silent) -> CostTable:
     return table
 
 
-def _measure(system: str, shape: str, plan: CostPlan) -> dict[str, list[list[float]]]:
+def _measure(system: str, shape: str, plan: CostPlan) -> dict[str, list[tuple[float, float]]]:
     engine, poset, routing = SYSTEMS[system]
     broker = Broker("b", routing=routing, **broker_options(engine, poset))
     load = _MeasuredBroker(broker, shape, plan.seed)
-    curves: dict[str, list[list[float]]] = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     gc.disable()
     try:
         for filters in plan.filters:
             load.grow(filters)
             for operation, ns in load.measure(plan.rounds, static=routing == "static").items():
-                curves.setdefault(operation, []).append([filters, round(ns)])
+                curves.setdefault(operation, []).append((filters, round(ns)))
     finally:
         gc.enable()
     return curves

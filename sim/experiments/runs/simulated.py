@@ -24,10 +24,11 @@ from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.scenario import Scenario
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
+from covey.sim.scenario.systems import cost_key
 from covey.sim.simulator import Calibrated, Costs, Free, Measured, Simulation, WireOptions
+from covey.sim.simulator.calibration import load_costs
 from covey.sim.simulator.client import SimulatedClient
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
-from covey.sim.simulator.filter_costs import FILTER_FORMAT, FilterCosts, document_of, system_of
 from covey.sim.topology import Topology
 from covey.sim.trace.trace import Trace
 
@@ -107,7 +108,6 @@ class SimulatedRun:
             simulation.build(self.topology)
             self._advertise(progress)
             self._subscribe(progress)
-            self._control.by_kind.clear()
             self._run_schedule(progress)
             self._start_phase("resting")
             progress("coming to rest", 0.0)
@@ -132,6 +132,10 @@ class SimulatedRun:
 
     def _start_phase(self, phase: str) -> None:
         if phase == "running":
+            self._work.clear()
+            self._control.by_kind.clear()
+        elif phase == "resting":
+            self.summary.work, self.summary.work_of_brokers = self._work.by_kind, self._work.by_broker
             self._work.clear()
         if self._trace is not None:
             self._trace.phase(phase, self.simulation.busy_ns)
@@ -261,29 +265,13 @@ class SimulatedRun:
         )
         summary.crossings = self.traffic.events
         summary.control = dict(sorted(self._control.by_kind.items()))
-        summary.work = dict(sorted(self._work.by_kind.items()))
         summary.add_verdict(self.judge, self.findings)
 
 
 def _costs(scenario: Scenario) -> Costs:
-    """What messages cost brokers: "free", "measured" (times the scale), or from a calibration file."""
-    cpu, scale = scenario.cpu, scenario.cpu_scale
-    if cpu == "free":
+    """What messages cost brokers: "free", "measured", or the name of a calibration file."""
+    if scenario.cpu == "free":
         return Free()
-    if cpu == "measured":
-        return Measured(scale)
-    document = document_of(cpu)
-    if document.get("format") != FILTER_FORMAT:
-        return Calibrated.load(cpu)
-    system = system_of(scenario.engine, scenario.poset, scenario.routing)
-    return FilterCosts.read(cpu, document, system, _SHAPES[scenario.load], scale)
-
-
-_SHAPES = {
-    "highway": "boxes",
-    "detectors": "boxes",
-    "market": "thresholds",
-    "trading": "types",
-    "quotes": "types",
-}
-"""The shape of a load's filters in a calibration by the number of filters."""
+    if scenario.cpu == "measured":
+        return Measured(scenario.cpu_scale)
+    return Calibrated(load_costs(scenario.cpu, *cost_key(scenario)), scenario.cpu_scale)

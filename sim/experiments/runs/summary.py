@@ -50,8 +50,10 @@ class RunSummary:
     busiest_share: float = 0.0
     """The share of the phase `running` that the busiest broker worked."""
     work: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By kind of message, from the phase `running` on: `messages` that brokers handled, and `busy_ns`, what
-    these cost them."""
+    """By kind of message, in the phase `running`: `messages` that brokers handled, the `events` in them, and
+    `busy_ns`, what these cost them, the whole cost where its service began in the phase."""
+    work_of_brokers: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """The same by broker and kind of message."""
     links_checked: int = 0
     trace_rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
-from covey.sim.simulator.costs import Model
+from covey.sim.simulator.costs import constant
 from covey.sim.simulator.service import SERVICES
 from covey.sim.topology import make_topology
 
@@ -43,11 +43,12 @@ class OneBroker:
     """A broker of one service with a publisher and a subscriber that are no time away."""
 
     def __init__(self, service: str) -> None:
-        models = {kind.__name__: Model(base_ns=ms * 1e6) for kind, ms in COSTS_MS.items()}
-        free = ("Acknowledge", "Subscribe", "Advertise", "Connect", "Disconnect", "SyncBegin", "SyncEnd")
-        models |= dict.fromkeys(free, Model())
+        costs = Calibrated(
+            {"subscribe": constant(0)}
+            | {kind.__name__.lower(): constant(ms * NS_PER_MS) for kind, ms in COSTS_MS.items()}
+        )
         self.simulation = Simulation(
-            1, engine="naive", costs=Calibrated(models), service=service, wire=WireOptions(delay_ns=0)
+            1, engine="naive", costs=costs, service=service, wire=WireOptions(delay_ns=0)
         )
         clock = self.simulation.clock
         self.findings, self.ends = Findings(), Ends(self.simulation)
@@ -202,7 +203,7 @@ def test_a_run_under_every_service_is_judged_without_violations(
     service: str, changes: dict[str, object]
 ) -> None:
     scenario = Scenario(brokers=12, publishers=3, subscribers=60, types=6, duration_s=1.0, event_rate=40.0)
-    costs = Calibrated({"Publish": Model(base_ns=2e6), "Update": Model(base_ns=1e6)})
+    costs = Calibrated({"publish": constant(2e6), "subscribe": constant(1e6)})
     report = SimulatedRun(scenario.having(service=service, **changes), costs=costs).run()
     assert report.findings == []
     assert report.delivered > 20
