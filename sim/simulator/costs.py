@@ -2,8 +2,9 @@
 
 `Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has a curve for
 each operation, the cost in nanoseconds as a function of the number of filters that the broker stores, those
-of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; below the
-first it is constant, and above the last it continues as between the last two (`calibration.py` is the file).
+of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; beyond the
+first and the last the curve is constant, so it is to be measured up to what is simulated (`calibration.py` is
+the file).
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class _Curve:
 
     def _log_at(self, x: float) -> float:
         xs, ys = self._filters, self._costs
-        if len(xs) == 1 or x <= xs[0]:
-            return ys[0]
-        right = min(bisect_left(xs, x), len(xs) - 1)
+        right = bisect_left(xs, x)
+        if right in (0, len(xs)):
+            return ys[max(0, right - 1)]
         left = right - 1
         return ys[left] + (ys[right] - ys[left]) * (x - xs[left]) / (xs[right] - xs[left])
