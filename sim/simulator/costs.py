@@ -2,9 +2,9 @@
 
 `Free` and `Calibrated` are deterministic; `Measured` depends on this machine. A calibration has a curve for
 each operation, the cost in nanoseconds as a function of the number of filters that the broker stores, those
-of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; beyond the
-first and the last the curve is constant, so it is to be measured up to what is simulated (`calibration.py` is
-the file).
+of its clients and of its neighbours. Between two points of a curve the logarithms are interpolated; beyond
+the first and the last the curve is constant, so it is to be measured up to what is simulated. The file is
+that of `calibration.py`.
 """
 
 from __future__ import annotations

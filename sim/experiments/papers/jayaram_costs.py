@@ -19,6 +19,7 @@ import gc
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -41,7 +42,7 @@ from covey.sim.progress import Progress, silent
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import Load, SubscriberState
 from covey.sim.scenario.scenario import Scenario
-from covey.sim.simulator.calibration import CostTable
+from covey.sim.simulator.calibration import CostTable, save_costs
 from covey.sim.simulator.costs import Points
 
 SHAPES = {"boxes": "highway", "thresholds": "market", "types": "trading"}
