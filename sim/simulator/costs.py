@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, log
 from typing import NamedTuple, Protocol
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[Sequence[float]]
 """Numbers of filters, rising, each with nanoseconds."""
 
 OPERATIONS = ("publish", "subscribe", "unsubscribe", "update", "acknowledge")
@@ -127,7 +127,7 @@ def constant(ns: float) -> Points:
 
 class _Curve:
     def __init__(self, points: Points, scale: float) -> None:
-        self._filters = [log(max(filters, 1.0)) for filters, _ in points]
+        self._filters = [log(filters) for filters, _ in points]
         self._costs = [log(max(ns * scale, 1e-3)) for _, ns in points]
         self._known: dict[int, int] = {}
 

@@ -20,8 +20,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from covey.sim.experiments.papers.jayaram_cases import Case, Pilot
-from covey.sim.experiments.papers.jayaram_costs import SHAPES, CostTable, save_costs
+from covey.sim.experiments.papers.jayaram_costs import SHAPES
 from covey.sim.experiments.papers.jayaram_prediction import ChangeCosts, change_costs
+from covey.sim.simulator.calibration import CostTable, save_costs
 
 FILE = "jayaram_costs.json"
 """In this package; `docs/evaluation.md` states the machine."""
@@ -118,4 +119,4 @@ def _siena(table: CostTable) -> CostTable:
         for system, shapes in table.items()
         if system.startswith("siena-")
     }
-    return table | quoted
+    return {**table, **quoted}

@@ -16,11 +16,11 @@ from covey.sim.experiments.papers.jayaram_cases import (
     Assumption,
     Case,
 )
-from covey.sim.experiments.papers.jayaram_costs import CostTable
 from covey.sim.experiments.papers.jayaram_prediction import at, change_costs, closed_loop, utilisation_for
 from covey.sim.experiments.papers.jayaram_runs import Results
 from covey.sim.experiments.papers.report import Cell, PaperFinding, Verdict
 from covey.sim.reports import Bars, Curves
+from covey.sim.simulator.calibration import CostTable
 
 LABELS = {
     "throughput": "delivered events/s",

@@ -33,7 +33,7 @@ from covey.sim.experiments.papers.jayaram_prediction import (
 )
 from covey.sim.experiments.papers.jayaram_runs import Measured, Results
 from covey.sim.experiments.papers.report import Verdict
-from covey.sim.simulator.filter_costs import FilterCosts
+from covey.sim.simulator.costs import Calibrated, Sample
 
 
 def test_costs_are_measured_for_every_system_shape_and_operation() -> None:
@@ -62,10 +62,8 @@ def test_the_closed_form() -> None:
 
 
 def test_costs_between_measured_numbers_agree_with_those_of_the_simulator() -> None:
-    from covey.sim.simulator.costs import Sample
-
     curves = checked_in()["siena-static"]["boxes"]
-    charged = FilterCosts(curves).charge(Sample("Subscribe", 0, 0, 150, 0))
+    charged = Calibrated(curves).charge(Sample("broker/b1", "Subscribe", 0, 150))
     assert charged == pytest.approx(at(curves["subscribe"], 150), abs=1)
     costs = change_costs(checked_in(), "siena-static", "siena-parametric-local", "boxes", 1_000)
     assert costs.ratio < 0.5
