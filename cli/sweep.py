@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -13,30 +14,34 @@ from covey.cli.support.options import Json, Master
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep file (YAML).")],
-    out: Annotated[Path, typer.Option(help="Folder for the traces and the report.")],
+    out: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Folder or URI for the traces and the report.")
+    ],
     master: Master = None,
     json_output: Json = False,
 ) -> None:
-    """Run a grid of scenarios as tasks of Spark, and compute the metrics of all.
+    """Run a grid of scenarios, and compute the metrics of all.
 
-    A sweep file defines a scenario, the fields that vary, and the number of seeds. Runs already in the folder
-    are not repeated, so an interrupted sweep resumes. The folder receives a trace per run, runs.csv and
-    report.html; on a cluster, all machines must share it. Exits with 1 if a run failed, its trace cannot be
-    read, or a checker reports a violation.
+    A sweep file defines a scenario, the fields that vary, and the number of seeds. Runs are processes of this
+    machine or, with --master, tasks of a Spark cluster. Runs already in the folder are not repeated, so an
+    interrupted sweep resumes. The folder receives a trace per run, runs.csv and report.html; on a cluster,
+    all machines must share it. Exits with 1 if a run failed, its trace cannot be read, or a checker reports a
+    violation.
 
     Example: covey sweep examples/sweep.yaml --out sweep/
     """
     from covey.cli.metrics import print_metrics
     from covey.cli.support.progress import progress
-    from covey.sim.experiments.runs.executors import SparkTasks
+    from covey.sim.experiments.runs.executors import executor_at
     from covey.sim.experiments.runs.run_all import run_all
     from covey.sim.experiments.sweep import load_sweep
     from covey.sim.extras import need
+    from covey.sim.trace.storage import Folder
 
     need("a sweep", "bokeh", "pyspark")
     plan = load_sweep(file)
     with progress() as on_progress:
-        outcomes = run_all(plan.planned, out, SparkTasks(master), on_progress)
+        outcomes = run_all(plan.planned, out, executor_at(master), on_progress)
     for outcome in outcomes:
         if outcome.error:
             print(f"covey: run {outcome.run} failed: {outcome.error}", file=sys.stderr)
@@ -49,11 +54,13 @@ def sweep(
     traces = [outcome.trace for outcome in outcomes if not outcome.error]
     broken = False
     if traces:
-        broken = print_metrics(
-            traces, master, csv=out / "runs.csv", html=out / "report.html", json_output=json_output
-        )
+        with TemporaryDirectory(prefix="covey-sweep-") as local:
+            csv, html = Path(local, "runs.csv"), Path(local, "report.html")
+            broken = print_metrics(traces, master, csv=csv, html=html, json_output=json_output)
+            for file in sorted(Path(local).iterdir()):
+                (Folder.at(out) / file.name).write_text(file.read_text(encoding="utf-8"))
         if not json_output:
-            print(f"report: {out / 'report.html'}")
+            print(f"report: {Folder.at(out) / html.name}")
     elif json_output:
         print("[]")
     raise typer.Exit(1 if broken or any(outcome.failed for outcome in outcomes) else 0)

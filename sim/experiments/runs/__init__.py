@@ -1,1 +1,1 @@
-"""Runs of one scenario, simulated or over real brokers: the same schedule, judge, trace and summary."""
+"""Runs of scenarios, simulated or over real brokers: the same schedule, judge, trace and summary."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
-from covey.sim.experiments.runs.run_all import run_one
+from covey.sim.experiments.runs.run_all import Executor, run_one
 
 if TYPE_CHECKING:
     from covey.sim.scenario.scenario import Scenario
@@ -46,14 +47,16 @@ class Processes:
 def expected_work(scenario: Scenario) -> float:
     """A measure of how long a run takes: events and updates, times the brokers that they may reach."""
     rate = scenario.event_rate * scenario.publishers + scenario.update_rate * scenario.subscribers
-    return (rate * scenario.duration_s + scenario.subscribers) * scenario.brokers
+    seconds = scenario.warm_up_s + scenario.duration_s
+    return (rate * seconds + scenario.subscribers) * scenario.brokers
 
 
 @dataclass(frozen=True, slots=True)
 class SparkTasks:
-    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder.
+    """Runs as tasks of Spark, on this machine or on a cluster, whose machines must share the folder. A task
+    whose executor is lost is run again.
 
-    `SparkError` if Spark does not start, `CoveyError` if its tasks fail.
+    `SparkError` if Spark does not start, `CoveyError` if its tasks fail, `InputError` for Spark Connect.
     """
 
     master: str | None = None
@@ -66,6 +69,11 @@ class SparkTasks:
         from covey.sim.metrics.spark_failures import job_failure
         from covey.sim.metrics.spark_tasks import watched
 
+        if self.master is not None and self.master.startswith("sc://"):
+            raise InputError(
+                f"master is {self.master!r}: expected one whose tasks can be any Python function, such as "
+                "spark://HOST:PORT; Spark Connect runs queries alone"
+            )
         session = spark_session(self.master)
         if is_remote(session):
             raise SparkError("Spark Connect has no tasks of Python objects: a sweep needs a master of Spark")
@@ -75,3 +83,14 @@ class SparkTasks:
                 return tasks.map(partial(run_one, folder=folder)).collect()
             except Exception as error:
                 raise CoveyError(f"the runs failed: {job_failure(str(error))}") from error
+
+
+def executor_at(master: str | None) -> Executor:
+    """What runs at a Spark master: processes without Spark on this machine, tasks of Spark elsewhere.
+
+    A process that dies costs one run; a task of a local Spark would end the whole job.
+    """
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", "local[*]" if master is None else master)
+    if local is None:
+        return SparkTasks(master)
+    return Processes(0 if local[1] == "*" else int(local[1] or 1))

@@ -10,15 +10,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
+
+import pyarrow as pa
 
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.progress import Progress, silent
 from covey.sim.trace.finding import TracesError, find_traces
+from covey.sim.trace.storage import Folder, reason_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+=~_-]*")
 """Of a run: part of a path, and never one that Spark takes for a hidden file."""
@@ -36,18 +39,19 @@ class Executor(Protocol):
 def run_all(
     planned: Sequence[PlannedRun], folder: str | Path, executor: Executor, progress: Progress = silent
 ) -> list[RunOutcome]:
-    """Run what is not in `folder` yet, and return all outcomes in the order of `planned`.
+    """Run what is not in `folder`, a path or a URI, and return all outcomes in the order of `planned`.
 
     A run that fails does not stop the others. `InputError` if two runs have one name, or if a name cannot be
     that of a folder; `CoveyError` if `folder` cannot be written.
     """
     _check_names(planned)
-    root = Path(folder).resolve()
+    root = Folder.at(folder)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CoveyError(f"{folder}: cannot be written: {error.strerror or error}") from None
-    outcomes = {outcome.run: outcome for each in planned if (outcome := _earlier(root, each)) is not None}
+        root.make()
+    except (OSError, pa.ArrowException) as error:
+        raise CoveyError(f"{folder}: cannot be written: {reason_of(error)}") from None
+    earlier = [_earlier(each, root.shown) for each in planned]
+    outcomes = {outcome.run: outcome for outcome in earlier if outcome is not None}
     reused, total = len(outcomes), len(planned)
 
     def ended(count: int) -> None:
@@ -56,7 +60,7 @@ def run_all(
     ended(0)
     rest = [each for each in planned if each.name not in outcomes]
     if rest:
-        outcomes |= {outcome.run: outcome for outcome in executor.run(rest, str(root), ended)}
+        outcomes |= {outcome.run: outcome for outcome in executor.run(rest, root.shown, ended)}
     return [outcomes[each.name] for each in planned]
 
 
@@ -69,23 +73,31 @@ def _check_names(planned: Sequence[PlannedRun]) -> None:
 
 
 def run_one(planned: PlannedRun, folder: str) -> RunOutcome:
-    """Run one scenario into `folder`: what an executor calls wherever its work is done."""
+    """Run one scenario into `folder`: what an executor calls wherever its work is done. Where an executor
+    calls it twice, the second call finds the first one's result."""
     from covey.sim.experiments.runs.real import RealRun
     from covey.sim.experiments.runs.simulated import SimulatedRun
 
-    trace = Path(folder) / planned.name
+    trace = _trace(planned, folder)
     try:
+        earlier = _earlier(planned, folder)
+        if earlier is not None:
+            return replace(earlier, reused=False)
         run = RealRun(planned.scenario) if planned.real else SimulatedRun(planned.scenario)
         result = run.run(trace).as_json()
     except Exception as error:
         kind = "" if isinstance(error, CoveyError) else f"{type(error).__name__}: "
-        return RunOutcome(planned.name, str(trace), error=f"{kind}{error}")
-    return RunOutcome(planned.name, str(trace), result)
+        return RunOutcome(planned.name, trace, error=f"{kind}{error}")
+    return RunOutcome(planned.name, trace, result)
 
 
-def _earlier(folder: Path, planned: PlannedRun) -> RunOutcome | None:
+def _trace(planned: PlannedRun, folder: str) -> str:
+    return f"{folder}/{planned.name}"
+
+
+def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
     """The outcome of an earlier run of the same scenario; None if there is none."""
-    trace = folder / planned.name
+    trace = _trace(planned, folder)
     try:
         manifest = find_traces([trace]).runs[planned.name]
     except (TracesError, KeyError):
@@ -95,4 +107,4 @@ def _earlier(folder: Path, planned: PlannedRun) -> RunOutcome | None:
         return None
     if manifest.scenario != same or manifest.covey != version("covey"):
         return None
-    return RunOutcome(planned.name, str(trace), manifest.summary, reused=True)
+    return RunOutcome(planned.name, trace, manifest.summary, reused=True)

@@ -1,4 +1,4 @@
-"""Sweeps: a grid of scenarios, each run as one Spark task."""
+"""Sweeps: grids of scenarios."""
 
 from covey.sim.experiments.sweep.plan import Sweep, SweepError, load_sweep
 

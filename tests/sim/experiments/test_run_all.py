@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from covey.matcher.errors import CoveyError
+from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
-from covey.sim.experiments.runs.executors import Processes, expected_work
+from covey.sim.experiments.runs.executors import Processes, SparkTasks, executor_at, expected_work
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.experiments.runs.run_all import run_all, run_one
 from covey.sim.scenario.scenario import Scenario
@@ -108,10 +110,67 @@ def test_a_process_that_dies_costs_its_item_alone() -> None:
     assert results == {1: 1, 2: None, 3: 3, 4: 4}
 
 
-def test_an_interrupted_summary_does_not_count(tmp_path: Path) -> None:
+def test_an_attempt_that_was_broken_off_does_not_count(tmp_path: Path) -> None:
     planned = [PlannedRun("a", SMALL)]
     run_all(planned, tmp_path, Here())
-    (summary,) = tmp_path.rglob("summary.json")
-    assert json.loads(summary.read_text())["delivered"] >= 0
-    summary.write_text(summary.read_text()[:100])
+    (tmp_path / "a" / "manifest.json").unlink()
+    (attempt,) = (tmp_path / "a").iterdir()
+    manifest = attempt / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))
     assert names_of(planned, tmp_path) == ["a"]
+    assert names_of(planned, tmp_path) == []
+
+
+def test_a_task_that_is_run_twice_has_one_result(tmp_path: Path) -> None:
+    planned = PlannedRun("a", SMALL)
+    first, second = (run_one(planned, str(tmp_path)) for _ in range(2))
+    assert first.summary is not None
+    assert second == replace(first, summary=json.loads(json.dumps(first.summary)))
+    assert len([each for each in (tmp_path / "a").iterdir() if each.is_dir()]) == 1
+
+
+def test_tables_of_all_runs_are_read_at_once(tmp_path: Path) -> None:
+    planned = [PlannedRun("a", SMALL), PlannedRun("b", SMALL.having(seed=1))]
+    outcomes = run_all(planned, tmp_path, Here())
+    (tmp_path / "report.html").write_text("<html>")
+    files = sorted(tmp_path.glob("*/*/versions/*.parquet"))
+    table = pd.concat([pd.read_parquet(folder) for folder in {file.parent for file in files}])
+    updates = table[table["version"] > 0].groupby("run", observed=True).size().to_dict()
+    assert updates == {outcome.run: (outcome.summary or {})["updates"] for outcome in outcomes}
+
+
+@pytest.mark.usefixtures("spark")
+def test_spark_reads_the_tables_of_a_folder_of_runs(tmp_path: Path) -> None:
+    from covey.sim.metrics.session import spark_session
+
+    run_all([PlannedRun("a", SMALL), PlannedRun("b", SMALL.having(seed=1))], tmp_path, Here())
+    (tmp_path / "report.html").write_text("<html>")
+    versions = spark_session().read.parquet(f"{tmp_path}/*/*/versions")
+    assert {row["run"] for row in versions.select("run").distinct().collect()} == {"a", "b"}
+
+
+def test_the_folder_may_be_a_uri(tmp_path: Path) -> None:
+    (outcome,) = run_all([PlannedRun("a", SMALL)], f"file://{tmp_path}/there", Here())
+    assert (tmp_path / "there" / "a" / "manifest.json").exists()
+    assert not outcome.failed
+
+
+@pytest.mark.parametrize(
+    ("master", "executor"),
+    [
+        (None, Processes(0)),
+        ("local", Processes(1)),
+        ("local[*]", Processes(0)),
+        ("local[3]", Processes(3)),
+        ("local[3,2]", Processes(3)),
+        ("local-cluster[2,1,1024]", SparkTasks("local-cluster[2,1,1024]")),
+        ("spark://head:7077", SparkTasks("spark://head:7077")),
+    ],
+)
+def test_runs_on_this_machine_need_no_spark(master: str | None, executor: object) -> None:
+    assert executor_at(master) == executor
+
+
+def test_spark_connect_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Spark Connect runs queries alone"):
+        run_all([PlannedRun("a", SMALL)], tmp_path, executor_at("sc://head:15002"))
