@@ -103,6 +103,9 @@ def _choices(field: str, values: Any, folder: Path) -> list[tuple[str, dict[str,
             if not isinstance(change, dict):
                 raise SweepError(f"vary.{field}.{name} is {change!r}: expected a mapping from field to value")
             _check_fields(change, f"vary.{field}.{name}")
+            if "seed" in change:
+                where = f"vary.{field}.{name}"
+                raise SweepError(f"{where} has a seed: expected it in seeds, or a list as vary.seed")
         choices = [(_word(str(name)), with_paths(change, folder)) for name, change in values.items()]
     elif isinstance(values, list) and values:
         _check_fields([field], "vary")

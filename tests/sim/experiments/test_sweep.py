@@ -110,6 +110,7 @@ def test_the_example_is_a_valid_sweep() -> None:
             "resubscribe has no effect: routing is parametric: expected routing static",
         ),
         ("vary: {system: {a: {brokers: 3}, b: {brokers: 3}}}", "runs a_seed-0 and b_seed-0 are the same$"),
+        ("vary: {kind: {a: {seed: 3}}}", "vary.kind.a has a seed: expected it in seeds, or"),
         ("vary: {name: [a, b]}", "name has no effect: a name changes nothing"),
         ("vary: {seed: [1]}\nseeds: 2", "seeds is 2, and seed varies"),
         ("vary: [1]", r"vary is \[1\]: expected a valid dictionary"),

@@ -401,12 +401,12 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 SWEEP = """
 scenario: {brokers: 4, publishers: 1, subscribers: 10, types: 2, duration_s: 0.5, event_rate: 40}
 vary:
-  kind: {good: {seed: 3}, impossible: {load: highway, topology: line}}
+  kind: {good: {update_rate: 3}, impossible: {load: highway, topology: line}}
 """
 
 
 def test_a_sweep_runs_as_spark_tasks_and_resumes(
-    summaries: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     file.write_text(SWEEP)
@@ -420,7 +420,7 @@ def test_a_sweep_runs_as_spark_tasks_and_resumes(
     assert (steps[0], steps[-1]) == ("0 of 2 runs", "2 of 2 runs")
     (manifest,) = find_traces([good.trace]).runs.values()
     assert manifest.rows("deliveries") == summarise([good.trace])[0]["delivered"] > 0
-    file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {seed: 4}"))
+    file.write_text(SWEEP.replace("impossible: {load: highway, topology: line}", "more: {update_rate: 4}"))
     assert run("sweep", str(file), "--out", str(out)) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
