@@ -26,7 +26,7 @@ from covey.sim.experiments.papers.jayaram_findings import (
 )
 from covey.sim.experiments.papers.jayaram_runs import Results, run_grid
 from covey.sim.experiments.papers.report import PaperFinding, PaperPlan, PaperReport
-from covey.sim.progress import Progress
+from covey.sim.progress import Progress, labelled
 
 CITATION = (
     "Jayaram, Jayalath, Eugster: Parametric Subscriptions for Content-Based Publish/Subscribe Networks (2010)"
@@ -54,7 +54,7 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
     """All findings. Keeps traces and results in the plan's folder, where an interrupted run resumes."""
     table = checked_in()
     runs = grid(plan, most_filters(table))
-    progress(expected(runs, plan.size), 0.0)
+    progress = labelled(progress, expected(runs, plan.size))
     with ExitStack() as stack:
         folder = plan.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-jayaram-"))
         calibrations = Calibrations.write(Path(folder) / "calibrations", table)

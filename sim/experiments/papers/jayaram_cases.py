@@ -182,9 +182,9 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         types=plan.pick(20, 200, 200),
         window=4,
         service="two-lanes",
-        cpu_scale=400.0,
+        cpu_scale=200.0,
     )
-    market = trading.having(load="market", service="control-first", cpu_scale=200.0)
+    market = trading.having(load="market", service="control-first", cpu_scale=100.0)
     artificial = trading.having(
         topology="random", publishers=plan.pick(10, 100, 100), window=1, cpu_scale=1000.0
     )
