@@ -4,15 +4,9 @@
 workers import this package, so it has to be installed where they run.
 """
 
-from covey.matcher.errors import CoveyError
 from covey.sim.extras import need
 
 need("covey.spark", "pyspark")
-
-import pyspark  # noqa: E402
-
-if int(pyspark.__version__.partition(".")[0]) < 4:
-    raise CoveyError(f"covey.spark needs Spark 4.0 or newer: pyspark is {pyspark.__version__}")
 
 from covey.spark.controls import update  # noqa: E402
 from covey.spark.errors import SourceError  # noqa: E402

@@ -1,0 +1,24 @@
+"""Without Spark, or with one that is too old, importing `covey.spark` says so in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_OLD = "import importlib.metadata as m; m.version = lambda package: '3.5.1'"
+_NONE = "import sys; sys.modules['pyspark'] = None"
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence"),
+    [
+        (_OLD, "covey.spark needs pyspark 4.0 or newer, and 3.5.1 is installed: `pip install 'pyspark>"),
+        (_NONE, "covey.spark needs pyspark: `pip install '.[sim]'` in the clone"),
+    ],
+)
+def test_the_import_names_what_is_missing(before: str, sentence: str) -> None:
+    command = [sys.executable, "-c", f"{before}\nimport covey.spark"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].partition(": ")[2].startswith(sentence)
