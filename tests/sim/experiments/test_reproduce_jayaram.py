@@ -162,3 +162,10 @@ def test_an_evaluation_resumes(tmp_path: Path) -> None:
     again = run(plan, lambda step, share: None)
     assert again.as_json() == report.as_json()
     assert findings(Results(grid(plan), {}))[0].verdict is not Verdict.REACHED
+
+
+def test_systems_of_one_matcher_have_one_cost_of_an_event() -> None:
+    for systems in (("siena-static", "siena-parametric-local"), ("rete-static", "rete-parametric")):
+        first, second = (checked_in()[system] for system in systems)
+        for shape in SHAPES:
+            assert first[shape]["publish"] == second[shape]["publish"]
