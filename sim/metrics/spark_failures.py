@@ -53,6 +53,10 @@ def job_failure(message: str) -> str:
     absent = re.search(r'Cannot run program "([^"]+)"', message)
     if absent:
         return f"the workers have no {absent[1]}: {_OF_WORKERS}"
+    store = re.search(r'No FileSystem for scheme "?(\w+)|Class (\S+FileSystem) not found', message)
+    if store:
+        what = f"{store[1]}://" if store[1] else store[2]
+        return f"this Spark has no file system for {what}: expected its jars (docs/metrics.md), or a folder"
     raised = re.search(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): .*", message, re.MULTILINE)
     reason = raised[0] if raised and "Traceback" in message else message.strip().partition("\n")[0]
     if "No module named 'covey" in reason:

@@ -176,3 +176,14 @@ def test_a_failed_job_is_one_sentence() -> None:
     assert job_failure("Job aborted: the stage was lost\nand more") == "Job aborted: the stage was lost"
     absent = 'Job aborted\njava.io.IOException: Cannot run program "/opt/x/python": error=2, No such file'
     assert job_failure(absent) == f"the workers have no /opt/x/python: {installed}"
+    store = 'o48.parquet.\n: org.apache.hadoop.UnsupportedFileSystemException: No FileSystem for scheme "s3"'
+    assert job_failure(store).startswith("this Spark has no file system for s3://: expected its jars")
+    absent = "RuntimeException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found\n"
+    assert "no file system for org.apache.hadoop.fs.s3a.S3AFileSystem: " in job_failure(absent)
+
+
+def test_a_trace_on_a_store_that_spark_lacks_is_one_sentence(spark: None) -> None:
+    from covey.sim.metrics.spark_failures import explained
+
+    with pytest.raises(SparkError, match="this Spark has no file system for s3://: "), explained():
+        spark_session().read.schema("a int").parquet("s3://bucket/part.parquet")
