@@ -80,9 +80,11 @@ class SparkTasks:
         with watched(session, lambda tasks: ended(tasks.done)):
             try:
                 tasks = session.sparkContext.parallelize(planned, len(planned))
-                return tasks.map(partial(run_one, folder=folder)).collect()
+                outcomes: list[RunOutcome] = tasks.map(partial(run_one, folder=folder)).collect()
             except Exception as error:
                 raise CoveyError(f"the runs failed: {job_failure(str(error))}") from error
+        ended(len(outcomes))  # Spark's own status may lag behind
+        return outcomes
 
 
 def executor_at(master: str | None) -> Executor:
