@@ -90,7 +90,7 @@ def measure_costs(plan: CostPlan, progress: Progress = silent) -> CostTable:
 def pooled(table: CostTable) -> CostTable:
     """Events and acknowledgements take the same code in all systems of one matcher: each has their median, so
     that noise of the measurement is no difference between systems."""
-    result: CostTable = {
+    result: dict[str, dict[str, dict[str, Points]]] = {
         system: {shape: dict(curves) for shape, curves in shapes.items()} for system, shapes in table.items()
     }
     for system, shapes in result.items():
