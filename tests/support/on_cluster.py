@@ -80,7 +80,7 @@ def stream(session: SparkSession, folder: str, broker: str, wanted: int) -> list
 
     source = session.readStream.format("covey").options(**options).load()
     query = source.writeStream.foreachBatch(take).option("checkpointLocation", f"{folder}/checkpoint").start()
-    assert _until(enough.is_set, 100.0), f"{len(volumes)} events: {query.exception() or query.status}"
+    assert _until(enough.is_set, 400.0), f"{len(volumes)} events: {query.exception() or query.status}"
     query.stop()
     return sorted(volumes)
 
