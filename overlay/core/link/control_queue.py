@@ -38,12 +38,14 @@ class _Waiting:
 
 
 class ControlQueue:
-    """A queue of control messages that merges what later ones make obsolete."""
+    """A queue of control messages that merges what later ones make obsolete. Without `merge_updates`, which is
+    for measurements, every Update leaves."""
 
     __slots__ = (
         "_acknowledge",
         "_holds",
         "_last_epoch",
+        "_merge_updates",
         "_positions",
         "_section_bytes",
         "_updates",
@@ -51,7 +53,8 @@ class ControlQueue:
         "waiting",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, merge_updates: bool = True) -> None:
+        self._merge_updates = merge_updates
         self.clear()
 
     def clear(self) -> None:
@@ -95,7 +98,7 @@ class ControlQueue:
             self.urgent = True
             self._queue(message, max_bytes)
             return
-        if isinstance(message, Update):
+        if isinstance(message, Update) and self._merge_updates:
             earlier = self._updates.get(message.subscription_id)
             if earlier is not None:
                 self._merge(earlier, message)

@@ -92,7 +92,8 @@ class Link:
 
     `window_bytes` is how many bytes of unconsumed events the peer may send; it may be set anew at any time.
     `max_control` bounds the control messages pending for an unreachable peer (`give_up_control`). Up to
-    `join_events` gathered events are joined in one batch (`joining.py`).
+    `join_events` gathered events are joined in one batch (`joining.py`). Without `merge_updates` pending
+    Updates of a subscription all leave.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Link:
         max_frame_bytes: int = DEFAULT_FRAME_BYTES,
         max_control: int = 100_000,
         join_events: int = 1,
+        merge_updates: bool = True,
     ) -> None:
         self.incarnation = incarnation
         self.peer_incarnation = 0
@@ -114,7 +116,7 @@ class Link:
         self._join_events = join_events
         self._gave_up = False
         # Sending.
-        self._control = ControlQueue()
+        self._control = ControlQueue(merge_updates=merge_updates)
         self._events = EventQueue()
         self._gaps: dict[str, Gap] = {}
         self._retained: deque[_Retained] = deque()

@@ -61,6 +61,7 @@ class SimulatedRun:
             poset=scenario.poset,
             costs=self._work,
             service=scenario.service,
+            link={} if scenario.merge else {"merge_updates": False},
             wire=wire,
         )
         self._random = random.Random(f"scenario {scenario.seed}")
