@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from covey.matcher.evaluation.evaluator import Evaluator
 from covey.overlay.core.baselines.options import POSET_ENGINE, broker_options
@@ -56,7 +56,7 @@ class Simulation:
         service: str = "broker",
         observers: Iterable[Observer] = (),
         defect: Defect | None = None,
-        link: Mapping[str, int] | None = None,
+        link: Mapping[str, Any] | None = None,
         wire: WireOptions | None = None,
         options: EndpointOptions | None = None,
         replay_events: int = 0,
@@ -84,7 +84,7 @@ class Simulation:
             raise ValueError(f"service is {service!r}: expected costs known before a message is handled")
         self._service = service
         self._defect = defect
-        self._link_options = dict(link or {})
+        self._link_options: dict[str, Any] = dict(link or {})
         self._wire = wire or WireOptions()
         self._options = replace(options or EndpointOptions(), stamp_ingress=False)
         self._replay_events = replay_events
@@ -152,7 +152,7 @@ class Simulation:
         wire.dial()
 
     def _link(self, incarnation: int) -> Link:
-        options = {"join_events": self._options.join_events, **self._link_options}
+        options: dict[str, Any] = {"join_events": self._options.join_events, **self._link_options}
         return Link(incarnation, **options)
 
     # --- clients --------------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ class _Waiting:
 
 
 class ControlQueue:
-    """A queue of control messages that merges what later ones make obsolete. Without `merge_updates`, which is
-    for measurements, every Update leaves."""
+    """A queue of control messages that merges what later ones make obsolete. Without `merge_updates`, for
+    measurements, every Update leaves."""
 
     __slots__ = (
         "_acknowledge",
