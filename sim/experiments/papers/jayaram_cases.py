@@ -209,7 +209,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         rhos=plan.pick((0.0, 0.9), (0.6, 0.9), RHOS),
         seeds=plan.pick(2, 2, 5),
         assumptions=tuple(plan.pick(known[:1], known[:3], known)),
-        assumption_seeds=plan.pick(1, 1, 5),
+        assumption_seeds=plan.pick(1, 1, 3),
         first_seed=2010 + 100 * plan.seed,
     )
 
