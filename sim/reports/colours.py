@@ -47,6 +47,8 @@ KNOWN = {
     "covey-parametric": Style(GREEN, "circle"),
     "covey-subscribe-first": Style("#66c2a5", "circle", "dashed"),
     "covey-unsubscribe-first": Style("#999933", "hex", "dotted"),
+    "siena": Style(VERMILLION, "square"),
+    "covey": Style(GREEN, "circle"),
     "parametric": Style(GREEN, "circle"),
     "static": Style(ORANGE, "square", "dashed"),
     "subscribe-first": Style(ORANGE, "square", "dashed"),

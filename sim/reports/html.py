@@ -133,7 +133,9 @@ def _tiles(tiles: Sequence[Tile]) -> str:
 def _figure(figure: Figure, place: str, name: str) -> str:
     plot = figure.plot
     columns, rows = plot.rows()
-    caption = f"<figcaption>{_inline(figure.caption)}{_inline(_hidden(plot))}</figcaption>"
+    hidden = _hidden(plot)
+    stop = "." if hidden and not figure.caption.endswith(".") else ""
+    caption = f"<figcaption>{_inline(figure.caption + stop + hidden)}</figcaption>"
     link = (
         f'<a download="{name}.csv" href="data:text/csv;base64,{_csv(columns, rows)}">CSV</a> '
         f"({len(rows):,} values)"

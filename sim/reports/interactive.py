@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bokeh.models import GlyphRenderer
     from bokeh.plotting import figure
 
-_HEIGHT, _LEGEND_ROW, _BAR_ROW = 320, 24, 17
+_HEIGHT, _LEGEND_ROW, _BAR_ROW = 320, 27, 17
 _SHORT = 20
 """Characters of a name of which two fit side by side below a figure on a phone."""
 _GROUP = 22
@@ -196,7 +196,7 @@ def _legend(drawn: figure, series: Mapping[str, Drawn]) -> None:
     legend = Legend(
         items=items, click_policy="hide", ncols=_legend_columns(series), border_line_color=None, padding=0
     )
-    legend.location, legend.spacing, legend.margin = "left", 8, 4
+    legend.location, legend.spacing, legend.margin = "left", 2, 4
     legend.label_text_font_size, legend.label_width = "12px", 80
     drawn.add_layout(legend, "below")
 

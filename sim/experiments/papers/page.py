@@ -43,7 +43,8 @@ def conclusion(report: PaperReport) -> list[str]:
     }
     reached, smaller = by_verdict[Verdict.REACHED], by_verdict[Verdict.SMALLER]
     sentences = [
-        f"Of {total} findings of {report.paper.capitalize()} et al., {len(reached)} are reached on this "
+        f"Of {total} findings of {report.paper.capitalize()} et al., {len(reached)} "
+        f"{'is' if len(reached) == 1 else 'are'} reached on this "
         "machine" + (f": {_listed(reached)}." if 0 < len(reached) < total else "."),
     ]
     if smaller:
