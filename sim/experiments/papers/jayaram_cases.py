@@ -7,6 +7,7 @@ the matcher: Siena has one poset for everything, so one lane, in which changes g
 events independently of updates (section 5.6, item 2), so two lanes. UPD looks its variable up and reorders
 only against neighbours. Publishers have a window, and costs are those of `jayaram_costs.py`.
 
+The warm-up is long, since in HTM a change takes some five seconds to reach the last of such slow brokers.
 Changes come evenly, as vehicles' do, since the number of random ones varies by more than what they leave to
 events near saturation.
 
@@ -164,7 +165,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         delay_ms=10.0,
         event_rate=1000.0,
         updates="even",
-        warm_up_s=plan.pick(1.0, 5.0, 5.0),
+        warm_up_s=plan.pick(1.0, 15.0, 20.0),
         duration_s=plan.pick(2.0, 10.0, 20.0),
     )
     highway = common.having(
