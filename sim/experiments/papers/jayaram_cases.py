@@ -7,7 +7,8 @@ the matcher: Siena has one poset for everything, so one lane, in which changes g
 events independently of updates (section 5.6, item 2), so two lanes. UPD looks its variable up and reorders
 only against neighbours. Publishers have a window, and costs are those of `jayaram_costs.py`.
 
-The warm-up is long, since in HTM a change takes some five seconds to reach the last of such slow brokers.
+The warm-up is long where brokers are slow, since a change takes some five seconds to reach the last of those
+of HTM.
 Changes come evenly, as vehicles' do, since the number of random ones varies by more than what they leave to
 events near saturation.
 
@@ -184,10 +185,15 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         window=4,
         service="two-lanes",
         cpu_scale=200.0,
+        warm_up_s=plan.pick(1.0, 5.0, 5.0),
     )
     market = trading.having(load="market", service="control-first", cpu_scale=100.0)
     artificial = trading.having(
-        topology="random", publishers=plan.pick(10, 100, 100), window=1, cpu_scale=1000.0
+        topology="random",
+        publishers=plan.pick(10, 100, 100),
+        window=1,
+        cpu_scale=1000.0,
+        warm_up_s=common.warm_up_s,
     )
     cases = (
         Case("htm-siena", "HTM, the poset matches", "siena", highway, ("8a", "8b", "8c"), (8.0, 6.0, 6.0)),
