@@ -86,7 +86,8 @@ def notes(results: Results) -> list[str]:
         f"Time is virtual. Brokers are charged calibrated costs, times {min(scales):g} to {max(scales):g}: "
         "slowed k times at rate f a broker is as busy as at full speed at rate k f. A run is measured for "
         f"{scenario.duration_s:g} s after {min(warm_ups):g} to {max(warm_ups):g} s of warm-up; these "
-        f"{scenario.duration_s:g} s are at full speed {1e3 * scenario.duration_s / max(scales):g} to {1e3 * scenario.duration_s / min(scales):g} ms. "
+        f"{scenario.duration_s:g} s are at full speed {1e3 * scenario.duration_s / max(scales):g} to "
+        f"{1e3 * scenario.duration_s / min(scales):g} ms. "
         "Publishers have windows, so that they fill what changes leave. Changes come evenly.",
         f"Intervals are of 95 %, over {results.grid.seeds} seeds in C and {results.grid.assumption_seeds} in "
         "D (Student's t; ratios by seed).",
