@@ -32,14 +32,13 @@ class Scenario:
     events under way and `event_rate` is its highest rate (`closed_loop.py`); 0 is the open loop, in which
     nothing slows a publisher down.
 
-    `topology` is a kind of `covey topology make`, "" for that of the load. `crashes` and `partitions` happen
-    at random times.
-    `engine` is a matching engine, or "poset" to match by walking the poset, which is then Siena's "diagram"
-    (`systems.py`). `cpu` is "free", "measured" or a calibration file; times are multiplied by `cpu_scale`,
-    which replaces rates that are too high to simulate. `service` is the order in which a broker takes the
-    messages that wait for it (`simulator/service.py`); `merge` says whether updates that wait for a link
-    replace each other. `speeds` and `sensors` are the CSV files of the load "detectors", and determine its
-    brokers.
+    `topology` is a kind of `covey topology make`, "" for that of the load. `crashes` and `partitions`
+    happen at random times. `engine` is a matching engine, or "poset" to match by walking the poset, which
+    is then Siena's "diagram" (`systems.py`). `cpu` is "free", "measured" or a calibration file; times are
+    multiplied by `cpu_scale`, which replaces rates that are too high to simulate. `service` is the order in
+    which a broker takes the messages that wait for it (`simulator/service.py`); `merge` says whether
+    updates that wait for a link replace each other. `speeds` and `sensors` are the CSV files of the load
+    "detectors", and determine its brokers.
     """
 
     name: str = "scenario"

@@ -22,6 +22,7 @@ from covey.sim.experiments.papers.jayaram_findings import (
     costs,
     figures,
     prediction,
+    summary,
     table_1,
 )
 from covey.sim.experiments.papers.jayaram_runs import Results, run_grid
@@ -59,7 +60,15 @@ def run(plan: PaperPlan, progress: Progress) -> PaperReport:
         folder = plan.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="covey-jayaram-"))
         calibrations = Calibrations.write(Path(folder) / "calibrations", table)
         results = run_grid(runs, calibrations, Path(folder), progress)
-    return PaperReport("jayaram", CITATION, plan.size, findings(results), notes(results))
+    return PaperReport(
+        "jayaram",
+        CITATION,
+        plan.size,
+        findings(results),
+        notes(results),
+        tuple(range(runs.first_seed, runs.first_seed + runs.seeds)),
+        summary(results, table),
+    )
 
 
 def findings(results: Results) -> list[PaperFinding]:

@@ -262,13 +262,15 @@ def table_1(results: Results) -> PaperFinding:
             }
         )
     verdicts = [factor.verdict for factor in factors]
-    counts = [f"{verdicts.count(each)} {each.value}" for each in Verdict if each in verdicts]
+    counts = [
+        f"{verdicts.count(verdict)} {what}" for verdict, what in _COUNTED.items() if verdict in verdicts
+    ]
     return PaperFinding(
         "Table 1",
         "what parametric subscriptions gain over re-subscription",
         "With the poset as matcher up to 8 and 4.4 times the throughput (HTM, AT), a sixth and a third of "
         "the delay, a sixth of the spurious events; less with an engine of its own.",
-        f"Of {len(factors)} factors: {', '.join(counts)}.",
+        f"Of {len(factors)} factors, under the base assumptions: {', '.join(counts)}.",
         Verdict.of(
             all(each is Verdict.REACHED for each in verdicts), Verdict.DIFFERS not in verdicts
         ),
@@ -284,6 +286,37 @@ def table_1(results: Results) -> PaperFinding:
             log=True,
         ),
     )
+
+
+_COUNTED = {
+    Verdict.REACHED: "reached",
+    Verdict.SMALLER: "in the same direction but smaller",
+    Verdict.DIFFERS: "not found",
+    Verdict.UNMEASURED: "not measured",
+}
+
+
+def summary(results: Results, table: CostTable) -> list[str]:
+    """What follows from all findings, in a few sentences."""
+    sentences = []
+    for one_lane, where in ((True, "In one lane, changes first"), (False, "In two lanes")):
+        parts = [
+            f"{factor.case.title}: {factor.here} times at a utilisation of {factor.rho:g} (paper: up to "
+            f"{factor.paper:g}; predicted {_predicted(factor, table)})"
+            for factor in claimed(results)
+            if factor.metric == "throughput"
+            and factor.here is not None
+            and (factor.case.scenario.service != "two-lanes") is one_lane
+        ]
+        if parts:
+            sentences.append(f"{where}, updates gain at most this in throughput. {'; '.join(parts)}.")
+    return [*sentences, table_1(results).conclusion, best(results).conclusion]
+
+
+def _predicted(factor: Claimed, table: CostTable) -> str:
+    if factor.case.scenario.service == "two-lanes" or factor.rho is None:
+        return "1"
+    return f"{closed_loop(factor.rho, costs_of(factor.case, table).ratio):.2f}"
 
 
 def _by_verdict(results: Results, factor: Claimed) -> tuple[str, str, str]:
