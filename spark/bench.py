@@ -43,7 +43,8 @@ class SparkPlan:
     filters: Sequence[int]
     join_filters: int
     """Joins of Spark are measured up to this number of filters."""
-    master: str
+    master: str | None = None
+    """None: the session that there is, else all cores of this machine."""
     seed: int = 0
 
 

@@ -186,7 +186,7 @@ class _Matching:
         """Parts of a batch, and the ids that match each of their rows."""
         names = [name for name in self.event_type.names if name in records.schema.names]
         columns = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=names)
-        start, size = 0, _FIRST_EVENTS
+        start, size = 0, max(1, min(_FIRST_EVENTS, _MOST_IDS // max(len(matcher), 1)))
         while start < records.num_rows:
             batch = EventBatch.from_arrow(self.event_type, columns.slice(start, size))
             offsets, ids = matcher.match(batch).ids()

@@ -137,9 +137,8 @@ class Receiver:
         self._make_room(address, self.held[address].drop, stop)
 
     def _make_room(self, address: str, free: Any, stop: int) -> None:
-        was_full = self.held[address].full
         free(stop)
-        if was_full:
+        if not self.held[address].full:  # it may have become full meanwhile, and its reader waits
             self._thread.loop.call_soon_threadsafe(self._room[address].set)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.support.options import Json, Seed, counts
+from covey.cli.support.options import Json, Master, Seed, counts
 
 _COLUMNS = {
     "filters": "filters",
@@ -29,7 +29,7 @@ def spark(
     join_filters: Annotated[
         int, typer.Option(min=0, help="Measure joins of Spark up to this number of filters.")
     ] = 1_000,
-    master: Annotated[str, typer.Option(help="URL of the Spark master.")] = "local[*]",
+    master: Master = None,
     seed: Seed = 0,
     json_output: Json = False,
 ) -> None:
@@ -54,4 +54,4 @@ def spark(
         print_json([asdict(result) | {"events_per_s": result.events_per_s} for result in results])
     else:
         rows = [[getattr(result, name) for name in _COLUMNS.values()] for result in results]
-        print_table(f"{events:,} quotes at {master}", list(_COLUMNS), rows)
+        print_table(f"{events:,} quotes" + (f" at {master}" if master else ""), list(_COLUMNS), rows)

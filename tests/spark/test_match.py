@@ -52,6 +52,15 @@ def test_random_filters_match_what_the_oracle_says(data: st.DataObject) -> None:
     assert [sorted(each) for each in found] == expected
 
 
+def test_the_first_events_are_few_where_filters_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "_MOST_IDS", 40)
+    chosen = filter_set(dict.fromkeys(range(20), "price > 0"), None, QUOTE)
+    running = _Matching("", "", chosen.event_type, None, "ids", spark_schema(QUOTE))
+    records = EventBatch.from_pylist(QUOTE, [{"price": 1.0}] * 10).record_batch
+    parts = [len(ids) for _, _, ids in running._searched(chosen.matcher, records)]
+    assert parts == [40] * 5
+
+
 @pytest.fixture
 def quotes(spark: None) -> DataFrame:
     random = np.random.default_rng(SEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 from collections.abc import Iterator
@@ -128,6 +129,22 @@ def test_what_is_held_has_a_bound_and_nothing_is_lost(live: LiveBrokers) -> None
             before = after
         assert volumes == list(range(20_000))
         live.run(live.market.flush())
+
+
+def test_a_reader_goes_on_that_found_the_buffer_full_while_spark_made_room(live: LiveBrokers) -> None:
+    with reading(live, buffer_bytes=1_024) as reader:
+        receiver = reader._opened()
+        (held,) = receiver.held.values()
+
+        def free(stop: int) -> None:
+            live.publish(*quotes(100))
+            eventually(lambda: held.full, "the bound")
+            receiver._thread.run(asyncio.sleep(0.05))
+            held.finish(held.stop)
+
+        receiver._make_room(live.far, free, 0)
+        live.publish(*quotes(1))
+        eventually(lambda: held.stop == 101, "the events after it", 20)
 
 
 async def _publish_without_waiting(client: Client, count: int) -> None:
