@@ -1,7 +1,9 @@
 """The program of a driver, run in a process of its own: a sweep, its metrics and a stream on a Spark cluster.
 
 An executor is killed in the middle of the sweep, and a worker with its executor in the middle of the metrics.
-Arguments: the master, a folder, the broker of the stream, the process ids of the workers. Prints JSON.
+The same metrics on this machine alone, in the same JVM, are what those of the cluster have to equal.
+Arguments: the master, a folder, the broker of the stream, the process ids of the workers. Prints JSON, and on
+stderr what took how long.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from cluster_runs import planned_runs
@@ -24,18 +27,24 @@ from covey.sim.experiments.runs.run_all import run_all
 from covey.sim.metrics import spark_session, summarise
 from covey.spark import CoveySource
 
+_LONG_S = 400.0
+"""For a machine with much other work; on an idle one, everything together takes a minute."""
 
-def sweep(session: SparkSession, master: str, folder: str, worker: int) -> list[Any]:
-    """The outcomes; an executor is killed as soon as a run has ended."""
+
+def sweep(master: str, folder: str, worker: int) -> list[Any]:
+    """The outcomes; an executor is killed as soon as the first run has begun."""
     killed: list[int] = []
 
-    def kill_once(step: str, share: float) -> None:
-        if 0 < share < 1 and not killed:
+    def kill() -> None:
+        if _until(lambda: any(Path(folder).glob("seed-*/*")), _LONG_S):
             killed.extend(executors_of(worker))
             for executor in killed:
                 os.kill(executor, signal.SIGKILL)
 
-    outcomes = run_all(planned_runs(), folder, SparkTasks(master), kill_once)
+    killing = threading.Thread(target=kill, daemon=True)
+    killing.start()
+    outcomes = run_all(planned_runs(), folder, SparkTasks(master))
+    killing.join()
     assert killed, "no executor was killed"
     return [[each.run, each.trace, each.error, each.summary] for each in outcomes]
 
@@ -51,7 +60,7 @@ def metrics(session: SparkSession, master: str, traces: list[str], worker: int) 
             if any(job >= before + 3 for job in tracker.getActiveJobsIds()):
                 os.killpg(worker, signal.SIGKILL)
                 killed.set()
-            time.sleep(0.02)
+            time.sleep(0.01)
 
     threading.Thread(target=kill, daemon=True).start()
     summaries = summarise(traces, master)
@@ -80,7 +89,7 @@ def stream(session: SparkSession, folder: str, broker: str, wanted: int) -> list
 
     source = session.readStream.format("covey").options(**options).load()
     query = source.writeStream.foreachBatch(take).option("checkpointLocation", f"{folder}/checkpoint").start()
-    assert _until(enough.is_set, 400.0), f"{len(volumes)} events: {query.exception() or query.status}"
+    assert _until(enough.is_set, _LONG_S), f"{len(volumes)} events: {query.exception() or query.status}"
     query.stop()
     return sorted(volumes)
 
@@ -88,17 +97,31 @@ def stream(session: SparkSession, folder: str, broker: str, wanted: int) -> list
 def _until(holds: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.01)
     return holds()
 
 
 def main(master: str, folder: str, broker: str, *workers: str) -> None:
+    start = time.monotonic()
+
+    def ended(what: str) -> None:
+        print(f"{time.monotonic() - start:6.1f} s: {what}", file=sys.stderr, flush=True)
+
     session = spark_session(master)
-    outcomes = sweep(session, master, folder, int(workers[0]))
+    assert _until(lambda: all(executors_of(int(worker)) for worker in workers), _LONG_S), "too few executors"
+    ended("start")
+    outcomes = sweep(master, folder, int(workers[0]))
+    ended("sweep")
     volumes = stream(session, folder, broker, 20)
-    summaries = metrics(session, master, [trace for _, trace, _, _ in outcomes], int(workers[1]))
-    print(json.dumps({"outcomes": outcomes, "volumes": volumes, "summaries": summaries}))
+    ended("stream")
+    traces = [trace for _, trace, _, _ in outcomes]
+    summaries = metrics(session, master, traces, int(workers[1]))
+    ended("metrics")
     session.stop()
+    spark_session("local[1]")
+    here = summarise(traces)
+    ended("metrics on one machine")
+    print(json.dumps({"outcomes": outcomes, "volumes": volumes, "summaries": summaries, "here": here}))
 
 
 if __name__ == "__main__":

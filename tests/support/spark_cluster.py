@@ -19,6 +19,13 @@ import pyspark
 
 _START_S = 120.0
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SETTINGS = f"""
+spark.executor.extraJavaOptions {_JVM}
+spark.executor.memory 512m
+spark.shuffle.io.maxRetries 1
+spark.shuffle.io.retryWait 100ms
+"""
+"""Of applications. By default, lost output is asked for during 15 s before it is computed again."""
 
 
 class SparkCluster:
@@ -30,7 +37,13 @@ class SparkCluster:
         self.master = ""
         self.workers: list[int] = []
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that is to use the cluster."""
+        return {"SPARK_CONF_DIR": str(self._folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+
     def start(self, workers: int) -> None:
+        (self._folder / "spark-defaults.conf").write_text(_SETTINGS)
         self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0")
         self.master = self._said("master", r"Starting Spark master at (spark://\S+)")
         size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / "work"))
@@ -51,11 +64,9 @@ class SparkCluster:
         home = Path(pyspark.__path__[0])
         ours = ("SPARK_", "PYSPARK_")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-        environment |= {
+        environment |= self.environment | {
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder / "local"),
-            "SPARK_CONF_DIR": str(self._folder),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _JVM,
         }
