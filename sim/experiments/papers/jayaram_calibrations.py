@@ -85,9 +85,10 @@ class Calibrations:
             written[name] = str(path.resolve())
         return cls(tables, written)
 
-    def change_ns(self, pilot: Pilot) -> float:
-        """Roughly what a re-subscription costs a broker."""
-        return costs_of(pilot.case, self.tables[pilot.costs]).resubscription
+    def message_ns(self, pilot: Pilot) -> float:
+        """Roughly what a re-subscription or an event of a pilot costs a broker."""
+        costs = costs_of(pilot.case, self.tables[pilot.costs])
+        return costs.event if pilot.events else costs.resubscription
 
 
 def _as_with(table: CostTable, filters: int) -> CostTable:

@@ -7,8 +7,10 @@ the matcher: Siena has one poset for everything, so one lane, in which changes g
 events independently of updates (section 5.6, item 2), so two lanes. UPD looks its variable up and reorders
 only against neighbours. Publishers have a window, and costs are those of `jayaram_costs.py`.
 
-The warm-up is long where brokers are slow, since a change takes some five seconds to reach the last of those
-of HTM.
+A warm-up lasts until the events that fill the windows at the start have drained, and changes have reached
+the last broker: in HTM, where 200 events wait for brokers that need a tenth of a second for each, most of a
+minute, and thrice that where changes wait behind them.
+
 Changes come evenly, as vehicles' do, since the number of random ones varies by more than what they leave to
 events near saturation.
 
@@ -61,7 +63,7 @@ class Case:
 class Assumption:
     """What differs from a case's base. `fields` are of the scenario; `exact` is an UPD that searches the
     whole poset; `costs` names a calibration (`Calibrations`); `offered` is the open loop, with this share of
-    the events that the closed loop without changes carries; `filters` is the number that costs are for, 0 for
+    the events that brokers without changes can carry; `filters` is the number that costs are for, 0 for
     the actual one. `matchers` have it."""
 
     key: str
@@ -76,10 +78,10 @@ class Assumption:
 
 BASE = Assumption("base", "as the paper says of the system")
 ASSUMPTIONS = (
-    Assumption("fifo", "one lane, first come, first served", {"service": "fifo"}),
+    Assumption("fifo", "one lane, first come, first served", {"service": "fifo", "warm_up_s": 3.0}),
     Assumption("control-first", "one lane, changes first", {"service": "control-first"}),
     Assumption("two-lanes", "two lanes", {"service": "two-lanes"}),
-    Assumption("broker", "one lane, as Covey's broker", {"service": "broker"}),
+    Assumption("broker", "one lane, as Covey's broker", {"service": "broker", "warm_up_s": 3.0}),
     Assumption("unmerged", "pending updates not merged", {"merge": False}),
     Assumption("open-half", "open loop, half of the events", offered=0.5),
     Assumption("open-full", "open loop, all of the events", offered=1.0),
@@ -88,9 +90,10 @@ ASSUMPTIONS = (
     Assumption("filters-10000", "costs at 10,000 filters", costs="filters-10000", filters=10_000),
     Assumption("siena-costs", "Siena's quoted costs", costs="siena", matchers=("siena",)),
     Assumption("random", "changes at random times", {"updates": "random"}),
-    Assumption("slower", "brokers slowed twice as much", {"cpu_scale": 2.0}),
+    Assumption("slower", "brokers slowed twice as much", {"cpu_scale": 2.0, "warm_up_s": 2.0}),
 )
-"""`cpu_scale` is a factor here."""
+_FACTORS = ("cpu_scale", "warm_up_s")
+"""The fields of assumptions that multiply those of the base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,8 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Pilot:
     """A short run before others of a case and a seed: of changes alone under some costs, which shows the rate
-    that makes the busiest broker as busy as `rho` says; or of events alone, which shows what the closed loop
-    carries."""
+    that makes the busiest broker as busy as `rho` says; or of events alone, which shows how many it can
+    carry."""
 
     case: Case
     seed: int
@@ -166,16 +169,17 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         delay_ms=10.0,
         event_rate=1000.0,
         updates="even",
-        warm_up_s=plan.pick(1.0, 15.0, 20.0),
+        warm_up_s=plan.pick(1.0, 5.0, 5.0),
         duration_s=plan.pick(2.0, 10.0, 20.0),
     )
     highway = common.having(
         load="highway",
         publishers=10 * brokers,
         subscribers=6 * brokers,
-        window=2,
+        window=1,
         service="control-first",
         cpu_scale=1000.0,
+        warm_up_s=plan.pick(1.0, 40.0, 60.0),
     )
     trading = common.having(
         load="trading",
@@ -185,7 +189,6 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         window=4,
         service="two-lanes",
         cpu_scale=200.0,
-        warm_up_s=plan.pick(1.0, 5.0, 5.0),
     )
     market = trading.having(load="market", service="control-first", cpu_scale=100.0)
     artificial = trading.having(
@@ -193,7 +196,7 @@ def grid(plan: PaperPlan, most_filters: int = 10_000) -> Grid:
         publishers=plan.pick(10, 100, 100),
         window=1,
         cpu_scale=1000.0,
-        warm_up_s=common.warm_up_s,
+        warm_up_s=plan.pick(1.0, 15.0, 20.0),
     )
     cases = (
         Case("htm-siena", "HTM, the poset matches", "siena", highway, ("8a", "8b", "8c"), (8.0, 6.0, 6.0)),
@@ -225,37 +228,37 @@ def scenario_of(
     case: Case, assumption: Assumption, system: str, calibrations: Mapping[str, str], seed: int
 ) -> Scenario:
     """The scenario of a system, without its rates; `calibrations` are files by name."""
-    scale = assumption.fields.get("cpu_scale", 1.0)
-    fields = {name: value for name, value in assumption.fields.items() if name != "cpu_scale"}
-    scenario = find_system(system).applied_to(case.scenario).having(**fields)
+    base = case.scenario
+    fields = {
+        name: getattr(base, name) * value if name in _FACTORS else value
+        for name, value in assumption.fields.items()
+    }
+    scenario = find_system(system).applied_to(base).having(**fields)
     local = system == case.parametric and not assumption.exact
     return scenario.having(
         seed=seed,
         cpu=calibrations[assumption.costs],
-        cpu_scale=scenario.cpu_scale * scale,
         poset="diagram-local" if local else scenario.poset,
         window=0 if assumption.offered else scenario.window,
     )
 
 
-_PILOT_CHANGES = 200
+_PILOT_MESSAGES = 200
 
 
-def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], change_ns: float) -> Scenario:
-    """Some two hundred changes at about a fifth of the busiest broker, or a few seconds of events; a change
-    takes it roughly `change_ns`."""
+def pilot_scenario(pilot: Pilot, calibrations: Mapping[str, str], message_ns: float) -> Scenario:
+    """Some two hundred changes, or as many events, at about a fifth of the busiest broker, which one takes
+    roughly `message_ns`."""
     case = pilot.case
     costs = Assumption(pilot.costs, "", costs=pilot.costs)
     scenario = scenario_of(case, costs, case.static, calibrations, pilot.seed).having(name=pilot.name)
-    if pilot.events:
-        return scenario.having(update_rate=0.0, warm_up_s=2.0, duration_s=4.0)
-    per_s = 0.2e9 / (change_ns * scenario.cpu_scale)
+    per_s = 0.2e9 / (message_ns * scenario.cpu_scale)
     return scenario.having(
         window=0,
-        event_rate=0.0,
         warm_up_s=0.0,
-        update_rate=round(per_s / scenario.subscribers, 6),
-        duration_s=round(_PILOT_CHANGES / per_s, 3),
+        event_rate=round(per_s / scenario.publishers, 6) if pilot.events else 0.0,
+        update_rate=0.0 if pilot.events else round(per_s / scenario.subscribers, 6),
+        duration_s=round(_PILOT_MESSAGES / per_s, 3),
     )
 
 
@@ -266,6 +269,13 @@ def rate_for_one(pilot: Mapping[str, Any]) -> float:
     busy_s = pilot["busiest_share"] * scenario["duration_s"]
     per_subscriber: float = pilot["updates"] / busy_s / scenario["subscribers"]
     return per_subscriber
+
+
+def events_for_one(pilot: Mapping[str, Any]) -> float:
+    """The events per second of all publishers at which the busiest broker would be busy all the time: from
+    the summary of a pilot of events."""
+    per_s: float = pilot["published"] / (pilot["busiest_share"] * pilot["scenario"]["duration_s"])
+    return per_s
 
 
 def pilots_of(points: Iterable[Point]) -> list[Pilot]:
@@ -282,7 +292,8 @@ def pilots_of(points: Iterable[Point]) -> list[Pilot]:
 def point_scenario(
     point: Point, calibrations: Mapping[str, str], rate: float, events_per_s: float
 ) -> Scenario:
-    """The scenario of a point; `rate` is `rate_for_one`, `events_per_s` what the closed loop carries."""
+    """The scenario of a point; `rate` is `rate_for_one`, `events_per_s` is
+    `events_for_one`."""
     scenario = scenario_of(point.case, point.assumption, point.system, calibrations, point.seed)
     offered = point.assumption.offered
     slowed = point.assumption.fields.get("cpu_scale", 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from covey.sim.experiments.papers.estimates import Estimate
 from covey.sim.experiments.papers.jayaram_calibrations import costs_of, shape_of
@@ -61,7 +62,9 @@ class Claimed:
 
 def verdict_of(here: Estimate | None, paper: float) -> Verdict:
     """Reached from 90 % of the paper's factor on; else whether at least the direction holds."""
-    return Verdict.UNMEASURED if here is None else Verdict.of_factor(here.value, paper, here.low)
+    if here is None:
+        return Verdict.UNMEASURED
+    return Verdict.of_factor(here.value, paper, here.low if here.runs > 1 else None)
 
 
 def claimed(results: Results) -> list[Claimed]:
@@ -176,6 +179,8 @@ def _figure(results: Results, factor: Claimed, table: CostTable) -> PaperFinding
             if value is not None:
                 high = value.high if value.high < float("inf") else value.value
                 series.setdefault(system, []).append((rho, value.value, min(value.low, value.value), high))
+        shares = [run.control_share for run in results.runs(case, BASE, case.static, rho) if run is not None]
+        row["utilisation measured"] = round(fmean(shares), 3) if shares else None
         gained = results.factor(case, BASE, rho, metric)
         row["gain"] = None if gained is None else str(gained)
         if metric == "throughput":

@@ -23,6 +23,7 @@ from covey.sim.experiments.papers.jayaram_cases import (
     Grid,
     Pilot,
     Point,
+    events_for_one,
     pilot_scenario,
     pilots_of,
     point_scenario,
@@ -44,8 +45,8 @@ class Measured:
     throughput: float
     delay_ms: float | None
     spurious: float
-    published: float
-    """Events per second, as `throughput` and `spurious`."""
+    control_share: float
+    """Of the measured time, what the broker with most changes spent on them."""
     answered: int
     changes: int
     busiest_share: float
@@ -60,13 +61,21 @@ class Measured:
             throughput=summary["throughput_events_per_s"] or 0.0,
             delay_ms=summary["delay_ms"]["mean"],
             spurious=summary["spurious_per_s"] or 0.0,
-            published=summary["published"] / duration_s,
+            control_share=_control_share(outcome, duration_s),
             answered=summary["delay_ms"]["count"],
             changes=summary["changes"],
             busiest_share=summary["busiest_share"] or 0.0,
             duration_s=duration_s,
             violations=sum(outcome.counts.values()),
         )
+
+
+def _control_share(outcome: RunOutcome, duration_s: float) -> float:
+    work = {} if outcome.summary is None else outcome.summary["work_of_brokers"]
+    busy_ns = [
+        sum(each["busy_ns"] for kind, each in kinds.items() if kind != "Publish") for kinds in work.values()
+    ]
+    return max(busy_ns, default=0) / duration_s / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,7 @@ def run_grid(
 def _scenario(point: Point, pilots: Mapping[str, Mapping[str, Any]], calibrations: Calibrations) -> Scenario:
     rate = rate_for_one(pilots[Pilot(point.case, point.seed, point.assumption.costs).name])
     events = pilots.get(Pilot(point.case, point.seed, events=True).name)
-    carried = 0.0 if events is None else events["published"] / events["scenario"]["duration_s"]
-    return point_scenario(point, calibrations.files, rate, carried)
+    return point_scenario(point, calibrations.files, rate, 0.0 if events is None else events_for_one(events))
 
 
 class _Runs:
@@ -183,7 +191,7 @@ class _Runs:
     ) -> dict[str, Mapping[str, Any]]:
         """The summaries of pilots, by name."""
         scenarios = [
-            pilot_scenario(pilot, calibrations.files, calibrations.change_ns(pilot)) for pilot in pilots
+            pilot_scenario(pilot, calibrations.files, calibrations.message_ns(pilot)) for pilot in pilots
         ]
         outcomes = self.run(scenarios, labelled(progress, "pilots"))
         return {each.run: each.summary for each in outcomes if each.summary is not None}

@@ -45,12 +45,15 @@ class Verdict(StrEnum):
     @classmethod
     def of_factor(cls, here: float | None, paper: float, low: float | None = None) -> Verdict:
         """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` is the
-        lower end of its interval: where that is not above 1, neither is the factor."""
+        lower end of its interval: where that is not above 1.05 the factor is not told from none, which leaves
+        open what would be reached."""
         if here is None:
             return cls.UNMEASURED
-        return cls.of(here >= _REACHED * paper, (here if low is None else low) > 1)
+        reached, told = here >= _REACHED * paper, (here if low is None else low) > _EQUAL
+        return cls.UNMEASURED if reached and not told else cls.of(reached, told)
 
 
+_EQUAL = 1.05
 _REACHED = 0.9
 """The share of a paper's factor that counts as reached."""
 

@@ -80,7 +80,7 @@ def test_the_command_prints_json_and_writes_a_report(
 
     monkeypatch.setattr("covey.sim.experiments.papers.reproduce", stand_in)
     assert run("reproduce", "fabret", "--quick", "--json", "--seed", "7", "--out", str(tmp_path / "new")) == 0
-    assert plans == [PaperPlan("quick", 7)]
+    assert plans == [PaperPlan("quick", 7, str(tmp_path / "new"))]
     assert json.loads(capsys.readouterr().out) == stub.as_json()
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == stub.as_json()
     assert "It grew." in (tmp_path / "new" / "report.html").read_text()
