@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from covey.sim.metrics import columns as c
 from covey.sim.metrics.flat import flat
+from covey.sim.metrics.tables import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ def read_or_write(
     for name, table in tables.items():
         place = f"{out}/{name}"
         table.write.mode("overwrite").parquet(place)
-        written[name] = session.read.schema(table.schema).parquet(place)
+        written[name] = session.read.schema(table.schema).parquet(literal(place))
     return written
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 LARGE_BYTES = 256 << 20
-"""Compressed input from which on the optimising compiler saves more than it costs: a minute of CPU time."""
+"""Input from which on the optimising compiler saves more than it costs: a minute of CPU time."""
 _HEAP_MB = (1024, 8192)
 _EXECUTOR_S = 60.0
 _REMOTE_CORES = 16
@@ -47,7 +47,7 @@ def spark_session(master: str | None = None, *, input_bytes: int = 0) -> SparkSe
 
     `master` is a URL of Spark (`local[2]`, `spark://HOST:PORT`, `yarn`), or one of Spark Connect
     (`sc://HOST:PORT`); None is the session that there is, what spark-submit says, or all cores of this
-    machine. `input_bytes` is the compressed size of what is going to be read. Raises `SparkError` if Java or
+    machine. `input_bytes` is about the size of what is going to be read. Raises `SparkError` if Java or
     the master is missing, if a version does not fit, or if the session that there is has another master.
     """
     need("Spark", "pyspark")

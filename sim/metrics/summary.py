@@ -48,6 +48,8 @@ _COUNTS = (
 _CONTROL = ("control_messages", "control_between_brokers", "control_busiest_link")
 _NS_PER_S, _NS_PER_MS = 1e9, 1e6
 _FILTERS_SHARE = 0.1
+_ROW_BYTES = 32
+"""Of a row in Spark; compressed it may take 5."""
 
 Numbers = Mapping[str, int]
 
@@ -77,7 +79,7 @@ def summarise(
     `SparkError` if Spark does not start.
     """
     traces = paths if isinstance(paths, Traces) else find_traces(paths)
-    session = spark or spark_session(master, input_bytes=sum(map(traces.bytes, TABLES)))
+    session = spark or spark_session(master, input_bytes=_ROW_BYTES * sum(map(traces.rows, TABLES)))
     with sized(session, traces), explained():
         by_run = _numbers(session, traces, exact, None if out is None else str(out), progress)
         summaries = [

@@ -6,6 +6,7 @@ field without a row always has an effect, and has its default over real brokers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -99,6 +100,19 @@ def beyond_real(scenario: Scenario) -> str:
         if real is not None and value not in real:
             return f"{field.name} is {value!r}: expected {' or '.join(map(repr, real))}"
     return ""
+
+
+def inputs_of(scenario: Scenario) -> dict[str, str]:
+    """The SHA-256 of the files that fields name, by field; "" for one that cannot be read."""
+    hashes = {}
+    for name, rule in _RULES.items():
+        value = getattr(scenario, name)
+        if rule.file and value not in ("", *rule.words):
+            try:
+                hashes[name] = hashlib.sha256(Path(value).read_bytes()).hexdigest()
+            except OSError:
+                hashes[name] = ""
+    return hashes
 
 
 def with_paths(values: Mapping[str, Any], folder: str | Path) -> dict[str, Any]:

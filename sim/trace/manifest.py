@@ -51,6 +51,10 @@ class Manifest:
     started: str = ""
     """When the attempt began, as ISO 8601 in UTC."""
     clock_steps: int = 0
+    real: bool = False
+    """Whether brokers were processes, not simulated."""
+    inputs: dict[str, str] | None = None
+    """The SHA-256 of the files that the scenario names, by field; None if it is not stated."""
     phases: dict[str, int] = field(default_factory=dict)
     """The time in nanoseconds at which each phase began."""
     event_types: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -35,7 +35,8 @@ _CHECKED_EVERY = 1024
 class Trace(Observer):
     """Writes the trace of one run into the folder `place`, a path or a URI, in a `with` block.
 
-    `now` returns the virtual time in nanoseconds; `scenario` has plain values. Set `summary` before the block
+    `now` returns the virtual time in nanoseconds; `scenario` has plain values, `real` and `inputs` are those
+    of `Manifest`. Set `summary` before the block
     ends. `TraceError` if the folder cannot be written, or has something else than a trace.
     """
 
@@ -44,9 +45,14 @@ class Trace(Observer):
         place: str | Path | Folder,
         now: Callable[[], int],
         scenario: Mapping[str, Any] | None = None,
+        *,
+        real: bool = False,
+        inputs: Mapping[str, str] | None = None,
     ) -> None:
         plain = json.loads(json.dumps(dict(scenario or {})))
         self.attempt = Attempt(place, plain)
+        self.attempt.manifest.real = real
+        self.attempt.manifest.inputs = None if inputs is None else dict(inputs)
         self.summary: Mapping[str, Any] | None = None
         """The run's own account of itself, for the manifest."""
         self._now = now

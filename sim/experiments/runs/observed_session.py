@@ -18,12 +18,21 @@ if TYPE_CHECKING:
 
 
 class ObservedSession(ClientSession):
-    """An `ObservedClient`."""
+    """An `ObservedClient`. Its subscriptions have other numbers than those of an `earlier` session of the
+    client: traces and the judge tell them apart by these."""
 
     def __init__(
-        self, name: str, broker: str, routing: str, resubscribe: str, observers: Iterable[Observer]
+        self,
+        name: str,
+        broker: str,
+        routing: str,
+        resubscribe: str,
+        observers: Iterable[Observer],
+        earlier: ClientSession | None = None,
     ) -> None:
         super().__init__(name.removeprefix("client/"), routing=routing, resubscribe=resubscribe)
+        if earlier is not None:
+            self._next_id = earlier._next_id
         self.name = name
         self.broker = broker
         self.present = True

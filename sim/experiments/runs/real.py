@@ -24,7 +24,7 @@ from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.experiments.runs.real_subscriber import RealSubscriber
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.progress import Progress, silent
-from covey.sim.scenario.fields import beyond_real
+from covey.sim.scenario.fields import beyond_real, inputs_of
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.scenario.schedule import PublishStep, UpdateStep, draw_schedule
@@ -66,6 +66,8 @@ class RealRun:
         self._trace: Trace | None = None
         self._counters: dict[str, Any] = {}
         """The brokers' counters at the end of the last phase."""
+        self._sessions: dict[str, ObservedSession] = {}
+        """The newest session of each client."""
         self._arrived_ns = 0
         self._pending = asyncio.Semaphore(_CONCURRENT)
 
@@ -77,7 +79,8 @@ class RealRun:
         """Run it in real time; `trace` is a folder for the trace, as a path or a URI."""
         if trace is None:
             return asyncio.run(self._run(progress))
-        with Trace(trace, self._now, asdict(self.scenario)) as self._trace:
+        inputs = inputs_of(self.scenario)
+        with Trace(trace, self._now, asdict(self.scenario), real=True, inputs=inputs) as self._trace:
             self._observers.insert(0, self._trace)
             self.judge.observers.append(self._trace)
             summary = asyncio.run(self._run(progress))
@@ -135,8 +138,14 @@ class RealRun:
     async def _open(self, name: str, broker: str) -> Client:
         scenario = self.scenario
         session = ObservedSession(
-            f"client/{name}", f"broker/{broker}", scenario.routing, scenario.resubscribe, self._observers
+            f"client/{name}",
+            f"broker/{broker}",
+            scenario.routing,
+            scenario.resubscribe,
+            self._observers,
+            self._sessions.get(name),
         )
+        self._sessions[name] = session
         client = Client(self._overlay.client_addresses[broker], name, session=session, connect_timeout=30.0)
         return await self._stack.enter_async_context(client)
 

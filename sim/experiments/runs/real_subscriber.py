@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from covey.overlay.client import Client
+from covey.overlay.client import Client, ClosedError
 from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.schedule import UpdateStep
@@ -54,7 +54,12 @@ class RealSubscriber:
         if self._moving.locked():
             return
         if step.broker == self._broker:
-            await self._subscription.update(values=step.values)
+            session = self._session
+            try:
+                await self._subscription.update(values=step.values)
+            except ClosedError:
+                if session.present:
+                    raise  # else a later step moves it meanwhile, with these values
             return
         async with self._moving:
             self._subscription.update_nowait(values=step.values)

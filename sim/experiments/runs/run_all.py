@@ -1,7 +1,8 @@
 """Many planned runs in one folder: those that are not in it yet are run, by an executor.
 
 Each run has a folder of its name, which is its trace. A run is not repeated if its manifest says that it is
-complete, of the same scenario and of the same version of Covey; so work that was interrupted resumes.
+complete, of the same scenario and the same contents of the files that it names, over the same kind of
+brokers (simulated or real), and of the same version of Covey; so work that was interrupted resumes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow as pa
 from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
 from covey.sim.progress import Progress, silent
+from covey.sim.scenario.fields import inputs_of
 from covey.sim.trace.finding import TracesError, find_traces
 from covey.sim.trace.storage import Folder, reason_of
 
@@ -105,6 +107,8 @@ def _earlier(planned: PlannedRun, folder: str) -> RunOutcome | None:
     same = json.loads(json.dumps(asdict(planned.scenario)))
     if manifest.summary is None or not manifest.complete:
         return None
-    if manifest.scenario != same or manifest.covey != version("covey"):
+    if manifest.scenario != same or manifest.covey != version("covey") or manifest.real != planned.real:
+        return None
+    if manifest.inputs not in (None, inputs_of(planned.scenario)):
         return None
     return RunOutcome(planned.name, trace, manifest.summary, reused=True)

@@ -20,6 +20,7 @@ from covey.sim.experiments.runs.link_control import LinkControl
 from covey.sim.experiments.runs.summary import RunSummary, busiest_share
 from covey.sim.experiments.runs.work import WorkByKind
 from covey.sim.progress import Progress, silent
+from covey.sim.scenario.fields import inputs_of
 from covey.sim.scenario.inputs import create_load, create_topology
 from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.scenario import Scenario
@@ -100,7 +101,8 @@ class SimulatedRun:
         with ExitStack() as stack:
             simulation.observers += [self.judge, self.traffic, self._control]
             if trace is not None:
-                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario))
+                inputs = inputs_of(self.scenario)
+                self._trace = Trace(trace, lambda: clock.now_ns, asdict(self.scenario), inputs=inputs)
                 stack.enter_context(self._trace)
                 simulation.observers.insert(0, self._trace)
                 self.judge.observers.append(self._trace)

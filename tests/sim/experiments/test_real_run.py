@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run
 from read_traces import rows
 
+from covey.overlay.client import ClosedError
+from covey.sim.experiments.runs.observed_session import ObservedSession
 from covey.sim.experiments.runs.real import RealRun, received_since
+from covey.sim.experiments.runs.real_subscriber import RealSubscriber
 from covey.sim.experiments.runs.simulated import SimulatedRun
+from covey.sim.scenario.highway import HighwayLoad
+from covey.sim.scenario.load import SubscriberState
 from covey.sim.scenario.scenario import Scenario, ScenarioError
+from covey.sim.scenario.schedule import UpdateStep
 from covey.sim.scenario.systems import find_system
 from covey.sim.trace.finding import find_traces
 
@@ -84,6 +93,50 @@ def test_a_timed_real_run_delivers_all_expected(tmp_path: Path, capsys: pytest.C
     assert report["counts"] == {}
     assert report["expected"] <= report["delivered"]
     assert report["scenario"]["engine"] == "cluster"
+
+
+@pytest.mark.usefixtures("local_brokers")
+def test_subscriptions_of_clients_that_move_have_numbers_of_their_own(tmp_path: Path) -> None:
+    scenario = TINY.having(load="highway", subscribers=4, update_rate=45.0, event_rate=5.0)
+    RealRun(scenario).run(tmp_path / "run")
+    versions = [
+        (row["client"], row["subscription"], row["version"]) for row in rows(tmp_path / "run", "versions")
+    ]
+    moved = {client for client, subscription, _ in versions if subscription > 1}
+    assert moved
+    assert len(set(versions)) == len(versions)
+
+
+class _Moving:
+    """A client whose subscription is closed while it waits for an update."""
+
+    def __init__(self) -> None:
+        self.session = ObservedSession("client/s", "broker/a", "parametric", "subscribe-first", [])
+
+    async def subscribe(self, *_: object, **__: object) -> _Moving:
+        return self
+
+    async def batches(self) -> AsyncIterator[None]:
+        return
+        yield
+
+    async def update(self, values: object) -> None:
+        self.session.leave()
+        raise ClosedError("client s is closed")
+
+
+def test_an_update_that_a_move_overtakes_is_no_error() -> None:
+    state = SubscriberState(HighwayLoad.AROUND, {"road": "west-0", "x": 1.0, "y": 2.0}, "a")
+
+    async def opened(name: str, broker: str) -> Any:
+        return _Moving()
+
+    async def updated() -> None:
+        subscriber = RealSubscriber("s", state, opened, lambda: None)
+        await subscriber.join()
+        await subscriber.update(UpdateStep(0, 0, {"x": 3.0}, "a"))
+
+    asyncio.run(updated())
 
 
 def test_counters_of_a_new_session_count_from_zero() -> None:

@@ -15,8 +15,11 @@ from covey.matcher.errors import CoveyError, InputError
 from covey.sim.experiments.processes import each
 from covey.sim.experiments.runs.executors import Processes, SparkTasks, executor_at, expected_work
 from covey.sim.experiments.runs.planned import PlannedRun, RunOutcome
-from covey.sim.experiments.runs.run_all import run_all, run_one
+from covey.sim.experiments.runs.run_all import _earlier, run_all, run_one
 from covey.sim.scenario.scenario import Scenario
+from covey.sim.scenario.systems import cost_key
+from covey.sim.simulator.calibration import save_costs
+from covey.sim.simulator.costs import OPERATIONS
 
 SMALL = Scenario(brokers=4, publishers=1, subscribers=3, types=2, duration_s=0.5, update_rate=9.0)
 
@@ -39,6 +42,21 @@ def names_of(planned: Sequence[PlannedRun], folder: Path) -> list[str]:
     executor = Here()
     run_all(planned, folder, executor)
     return executor.names
+
+
+def test_a_run_is_repeated_over_other_brokers_and_with_changed_files(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.json"
+    system, shape = cost_key(SMALL)
+    table = {system: {shape: {kind: [[1, 1000]] for kind in OPERATIONS}}}
+    save_costs(costs, table, "here")
+    planned = [PlannedRun("a", SMALL.having(cpu=str(costs)))]
+    assert [names_of(planned, tmp_path / "runs") for _ in range(2)] == [["a"], []]
+    save_costs(costs, table, "there")
+    assert names_of(planned, tmp_path / "runs") == ["a"]
+    plain = PlannedRun("b", SMALL)
+    assert names_of([plain], tmp_path / "runs") == ["b"]
+    assert _earlier(plain, str(tmp_path / "runs")) is not None
+    assert _earlier(replace(plain, real=True), str(tmp_path / "runs")) is None
 
 
 def test_what_is_complete_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

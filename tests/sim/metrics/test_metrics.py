@@ -155,7 +155,7 @@ OUT = {
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs of a + b")
+    folder = tmp_path_factory.mktemp("runs [a] + {b}, 100%20 ü")
     for name, scenario in SCENARIOS.items():
         SimulatedRun(scenario).run(folder / name)
     for name, (rows, manifest) in BY_HAND.items():
@@ -250,7 +250,7 @@ def test_approximate_percentiles_are_those_of_close_ranks(
 
 
 def test_results_are_written_as_tables(traces: Path, summaries: dict[str, Any], tmp_path: Path) -> None:
-    out = tmp_path / "tables"
+    out = tmp_path / "tables [1] of {a}"
     names = ("static", "missed", "broken off")
     written = summarise([traces / name for name in names], exact=True, out=out)
     assert written == [summaries[name] for name in names]
