@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covey.cli.support.options import Json, Master
+from covey.cli.support.options import Json, Master, check_output
 from covey.cli.support.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ def print_metrics(
     from covey.sim.metrics import compare, summarise, write_csv
     from covey.sim.trace.finding import find_traces
 
+    for option, file in (("--csv", csv), ("--html", html)):
+        if file is not None:
+            check_output(option, file)
+    for option, folder in (("--plots", plots), ("--out", out)):
+        if folder is not None and Path(folder).is_file():
+            raise typer.BadParameter(f"{folder} is a file, expected a folder", param_hint=option)
     if html is not None:
         need("a report", "bokeh")
     if plots is not None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from covey.cli.fuzz import fuzz
 from covey.cli.fuzz_frames import fuzz_frames
-from covey.cli.support.options import Json, Master
+from covey.cli.support.options import Json, Master, check_output
 
 if TYPE_CHECKING:
     from covey.sim.experiments.runs.summary import RunSummary
@@ -197,8 +197,7 @@ def run(
         )
     if report is not None:
         need("a report", "bokeh", "pyspark")
-        if not report.parent.is_dir():
-            raise typer.BadParameter(f"{report.parent} is no folder", param_hint="--report")
+        check_output("--report", report)
     tree = None if overlay_config is None else of_overlay(overlay_config)
     chosen_run = RealRun(chosen, topology=tree) if real else SimulatedRun(chosen, topology=tree)
     with ExitStack() as stack:

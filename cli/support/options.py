@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,3 +50,11 @@ def counts(name: str, text: str) -> tuple[int, ...]:
     if min(numbers) < 1:
         raise InputError(f"{name} {text!r}: expected positive integers separated by commas")
     return numbers
+
+
+def check_output(option: str, path: Path) -> None:
+    """Raises `typer.BadParameter`, before any work is done, for a file that could not be written after it."""
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is no folder", param_hint=option)
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder, expected a file", param_hint=option)

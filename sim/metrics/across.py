@@ -36,6 +36,10 @@ def parameters(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     systems = [system_of(summary["scenario"]) for summary in summaries]
     named = sum(field in _OPTIONS for field in fields) > 1 and None not in systems
     kept = [field for field in fields if not (named and field in _OPTIONS)]
+    scenarios = [summary["scenario"] for summary in summaries]
+    ways = {each.get("resubscribe") for each in scenarios if each.get("routing") == "static"}
+    if "routing" in kept and len(ways) == 1:  # it has no effect on the others
+        kept = [field for field in kept if field != "resubscribe"]
     return [
         ({SYSTEM: system} if named else {}) | {field: summary["scenario"].get(field) for field in kept}
         for system, summary in zip(systems, summaries, strict=True)

@@ -49,5 +49,9 @@ td:first-child { min-width: min(18rem, 35vw); max-width: 45vw; white-space: norm
 td:first-child { overflow-wrap: anywhere; }
 th:first-child { z-index: 2; }
 .n { text-align: right; }
+@media (max-width: 40rem) {
+  dl, #definitions dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: .5rem; }
+}
 @media print { body { background: #fff; } section { break-inside: avoid; } }
 """

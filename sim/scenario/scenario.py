@@ -82,7 +82,8 @@ class Scenario:
                 raise ScenarioError(f"{field.name} is {value!r}: expected {expected}")
             least = 1 if field.name in ("brokers", "publishers", "batch", "types") else 0
             if not isinstance(value, str) and not least <= value < float("inf"):
-                raise ScenarioError(f"{field.name} is {value!r}: expected at least {least}")
+                bound = "a finite number" if value == float("inf") else f"at least {least}"
+                raise ScenarioError(f"{field.name} is {value!r}: expected {bound}")
         for name, known in (
             ("load", LOADS),
             ("routing", ("parametric", "static")),

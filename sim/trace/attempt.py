@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 
 from covey.sim.trace.manifest import ATTEMPT, FILE, Manifest, ManifestError, Part
-from covey.sim.trace.storage import Folder, StorageError, reason_of
+from covey.sim.trace.storage import Folder, StorageError, UnknownSystemError, reason_of
 
 
 class TraceError(StorageError):
@@ -27,7 +27,7 @@ class TraceError(StorageError):
 
 
 class NoTraceError(TraceError, ValueError):
-    """There is something else where a trace is to be written."""
+    """There is something else where a trace is to be written, or the path names no file system."""
 
 
 class Attempt:
@@ -40,6 +40,8 @@ class Attempt:
     def __init__(self, place: str | Path | Folder, scenario: Mapping[str, Any]) -> None:
         try:
             self.run_folder = Folder.at(place)
+        except UnknownSystemError as error:
+            raise NoTraceError(str(error)) from None
         except StorageError as error:
             raise TraceError(str(error)) from None
         self.superseded = False

@@ -31,6 +31,10 @@ class StorageError(CoveyError, OSError):
     """A path cannot be read or written; the message names it."""
 
 
+class UnknownSystemError(StorageError, ValueError):
+    """A URI that names no file system."""
+
+
 def reason_of(error: Exception) -> str:
     """One line of an error of a file system."""
     text = error.strerror if isinstance(error, OSError) else None
@@ -48,7 +52,8 @@ class Folder:
 
     @classmethod
     def at(cls, place: str | Path | Folder) -> Folder:
-        """The folder at a path or a URI. `StorageError` for a URI that pyarrow cannot resolve."""
+        """The folder at a path or a URI. `StorageError` for a URI that pyarrow cannot resolve,
+        `UnknownSystemError` for one of a file system that it does not have."""
         if isinstance(place, Folder):
             return place
         text = str(place)
@@ -57,7 +62,9 @@ class Folder:
             return cls(fs.LocalFileSystem(), path, path)
         try:
             system, path = fs.FileSystem.from_uri(text)
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except ValueError as error:
+            raise UnknownSystemError(f"{text}: {reason_of(error)}") from None
+        except (pa.ArrowException, OSError) as error:
             raise StorageError(f"{text}: {reason_of(error)}") from None
         path = path.rstrip("/")
         return cls(system, path, path if text.startswith("file:") else text.partition("?")[0].rstrip("/"))

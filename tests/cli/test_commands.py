@@ -403,6 +403,12 @@ def test_state_of_a_killed_client_is_removed_when_its_lease_expires(overlay: Run
             "'buyer#99999999999999999999': expected CLIENT#NUMBER",
         ),
         (["inspect", "--limit", str(1 << 32)], 2, "covey: Invalid value for '--limit'"),
+        (["sim", "--trace", "foo://x"], 2, "covey: foo://x: Unrecognized filesystem type"),
+        (["sim", "--report", "."], 2, "covey: Invalid value for --report: . is a folder, expected a file"),
+        (["metrics", "x", "--html", "/nowhere/x.html"], 2, "for --html: /nowhere is no folder"),
+        (["metrics", "x", "--csv", "/nowhere/x.csv"], 2, "for --csv: /nowhere is no folder"),
+        (["metrics", "x", "--out", __file__], 2, "is a file, expected a folder"),
+        (["metrics", "x", "--plots", __file__], 2, "is a file, expected a folder"),
         (["subscribe", "Quote", "--count", "none"], 2, "covey: Invalid value for '--count'"),
     ],
 )

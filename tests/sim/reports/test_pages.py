@@ -182,6 +182,8 @@ def test_a_page_is_as_wide_as_a_phone(browser: Browser, written: Path) -> None:
     page.value("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert page.value("document.documentElement.scrollWidth") == 390
     assert page.value(f"{FIGURES}.every(each => Bokeh.index.get_by_id(each.id).bbox.width > 250)")
+    shown = "[...document.querySelectorAll('dd')].filter(each => each.checkVisibility())"
+    assert page.value(f"{shown}.every(each => each.clientWidth > 200)")
 
 
 def test_the_legend_hides_a_curve_and_the_pointer_shows_values(browser: Browser, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from covey.sim.experiments.papers import Verdict
+from covey.sim.metrics.across import parameters
 from covey.sim.reports import (
     Badge,
     Bars,
@@ -93,6 +94,16 @@ def test_what_is_the_same_in_all_rows_is_a_sentence() -> None:
         "The same in all rows: missed 0, load x. Unknown in all rows: delay.",
     )
     assert compact(columns, rows[:1]) == (columns, rows[:1], "")
+
+
+def test_how_static_runs_resubscribe_is_no_parameter_where_the_routing_says_it() -> None:
+    static = {"scenario": {"routing": "static", "resubscribe": "unsubscribe-first"}}
+    parametric = {"scenario": {"routing": "parametric", "resubscribe": "subscribe-first"}}
+    other = {"scenario": {"routing": "static", "resubscribe": "subscribe-first"}}
+    assert parameters([static, parametric]) == [{"routing": "static"}, {"routing": "parametric"}]
+    ways = [{"resubscribe": "unsubscribe-first"}, {"resubscribe": "subscribe-first"}]
+    assert parameters([static, other]) == ways
+    assert all("resubscribe" in each for each in parameters([static, parametric, other]))
 
 
 def test_a_mean_has_the_interval_of_student() -> None:

@@ -155,6 +155,7 @@ def test_cpu_time_is_charged_and_calibrated(tmp_path: Path, capsys: pytest.Captu
     [
         ("brokers: many", "brokers is 'many': expected a whole number"),
         ("brokers: 0", "brokers is 0: expected at least 1"),
+        ("duration_s: .inf", "duration_s is inf: expected a finite number"),
         ("loss: 1", "expected a probability below 1"),
         ("load: cats", "load is 'cats': expected one of trading, highway"),
         ("speed: 3", "speed is unknown: did you mean speeds"),
