@@ -76,6 +76,8 @@ def filter_set(filters: Filters, values: FilterTable | None, event_type: EventTy
         ids, columns = _ids(table.drop_columns(["filter"]), len(texts))
     if not pa.types.is_string(texts.type) and not pa.types.is_large_string(texts.type) and len(texts):
         raise SourceError(f"filters of type {texts.type}: expected text")
+    if texts.null_count:
+        raise SourceError(f"{texts.null_count:,} of {len(texts):,} filters are null: expected text")
     coded = pc.dictionary_encode(texts)
     return _built(coded.dictionary.to_pylist(), coded.indices.to_numpy(), ids, columns, event_type)
 
@@ -95,8 +97,13 @@ def _built(
 ) -> FilterSet:
     parsed = [_parsed(text, event_type) for text in texts]
     labels = None
+    if ids.null_count:
+        raise SourceError(f"{ids.null_count:,} of {len(ids):,} ids of filters are null: expected one each")
     if pa.types.is_integer(ids.type):
-        plain = ids.to_numpy(zero_copy_only=False).astype(np.int64)
+        try:
+            plain = ids.cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid:
+            raise SourceError(f"an id of filters is {pc.max(ids)}: expected at most 2^63 - 1") from None
     elif pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or not len(ids):
         labels, plain = ids.cast(pa.string()), np.arange(len(ids))
     else:

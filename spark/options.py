@@ -20,6 +20,7 @@ from covey.overlay.documents import Section, one_of, validated
 from covey.spark.errors import SourceError
 
 _ADDRESS = re.compile(r"unix:.+|[^\s:,/]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
+_LAST_PORT = 65_535
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 """Options that Spark adds by itself; those that a purpose does not use are ignored."""
@@ -27,7 +28,9 @@ OF_SPARK = frozenset({"path", "checkpointlocation", "queryname"})
 
 def _addresses(text: str) -> str:
     for address in text.split(","):
-        if not _ADDRESS.fullmatch(address.strip()):
+        port = address.rpartition(":")[2]
+        unix = address.strip().startswith("unix:")
+        if not _ADDRESS.fullmatch(address.strip()) or (not unix and int(port) > _LAST_PORT):
             raise ValueError("expected HOST:PORT or unix:PATH, several separated by commas")
     return text
 

@@ -80,7 +80,8 @@ def event_type_of(
 ) -> EventType:
     """The event type of a schema's columns, of narrower types too where `widened`.
 
-    `SourceError` for a column that no kind fits, unless it may be left out (`complete` is false).
+    `SourceError` if no column can be an attribute, and for each that no kind fits, unless it may be left
+    out (`complete` is false).
     """
     kinds: dict[str, str] = {}
     for field in schema.fields:
@@ -93,6 +94,9 @@ def event_type_of(
                 f"schema column {field.name!r} is {text}: expected one of "
                 + ", ".join(_WIDENED if widened else _KINDS)
             )
+    if not kinds:
+        columns = ", ".join(field.name for field in schema.fields) or "none"
+        raise SourceError(f"columns are {columns}: expected one that can be an attribute")
     return EventType(name, kinds)
 
 

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 WRONG = [
     ({"brokr": "x:1"}, "option 'brokr' is unknown: did you mean 'broker'?"),
     ({"broker": "nowhere"}, "option broker is 'nowhere': expected HOST:PORT"),
+    ({"broker": "here:65536"}, "option broker is 'here:65536': expected HOST:PORT"),
     ({"type": ""}, "option type is '': expected"),
     ({"type": "Quot"}, "option type is 'Quot': broker 127"),
     ({"type": "Quot"}, "did you mean 'Quote'?"),
