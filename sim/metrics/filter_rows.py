@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
+from covey.matcher.expressions.values import FAMILY, Family
 from covey.overlay.core.moving.motion import Motion, still
 
 if TYPE_CHECKING:
@@ -40,12 +41,21 @@ class FilterRows:
 
 
 def _matches(filter: Filter, event: str, values: str, at_ns: int) -> bool:
-    known = {name: _value(value) for name, value in json.loads(values).items()}
+    known = {
+        name: Motion(**value) if isinstance(value, dict) else _number(value, filter.family(name))
+        for name, value in json.loads(values).items()
+    }
+    kinds = filter.event_type.attributes
+    row = {
+        name: _number(value, FAMILY.get(kinds[name])) if name in kinds else value
+        for name, value in json.loads(event).items()
+    }
     try:
-        return filter.matches(json.loads(event), still(known, at_ns))
+        return filter.matches(row, still(known, at_ns))
     except Exception:  # of an operator, which is a function that Covey does not know
         return False
 
 
-def _value(value: Any) -> Any:
-    return Motion(**value) if isinstance(value, dict) else value
+def _number(value: Any, family: Family | None) -> Any:
+    """A number that JSON lacks, such as an infinity, from its text (`sim/trace/values.py`)."""
+    return float(value) if isinstance(value, str) and family is Family.NUMBER else value

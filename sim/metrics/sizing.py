@@ -23,18 +23,23 @@ def settings(rows: int, cores: int) -> dict[str, str]:
     """The settings for a query over so many rows of traces.
 
     Adaptive execution joins small partitions, splits those of a join that are far larger than the others
-    (of a subscription with most of the deliveries), and broadcasts tables that turn out small.
+    (of a subscription with most of the deliveries), and broadcasts tables that turn out small. Planned
+    broadcasts are off: they go by the size of files, and a trace takes a few bytes of file per row.
     """
+    unplanned = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
     if rows <= SMALL_ROWS:
-        return {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(min(cores, 16))}
-    return {
+        return unplanned | {
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": str(min(cores, 16)),
+        }
+    return unplanned | {
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": str(max(2 * cores, min(rows // _ROWS_PER_TASK, 4096))),
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
         "spark.sql.adaptive.forceOptimizeSkewedJoin": "true",
         "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "64m",
-        "spark.sql.autoBroadcastJoinThreshold": "16m",
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "16m",
     }
 
 

@@ -136,3 +136,12 @@ def test_names_of_attributes_differ_in_case() -> None:
     filter = parse("a == $a and A == $A", both)
     events = [{"a": 1, "A": "x"}, {"a": 1, "A": "y"}, {"a": 2, "A": "x"}]
     check([case(filter, {"a": 1, "A": "x"}, event) for event in events], FilterColumns)
+
+
+def test_rows_know_numbers_that_json_lacks() -> None:
+    odd = [float("inf"), float("-inf"), float("nan"), 1.0, None]
+    filters = [("f > 5", {}), ("f != 5", {}), ("f < $x", {"x": float("inf")})]
+    cases = [
+        case(parse(text, NUMBERS), dict(values), {"f": value}) for text, values in filters for value in odd
+    ]
+    check(cases, FilterRows)
