@@ -41,7 +41,7 @@ class FilterRows:
 
 
 def _matches(filter: Filter, event: str, values: str, at_ns: int) -> bool:
-    known = {
+    known: dict[str, Any] = {
         name: Motion(**value) if isinstance(value, dict) else _number(value, filter.family(name))
         for name, value in json.loads(values).items()
     }
