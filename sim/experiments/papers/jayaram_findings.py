@@ -64,7 +64,9 @@ def verdict_of(here: Estimate | None, paper: float) -> Verdict:
     """Reached from 90 % of the paper's factor on; else whether at least the direction holds."""
     if here is None:
         return Verdict.UNMEASURED
-    return Verdict.of_factor(here.value, paper, here.low if here.runs > 1 else None)
+    if here.runs == 1:
+        return Verdict.of_factor(here.value, paper)
+    return Verdict.of_factor(here.value, paper, here.low, here.high)
 
 
 def claimed(results: Results) -> list[Claimed]:
@@ -297,7 +299,7 @@ _COUNTED = {
     Verdict.REACHED: "reached",
     Verdict.SMALLER: "in the same direction but smaller",
     Verdict.DIFFERS: "not found",
-    Verdict.UNMEASURED: "not measured",
+    Verdict.UNMEASURED: "undecided, since too few changes or events show them",
 }
 
 

@@ -43,17 +43,21 @@ class Verdict(StrEnum):
         return cls.REACHED if reached else cls.SMALLER if direction else cls.DIFFERS
 
     @classmethod
-    def of_factor(cls, here: float | None, paper: float, low: float | None = None) -> Verdict:
-        """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` is the
-        lower end of its interval: where that is not above 1.05 the factor is not told from none, which leaves
-        open what would be reached."""
+    def of_factor(
+        cls, here: float | None, paper: float, low: float | None = None, high: float | None = None
+    ) -> Verdict:
+        """A factor measured `here` against the paper's, above 1: reached from 90 % of it on. `low` and `high`
+        are its interval. UNMEASURED where that leaves both open, no factor at all and the paper's.
+        """
         if here is None:
             return cls.UNMEASURED
-        reached, told = here >= _REACHED * paper, (here if low is None else low) > _EQUAL
-        return cls.UNMEASURED if reached and not told else cls.of(reached, told)
+        told = (here if low is None else low) > _EQUAL
+        possible = (here if high is None else high) >= _REACHED * paper
+        return cls.UNMEASURED if possible and not told else cls.of(here >= _REACHED * paper, told)
 
 
 _EQUAL = 1.05
+"""Up to so many times is none."""
 _REACHED = 0.9
 """The share of a paper's factor that counts as reached."""
 

@@ -182,16 +182,19 @@ def test_a_name_has_one_style_on_every_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("here", "paper", "low", "verdict"),
+    ("here", "paper", "low", "high", "verdict"),
     [
-        (7.3, 8.0, 6.0, "reached"),
-        (7.1, 8.0, None, "same direction, smaller"),
-        (1.2, 8.0, 0.9, "differs"),
-        (0.8, 8.0, None, "differs"),
-        (None, 8.0, None, "not measured"),
+        (7.3, 8.0, 6.0, 9.0, "reached"),
+        (7.1, 8.0, None, None, "same direction, smaller"),
+        (1.2, 8.0, 0.9, 1.5, "differs"),
+        (1.0, 1.5, 1.0, 1.0, "differs"),
+        (0.8, 8.0, None, None, "differs"),
+        (7.3, 8.0, 0.6, 60.0, "not measured"),
+        (1.2, 8.0, 0.9, 9.0, "not measured"),
+        (None, 8.0, None, None, "not measured"),
     ],
 )
 def test_a_factor_is_reached_smaller_or_differs(
-    here: float | None, paper: float, low: float | None, verdict: str
+    here: float | None, paper: float, low: float | None, high: float | None, verdict: str
 ) -> None:
-    assert Verdict.of_factor(here, paper, low).value == verdict
+    assert Verdict.of_factor(here, paper, low, high).value == verdict
