@@ -28,6 +28,7 @@ log = logging.getLogger("covey.spark")
 
 _PUBLISHERS = 65_536
 _WINDOW_BYTES = 1 << 20
+_GOODBYE_S = 10.0
 
 
 class Receiver:
@@ -40,6 +41,7 @@ class Receiver:
         self.error: Exception | None = None
         self._room: dict[str, asyncio.Event] = {}
         self._clients: list[Client] = []
+        self._opening: asyncio.Task[None] | None = None
         self._subscriptions: list[Subscription] = []
         self._seen_at: OrderedDict[str, str] = OrderedDict()
         """By publisher, the broker that delivered its latest events."""
@@ -52,6 +54,7 @@ class Receiver:
             raise
 
     async def _open(self, event_type: EventType, filter: Filter) -> None:
+        self._opening = asyncio.current_task()
         await self._controls.open()
         async with asyncio.TaskGroup() as opening:
             tasks = [
@@ -150,6 +153,8 @@ class Receiver:
 
     async def _close(self) -> None:
         await self._controls.close()
+        if self._opening is not None:  # a client that is interrupted while it connects says goodbye
+            await asyncio.wait({self._opening}, timeout=_GOODBYE_S)
         await asyncio.gather(*(client.close(grace=0.0) for client in self._clients), return_exceptions=True)
 
     # --- calls of other processes ---------------------------------------------------------------------------

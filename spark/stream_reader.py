@@ -138,6 +138,8 @@ class EventStreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
+            if self._before is not None:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             receiver.close()
             if self._before is not None:
                 signal.signal(signal.SIGTERM, self._before)
@@ -167,7 +169,13 @@ def _divided(records: list[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _stop_on_sigterm() -> Any:
-    """Spark ends the source's process by SIGTERM: let it call `stop`, so that sessions end at brokers."""
+    """Spark ends the source's process by SIGTERM: let it call `stop`, so that sessions end at brokers. It may
+    close the process's connection first, and send the signal more than once: the rest are ignored."""
     if threading.current_thread() is not threading.main_thread():
         return None
-    return signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    return signal.signal(signal.SIGTERM, end)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -195,6 +198,52 @@ def test_stop_ends_the_session(live: LiveBrokers) -> None:
     with reading(live, name="short"):
         assert "client/short" in live.clients()
     eventually(lambda: "client/short" not in live.clients(), "the end of the session")
+
+
+def test_a_query_that_is_stopped_while_it_connects_ends_its_session(
+    live: LiveBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_at_once = Client.open
+
+    async def open_slowly(client: Client) -> None:
+        await open_at_once(client)
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            await asyncio.sleep(0.2)  # as a client that is still sending
+            await client.close()
+            raise
+
+    def stop() -> None:
+        eventually(lambda: "client/early" in live.clients(), "the session")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Client, "open", open_slowly)
+    before = signal.getsignal(signal.SIGTERM)
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    try:
+        with pytest.raises(SystemExit), reading(live, name="early"):
+            pass
+    finally:
+        stopping.join()
+        signal.signal(signal.SIGTERM, before)
+    eventually(lambda: "client/early" not in live.clients(), "the end of the session, before its lease", 15)
+
+
+def test_a_signal_while_sessions_end_does_not_stop_them_from_it(
+    live: LiveBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_at_once = Client.close
+
+    async def close_slowly(client: Client, *, grace: float) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.2)
+        await close_at_once(client, grace=grace)
+
+    with reading(live, name="twice"):
+        monkeypatch.setattr(Client, "close", close_slowly)
+    eventually(lambda: "client/twice" not in live.clients(), "the end of the session, before its lease", 15)
 
 
 def test_what_an_earlier_run_left_is_reported_as_lost(
