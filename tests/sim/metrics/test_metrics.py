@@ -394,7 +394,7 @@ def test_the_command_prints_tables_and_writes_reports(
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("metrics", str(tmp_path / "absent")) == 1
+    assert run("metrics", str(tmp_path / "absent")) == 2
     assert capsys.readouterr().err.startswith(f"covey: {tmp_path}/absent: no such folder")
 
 

@@ -145,7 +145,7 @@ def test_the_command_ends_with_status_2(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     sweep = tmp_path / "sweep.yaml"
-    sweep.write_text("scenario: {brokers: 2, publishers: 1, subscribers: 1, duration_s: 0.1}\n")
+    sweep.write_text("scenario: {brokers: 4, publishers: 1, subscribers: 1, duration_s: 0.1}\n")
     assert run("sweep", str(sweep), "--out", str(tmp_path / "out")) == 2
     assert capsys.readouterr().err.startswith("covey: Spark needs Java 17: ")
 
