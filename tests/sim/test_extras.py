@@ -48,7 +48,7 @@ def test_a_command_that_needs_the_extra_says_so(tmp_path: Path) -> None:
         (["bench", "control"], "covey bench control", "networkx"),
         (["bench", "match", "--draw", str(tmp_path / "curves.svg")], "--draw", "matplotlib"),
         (["reproduce", "jayaram", "--quick"], "covey reproduce", "networkx"),
-        (["reproduce", "fabret", "--quick", *out], "a plot", "matplotlib"),
+        (["reproduce", "fabret", "--quick", *out], "a report", "bokeh"),
     ]
     lines = json.dumps([words for words, _, _ in needed])
     done = subprocess.run(
