@@ -58,7 +58,7 @@ DRAWS = {
     "churn, large": Draws("seeds of 400,000 subscriptions, bounds checked", 0, 4),
     "endpoints together": Draws("histories", 30, 2_000),
     "conversations with h2": Draws("conversations of client and of server", 30, 2_000),
-    "filters as Spark columns": Draws("filters, four events each", 60, 3_000),
+    "filters as Spark columns": Draws("filters, four events each", 60, 300),
     "hostile frames": Draws("frames", 20_000, 1_000_000),
 }
 
