@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from covey.sim.experiments.papers.estimates import Estimate
-from covey.sim.experiments.papers.jayaram_calibrations import costs_of, shape_of
+from covey.sim.experiments.papers.jayaram_calibrations import costs_of
 from covey.sim.experiments.papers.jayaram_cases import (
     BASE,
     COVEY,
@@ -382,8 +382,3 @@ def best(results: Results) -> PaperFinding:
         Verdict.of(total > 0 and ahead == total, ahead + equal == total),
         rows,
     )
-
-
-def shapes(results: Results) -> str:
-    """A note on the filters of the cases."""
-    return "; ".join(f"{case.title}: {shape_of(case)}" for case in results.grid.cases)
