@@ -31,8 +31,12 @@ class Recent:
         self._count = 0
 
     def fresh(self, publisher: str, sequences: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these events are new; stores them. One pass over the stored events of this publisher."""
+        """Which of these events are new, each once; stores them. One pass over the stored events of this
+        publisher."""
         fresh = self.unseen(publisher, sequences)
+        first = np.zeros(len(sequences), np.bool_)
+        first[np.unique(sequences, return_index=True)[1]] = True
+        fresh &= first
         self._new.setdefault(publisher, []).append(sequences[fresh])
         self._count += int(fresh.sum())
         if self._count > KEPT:

@@ -1,7 +1,8 @@
 """The newest event of each publisher that a client has received, so that no event is delivered twice.
 
-Each publisher's events of one type arrive in order, so the highest sequence number is enough. Invariant: the
-`WATERMARKS` publishers with the latest events are stored.
+Each publisher's events of one type arrive in order, so the highest sequence number is enough. What a
+publisher sends again, after a crash of its broker, may have been joined into one batch with the first copies.
+Invariant: the `WATERMARKS` publishers with the latest events are stored.
 """
 
 from __future__ import annotations
@@ -35,4 +36,6 @@ class Watermarks:
         if len(self.sequences) > WATERMARKS:
             self.sequences.popitem(last=False)
         fresh = numbers > mark
+        if batch.sequence_offsets is not None:
+            fresh[1:] &= numbers[1:] > np.maximum.accumulate(numbers[:-1])
         return None if fresh.all() else fresh

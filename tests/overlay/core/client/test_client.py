@@ -211,6 +211,18 @@ def test_an_event_is_delivered_once(session: ClientSession) -> None:
     assert session.receive(deliver(other, [[1]], epoch=1)) == [DeliverTo(1, other, 0)]
 
 
+@pytest.mark.parametrize("again", [1, 0], ids=["the same batch", "one that begins earlier"])
+def test_an_event_that_was_joined_with_its_copy_is_delivered_once(session: ClientSession, again: int) -> None:
+    """A publisher whose broker crashed sends again what another broker may hold already."""
+    session.subscribe(BELOW, {"limit": 10})
+    rows = [1.0, 2.0] if again else [0.5, 1.0, 2.0]
+    joined = EventBatch.concat([batch(1, 2), batch(*rows, first=again)])
+    handed_out = session.receive(deliver(joined, [[1]] * len(joined), epoch=1))
+    assert [action.batch.sequences().tolist() for action in handed_out] == [[1, 2]]
+    session.receive(deliver(batch(3, first=3), [[1]], epoch=1))
+    assert session.receive(deliver(batch(1, 2, 3), [[1]] * 3, epoch=1)) == []
+
+
 def test_the_memory_for_publishers_is_bounded(
     session: ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

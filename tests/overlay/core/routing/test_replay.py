@@ -203,6 +203,7 @@ def test_the_delivered_events_that_a_subscription_records_are_bounded() -> None:
     assert recent.fresh("p", np.arange(10)).all()
     assert recent.fresh("p", np.array([3, 10, 9])).tolist() == [False, True, False]
     assert recent.fresh("q", np.array([3])).all()
+    assert recent.fresh("q", np.array([5, 6, 5, 6, 7])).tolist() == [True, True, False, False, True]
     for start in range(100, 100 + 4 * KEPT, 1000):
         assert recent.fresh("p", np.arange(start, start + 1000)).all()
     assert not recent.fresh("p", np.arange(100 + 4 * KEPT - KEPT // 2, 100 + 4 * KEPT - 2000)).any()
