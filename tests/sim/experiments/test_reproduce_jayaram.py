@@ -4,6 +4,7 @@ smallest size. Whether a factor is reached is not tested: it would mean nothing 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_point_makes_the_busiest_broker_as_busy_as_it_says(tmp_path: Path) -> 
         assert played.poset == "diagram-local"
 
 
+def test_a_warm_up_is_as_long_as_the_order_of_messages_needs(tmp_path: Path) -> None:
+    """Where changes wait behind events, windows take longer to drain than where they have a lane of their own."""
+    planned = grid(PaperPlan("full"))
+    calibrations = Calibrations.write(tmp_path, checked_in())
+    case = planned.cases[0]
+    services = {each.key: each for each in planned.assumptions if "service" in each.fields}
+    warm_ups = [
+        point_scenario(Point(case, assumption, case.static, KNEE, 1), calibrations.files, 1.0, 0.0).warm_up_s
+        for assumption in (services["two-lanes"], BASE, services["fifo"], services["broker"])
+    ]
+    assert warm_ups == [15.0, 60.0, 180.0, 180.0]
+
+
 def test_other_costs_are_other_scenarios(tmp_path: Path) -> None:
     table = checked_in()
     first = Calibrations.write(tmp_path, table)
@@ -113,7 +127,7 @@ def test_other_costs_are_other_scenarios(tmp_path: Path) -> None:
 
 
 def test_none_under_resubscription_counts() -> None:
-    planned = grid(PaperPlan("quick"))
+    planned = replace(grid(PaperPlan("quick")), seeds=2)
     case = planned.cases[0]
 
     def measured(throughput: float, delay_ms: float | None, spurious: float) -> Measured:
