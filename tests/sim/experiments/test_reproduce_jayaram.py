@@ -105,7 +105,7 @@ def test_a_point_makes_the_busiest_broker_as_busy_as_it_says(tmp_path: Path) -> 
 
 
 def test_a_warm_up_is_as_long_as_the_order_of_messages_needs(tmp_path: Path) -> None:
-    """Where changes wait behind events, windows take longer to drain than where they have a lane of their own."""
+    """Where changes wait behind events, windows drain later than where changes have a lane of their own."""
     planned = grid(PaperPlan("full"))
     calibrations = Calibrations.write(tmp_path, checked_in())
     case = planned.cases[0]
