@@ -28,7 +28,7 @@ def fuzz(
         str, typer.Option(help="static routing: subscribe-first or unsubscribe-first.")
     ] = "subscribe-first",
     engine: Annotated[str, typer.Option(help="Matching engine of brokers and clients.")] = "naive",
-    poset: Annotated[str, typer.Option(help="forest, naive or diagram.")] = "forest",
+    poset: Annotated[str, typer.Option(help="forest, naive, diagram or diagram-local.")] = "forest",
     steps: Annotated[int, typer.Option(min=1, help="Steps per history.")] = 60,
     crashes: Annotated[bool, typer.Option(help="Whether brokers crash.")] = True,
     gapless: Annotated[bool, typer.Option(help="Make half of the updates gapless.")] = False,

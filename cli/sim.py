@@ -107,7 +107,7 @@ def run(
     engine: Annotated[
         str | None, typer.Option(help="Matching engine of brokers and clients; poset to walk the poset.")
     ] = None,
-    poset: Annotated[str | None, typer.Option(help="forest, naive or diagram.")] = None,
+    poset: Annotated[str | None, typer.Option(help="forest, naive, diagram or diagram-local.")] = None,
     system: Annotated[
         str | None,
         typer.Option(

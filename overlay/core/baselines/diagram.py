@@ -73,12 +73,13 @@ class Diagram(Poset):
 
     def _insert(self, node: Interest) -> None:
         above = self._next_above(node.region, None)
-        if len(above) == 1 and covers_region(node.region, above[0].region):
-            self._join(node, above[0])
-        else:
-            place = Place(node.region)
-            self._join(node, place)
-            self._link(place, above, self._next_below(node.region, above, place))
+        for over in above:
+            if covers_region(node.region, over.region):
+                self._join(node, over)
+                return
+        place = Place(node.region)
+        self._join(node, place)
+        self._link(place, above, self._next_below(node.region, above, place))
 
     def _move(self, node: Interest) -> None:
         """Take a new region: in place if the neighbours stay the same, else remove and insert (UPDATE)."""

@@ -4,6 +4,9 @@ A filter that moves is compared with its neighbours alone, and passes those that
 cover it, as in a heap: an order along a chain stays exact, at the cost of the places passed. Filters that
 never were neighbours are not compared, so one that moves below another root remains a root. Roots still cover
 everything; there may be more of them than needed. INSERT and DELETE are those of `Diagram`.
+
+Invariant: a place is above another only if its region covers the other's and is not equal to it, so no places
+are above each other in a circle. A place whose region becomes equal to that of one it meets absorbs it.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ class LocalDiagram(Diagram):
             self._part(over, place)
         for under in freed:
             self._part(place, under)
-            for over in above:
-                if covers_region(over.region, under.region):
-                    self._order(over, under)
+        self._bridge(risen, below)
+        self._bridge(above, freed)
         self._rise(place, risen)
         self._sink(place, [under for under in freed if covers_region(under.region, region)])
+        self._absorb_equals(place)
         for each in (place, *freed):
             if each.above:
                 self._tops.pop(each, None)
@@ -43,12 +46,32 @@ class LocalDiagram(Diagram):
                 self._note(each)
                 self._tops[each] = None
 
+    def _bridge(self, above: list[Place], below: list[Place]) -> None:
+        """Order places that were above and below one that has left its place between them."""
+        for under in below:
+            for over in above:
+                if not any(covers_region(over.region, other.region) for other in under.above):
+                    self._order(over, under)
+
     def _split(self, node: Interest, shared: Place) -> Place:
-        """A place of its own for one of several equal filters, below the others."""
+        """A place of its own for one of several equal filters: next above the others if it is to cover them,
+        else next below."""
         del shared.members[node.uid]
         place = Place(shared.region)
         self._join(node, place)
-        self._order(shared, place)
+        if covers_region(node.region, shared.region):
+            for over in list(shared.above):
+                self._part(over, shared)
+                self._order(over, place)
+            if shared in self._tops:
+                del self._tops[shared]
+                self._tops[place] = None
+            self._order(place, shared)
+        else:
+            for under in list(shared.below):
+                self._part(shared, under)
+                self._order(place, under)
+            self._order(shared, place)
         return place
 
     def _rise(self, place: Place, passed: list[Place]) -> None:
@@ -64,11 +87,17 @@ class LocalDiagram(Diagram):
                 elif higher not in seen:
                     seen.add(higher)
                     passed.append(higher)
+        for under in list(place.below):
+            if any(over in covered for over in under.above):
+                self._part(place, under)
         for over in covered:
             if not any(higher in covered for higher in over.above):
                 if over in self._tops:
                     self._note(over)
                     del self._tops[over]
+                for higher in place.above:
+                    if over in higher.below:
+                        self._part(higher, over)
                 self._order(place, over)
 
     def _sink(self, place: Place, over: list[Place]) -> None:
@@ -81,11 +110,34 @@ class LocalDiagram(Diagram):
             each = pending.pop()
             deeper = [b for b in each.below if b is not place and self._over(b, place.region)]
             if not deeper:
+                for under in list(each.below):
+                    if under is not place and covers_region(place.region, under.region):
+                        self._part(each, under)
+                        self._order(place, under)
                 self._order(each, place)
             for lower in deeper:
                 if lower not in seen:
                     seen.add(lower)
                     pending.append(lower)
+
+    def _absorb_equals(self, place: Place) -> None:
+        """Take the members and neighbours of adjacent places of the same region."""
+        equal = [over for over in place.above if covers_region(place.region, over.region)]
+        equal += [under for under in place.below if covers_region(under.region, place.region)]
+        for other in dict.fromkeys(equal):
+            self._note(other)
+            self._tops.pop(other, None)
+            place.members = other.members | place.members
+            for node in other.members.values():
+                self._places[node.uid] = place
+            for over in list(other.above):
+                self._part(over, other)
+                if over is not place:
+                    self._order(over, place)
+            for under in list(other.below):
+                self._part(other, under)
+                if under is not place:
+                    self._order(place, under)
 
     @staticmethod
     def _over(place: Place, region: Region) -> bool:
