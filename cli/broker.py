@@ -17,11 +17,11 @@ def broker(
     ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this parent is gone.")] = None,
 ) -> None:
-    """Run one broker of an overlay until SIGTERM or Ctrl-C, which drain it.
+    """Run one broker of an overlay until SIGTERM or Ctrl-C, which drain it. SIGHUP reloads the overlay file.
 
     Environment variables: COVEY_LISTEN (addresses to listen at), COVEY_ROUTING (parametric or static) and
-    COVEY_LOG (DEBUG, INFO, WARNING or ERROR). Exits with 2 if the configuration is wrong, and with 1 if the
-    address cannot be bound.
+    COVEY_LOG (DEBUG, INFO, WARNING or ERROR; overrides log_level of the file). Exits with 2 if the
+    configuration is wrong, and with 1 if an address cannot be bound.
 
     Example: covey broker --config examples/five.yaml --name b1
     """

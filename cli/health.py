@@ -1,9 +1,9 @@
-"""`covey health`: whether a broker serves; the health check of the container image."""
+"""`covey health`: whether a broker serves (the health check of the container image), and is ready."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,29 +12,44 @@ _KERNELS = {
     "NOT_SERVING": "compiling or loading; filters are evaluated without them until then",
     "UNKNOWN": "failed (see the broker's log); filters are evaluated without them",
 }
+_NOT_READY = 3
 
 
 def health(
     broker: Annotated[
         str, typer.Option(help="Address of the broker, HOST:PORT or unix:PATH.")
     ] = "localhost:7001",
+    ready: Annotated[
+        bool,
+        typer.Option("--ready", help="Whether every neighbour is linked and synchronised, too."),
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its answer.")] = 3.0,
 ) -> None:
     """Check the health of a broker, by the standard gRPC health service; ends with 0 if it serves.
 
-    A broker serves while its matching kernels are compiled, which takes about a minute once per machine.
+    With --ready it ends with 3 if the broker serves but is not ready, and prints what is missing and for how
+    long. It ends with 1 if the broker does not serve or does not answer. Restart a broker for 1, never for 3:
+    it may wait for a neighbour. A broker serves while its matching kernels are compiled, which takes about a
+    minute once per machine.
 
-    Example: covey health --broker localhost:7001
+    Example: covey health --broker localhost:7001 --ready
     """
     from covey.overlay.transport.call_error import CallError
 
+    services = ("", "covey.kernels", *(("covey.ready",) if ready else ()))
     try:
-        status, kernels = asyncio.run(_check(broker, ("", "covey.kernels"), timeout))
+        status, kernels, *readiness = asyncio.run(_check(broker, services, timeout))
     except CallError as error:
         typer.echo(f"covey: broker {broker}: {error.status}: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"{broker} {status}")
     typer.echo(f"kernels: {_KERNELS.get(kernels, 'unknown')}")
+    if status == "SERVING" and readiness:
+        typer.echo("ready" if readiness == ["SERVING"] else "not ready")
+        if readiness != ["SERVING"]:
+            for each in asyncio.run(_missing(broker, timeout)):
+                typer.echo(f"  {each['what']}: {each['why']}, for {each['seconds']:.0f} s")
+            raise typer.Exit(_NOT_READY)
     raise typer.Exit(0 if status == "SERVING" else 1)
 
 
@@ -55,3 +70,17 @@ async def _check(address: str, services: tuple[str, ...], timeout_s: float) -> l
         raise CallError("DEADLINE_EXCEEDED", f"no answer within {timeout_s:g} s") from None
     statuses = health_pb2.HealthCheckResponse.ServingStatus
     return [statuses.Name(health_pb2.HealthCheckResponse.FromString(reply).status) for reply in replies]
+
+
+async def _missing(address: str, timeout_s: float) -> list[dict[str, Any]]:
+    """What keeps the broker from being ready; nothing if it does not say."""
+    from covey.matcher.errors import CoveyError
+    from covey.overlay.client import inspect_broker
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, state = await inspect_broker(address, listed=0)
+    except (TimeoutError, CoveyError):
+        return []
+    found: list[dict[str, Any]] = state["missing"]
+    return found

@@ -1,9 +1,10 @@
-"""Keeps the connection to one neighbour open: dials, waits longer after each failure, dials again."""
+"""Keeps the connections to neighbours open: dials, waits longer after each failure, dials again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from covey.overlay.core.endpoint.connections import ConnectionRefusedError
 from covey.overlay.core.link.link import LinkError
@@ -25,13 +26,41 @@ _LASTING = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
 """Statuses of versions and overlay files that do not agree: no other attempt succeeds until somebody acts."""
 
 
+class Dialers:
+    """One task per neighbour that this broker dials. `failed` is called where one ends by a defect: the
+    broker must not go on without its link.
+    """
+
+    def __init__(self, node: Node, failed: Callable[[BaseException], None]) -> None:
+        self._node = node
+        self._failed = failed
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return list(self._tasks.values())
+
+    def update(self) -> None:
+        """Dial whom the overlay file names and nobody dials yet. Other tasks end by themselves."""
+        node = self._node
+        self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
+        for neighbour, dials in node.overlay.neighbours(node.name).items():
+            if dials and neighbour not in self._tasks:
+                task = self._tasks[neighbour] = asyncio.create_task(keep_connected(node, neighbour))
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+
 async def keep_connected(node: Node, neighbour: str) -> None:
-    """Dial a neighbour for as long as this task lives."""
-    address = node.overlay.brokers[neighbour].address
+    """Dial a neighbour for as long as the overlay file says so."""
     backoff = Backoff()
     why = logged = status = ""
     interface = f"broker/{neighbour}"
-    while not node.draining:
+    while not node.draining and node.overlay.neighbours(node.name).get(neighbour):
+        address = node.overlay.brokers[neighbour].address
         try:
             if not node.queues[interface].connected:  # the neighbour may dial, too
                 await _connection(node, interface, address, backoff)
@@ -40,7 +69,7 @@ async def keep_connected(node: Node, neighbour: str) -> None:
             why, status = str(error), getattr(error, "status", "")
         except TimeoutError:
             why, status = f"no answer from {address} within {_ANSWER_WITHIN_S:g} s", ""
-        if node.draining:
+        if node.draining or neighbour not in node.overlay.neighbours(node.name):
             return
         if why != logged:
             level = logging.WARNING if status in _LASTING else logging.INFO
@@ -52,7 +81,8 @@ async def keep_connected(node: Node, neighbour: str) -> None:
 async def _connection(node: Node, interface: Interface, address: str, backoff: Backoff) -> None:
     """One connection, from hello to its end."""
     async with Channel(address, node.overlay.limits.max_frame_bytes) as channel:
-        if node.queues[interface].connected:
+        queue = node.queues.get(interface)
+        if queue is None or queue.connected:
             return
         call = channel.call(CONNECT)
         try:
@@ -69,10 +99,12 @@ async def _connection(node: Node, interface: Interface, address: str, backoff: B
                 raise StreamClosedError(
                     "FAILED_PRECONDITION", f"{address} is {answer.id}'s, not {interface}'s"
                 )
+            if node.queues.get(interface) is not queue:
+                raise StreamClosedError("ABORTED", f"{interface} was removed meanwhile")
             connection = NodeConnection(node, interface, call, dialled=True)
             connection.began(node.answer(interface, answer.hello, connection))
             backoff.connected()
         finally:
-            node.endpoint.queues[interface].handshake = False
+            queue.handshake = False
         await connection.run()
         raise error_of(call, address)

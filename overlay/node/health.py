@@ -1,7 +1,12 @@
-"""The standard gRPC health service (grpc.health.v1): Check, Watch and List."""
+"""The standard gRPC health service (grpc.health.v1): Check, Watch and List.
+
+The status of a service is set when it changes, or computed when it is asked for.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
@@ -10,6 +15,9 @@ from grpc_health.v1 import health_pb2
 from covey.overlay.transport.call_error import CallError
 from covey.overlay.transport.rpc_call import RpcCall
 from covey.overlay.transport.rpc_server import Handler, answer_with
+
+_POLL_S = 1.0
+"""How often a computed status that is watched is computed."""
 
 SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -28,7 +36,12 @@ class Health:
 
     def __init__(self) -> None:
         self._statuses: dict[str, Status] = {}
+        self._computed: dict[str, Callable[[], Status]] = {}
         self._watches: dict[RpcCall, str] = {}
+
+    def compute(self, name: str, status: Callable[[], Status]) -> None:
+        """Add a service with a computed status."""
+        self._computed[name] = status
 
     def set(self, name: str, status: Status) -> None:
         if self._statuses.get(name) is not status:
@@ -46,21 +59,36 @@ class Health:
 
     def _check(self, request: bytes) -> bytes:
         name = _service_of(request)
-        if name not in self._statuses:
-            raise CallError(
-                "NOT_FOUND", f"no service {name!r}: it has {', '.join(filter(None, self._statuses))}"
-            )
-        return _response(self._statuses[name])
+        status = self._status(name)
+        if status is Status.SERVICE_UNKNOWN:
+            known = ", ".join(filter(None, (*self._statuses, *self._computed)))
+            raise CallError("NOT_FOUND", f"no service {name!r}: it has {known}")
+        return _response(status)
+
+    def _status(self, name: str) -> Status:
+        computed = self._computed.get(name)
+        return self._statuses.get(name, Status.SERVICE_UNKNOWN) if computed is None else computed()
 
     def _list(self, request: bytes) -> bytes:
         reply = health_pb2.HealthListResponse()
-        for name, status in self._statuses.items():
-            reply.statuses[name].status = status
+        for name in (*self._statuses, *self._computed):
+            reply.statuses[name].status = self._status(name)
         return bytes(reply.SerializeToString())
 
     async def _watch(self, call: RpcCall) -> None:
         name = _service_of(await call.read() or b"")
-        call.send(_response(self._statuses.get(name, Status.SERVICE_UNKNOWN)))
+        status = self._status(name)
+        call.send(_response(status))
+        if name in self._computed:
+            ended = asyncio.ensure_future(call.ended())
+            try:
+                while not (await asyncio.wait({ended}, timeout=_POLL_S))[0]:
+                    before, status = status, self._status(name)
+                    if status is not before:
+                        call.send(_response(status))
+            finally:
+                ended.cancel()
+            return
         self._watches[call] = name
         try:
             await call.ended()

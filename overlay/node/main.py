@@ -1,7 +1,8 @@
 """The broker process: configuration in, a serving broker, an orderly end.
 
 SIGTERM and SIGINT drain it: it refuses new connections, sends accepted events to the next hop (for at most
-`DRAIN_S` seconds), says goodbye to its peers, and exits with 0. A mistake in the configuration is one line
+`DRAIN_S` seconds), says goodbye to its peers, and exits with 0. SIGHUP has it read the overlay file again
+(`reload.py`). A mistake in the configuration is one line
 and exit status 2; an address that cannot be bound is one line and exit status 1. An exception that nobody
 expected stops it (fail-stop): it takes and acknowledges nothing more, so that its peers send again what it
 has not handled, sends what is queued for at most `FAILED_DRAIN_S` seconds, and exits with 3.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from covey.overlay.node.config import ConfigError, import_operators, load_overlay, select_broker
 from covey.overlay.node.log_limit import LogLimit
 from covey.overlay.node.overlay import BrokerAddress, Overlay
+from covey.overlay.node.overlay_file import LOG_LEVELS
 from covey.overlay.transport.event_loop import run
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ log = logging.getLogger("covey.broker")
 DRAIN_S = 5.0
 FAILED_DRAIN_S = 1.0
 _PARENT_POLL_S = 1.0
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def run_broker(config: str | Path | None, name: str | None, parent: int | None = None) -> int:
@@ -41,10 +42,12 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
 
     COVEY_CONFIG and COVEY_BROKER stand in for arguments that are None.
     """
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     try:
-        level = os.environ.get("COVEY_LOG", "INFO").upper()
-        if level not in _LEVELS:
-            raise ConfigError(f"COVEY_LOG is {level!r}: expected one of {', '.join(_LEVELS)}")
+        level = os.environ.get("COVEY_LOG", "").upper()
+        if level and level not in LOG_LEVELS:
+            raise ConfigError(f"COVEY_LOG is {level!r}: expected one of {', '.join(LOG_LEVELS)}")
         path = config or os.environ.get("COVEY_CONFIG")
         if not path:
             raise ConfigError("no overlay file: give --config, or COVEY_CONFIG in the environment")
@@ -58,15 +61,23 @@ def run_broker(config: str | Path | None, name: str | None, parent: int | None =
         print(f"covey: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(
-        level=level, format=f"%(asctime)s {broker.name} %(levelname)s %(message)s", stream=sys.stderr
+        level=level or overlay.log_level,
+        format=f"%(asctime)s {broker.name} %(levelname)s %(message)s",
+        stream=sys.stderr,
     )
     log.addFilter(LogLimit(log))
-    return run(_serve(overlay, broker, parent))
+    return run(_serve(Path(path), overlay, broker, parent))
 
 
-async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) -> int:
-    from covey.overlay.node.dialer import keep_connected
+def _set_level(level: str) -> None:
+    """The level of the overlay file; COVEY_LOG overrides it."""
+    logging.getLogger().setLevel(os.environ.get("COVEY_LOG", "").upper() or level)
+
+
+async def _serve(file: Path, overlay: Overlay, broker: BrokerAddress, parent: int | None) -> int:
+    from covey.overlay.node.dialer import Dialers
     from covey.overlay.node.node import Node
+    from covey.overlay.node.reload import Reloader
     from covey.overlay.node.server import AddressError, Server
 
     stop = asyncio.Event()
@@ -88,18 +99,19 @@ async def _serve(overlay: Overlay, broker: BrokerAddress, parent: int | None) ->
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
-    dialers = [
-        asyncio.create_task(keep_connected(node, neighbour))
-        for neighbour, dials in overlay.neighbours(broker.name).items()
-        if dials
-    ]
-    for dialer in dialers:
-        dialer.add_done_callback(_fail_on_end(node))
+    dialers = Dialers(node, node.fail)
+    dialers.update()
+    reloader = Reloader(file, node, server, dialers, set_level=_set_level)
+    reloads = asyncio.create_task(reloader.run())
+    reloads.add_done_callback(_fail_on_end(node))
+    if hasattr(signal, "SIGHUP"):
+        loop.add_signal_handler(signal.SIGHUP, reloader.requested.set)
     orphaned = asyncio.create_task(_stop_with_parent(parent, stop))
     await stop.wait()
     orphaned.cancel()
+    reloads.cancel()
     log.info("stopping")
-    await server.stop(FAILED_DRAIN_S if node.failed else DRAIN_S, dialers)
+    await server.stop(FAILED_DRAIN_S if node.failed else DRAIN_S, dialers.tasks)
     log.info("stopped")
     return 3 if node.failed else 0
 
@@ -115,8 +127,7 @@ async def _stop_with_parent(parent: int | None, stop: asyncio.Event) -> None:
 
 
 def _fail_on_end(node: Node) -> Callable[[asyncio.Task[None]], None]:
-    """A dialler never ends on its own; if it does, by a defect, the broker must not go on without its
-    link."""
+    """A task that ends by a defect stops the broker."""
 
     def done(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

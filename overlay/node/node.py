@@ -71,19 +71,13 @@ class Node:
         self.endpoint: BrokerEndpoint[WireMessage] = BrokerEndpoint(
             self.core,
             [f"broker/{neighbour}" for neighbour in overlay.neighbours(name)],
-            EndpointOptions(
-                overlay.limits,
-                overlay.sessions,
-                overlay.link_limits,
-                overlay.bounds,
-                overlay.limits.max_batch_events,
-            ),
+            _options(overlay),
             new_link=self._link,
             life=secrets.randbits(30) + 1,
             decode=self._decode,
             warn=self._warn,
             now_ns=time.monotonic_ns(),
-            dialled=[f"broker/{neighbour}" for neighbour, dials in overlay.neighbours(name).items() if dials],
+            dialled=_dialled(overlay, name),
         )
         self.wire_faults: Counter[ErrorCode] = Counter()
         """Rules of HTTP/2 that peers broke, by code."""
@@ -100,6 +94,38 @@ class Node:
     @property
     def draining(self) -> bool:
         return self.endpoint.draining
+
+    def set_overlay(self, overlay: Overlay) -> None:
+        """From now on other limits and links; new neighbours may connect, or are to be dialled. Those that
+        are no neighbours any more are left to `remove_neighbour`.
+        """
+        self.overlay = overlay
+        self.operators.limiter.set_limits(overlay.operator_limits, time.monotonic_ns())
+        self.endpoint.set_options(_options(overlay))
+        for neighbour in overlay.neighbours(self.name):
+            self.endpoint.add_neighbour(f"broker/{neighbour}")
+        self._run(lambda now_ns: self.endpoint.set_dialled(_dialled(overlay, self.name), now_ns))
+
+    async def remove_neighbour(self, neighbour: str, seconds: float) -> None:
+        """Disconnect a broker that is no neighbour any more. What is under way has so many seconds to arrive,
+        and as many again what is queued for it then.
+        """
+        interface = f"broker/{neighbour}"
+        queue = self.queues[interface]
+        queue.link.withhold_credit(True)
+        await self._drain_link(queue, seconds)
+        self._run(lambda now_ns: self.endpoint.release_neighbour(interface, now_ns))
+        await self._drain_link(queue, seconds)
+        reason = f"broker {neighbour} is no neighbour of {self.name} any more"
+        self._run(lambda now_ns: self.endpoint.remove_neighbour(interface, reason, now_ns))
+
+    async def _drain_link(self, queue: InterfaceQueue, seconds: float) -> None:
+        """Until all that waits for an interface has arrived there, or it has no connection, or time is up."""
+        deadline = time.monotonic() + seconds
+        while queue.connected and not queue.link.idle and time.monotonic() < deadline and not self.failed:
+            queue.link.ask()
+            queue.wake()
+            await asyncio.sleep(0.02)
 
     def _link(self, incarnation: int) -> Link:
         limits = self.overlay.limits
@@ -231,3 +257,17 @@ class Node:
         """Stop the timer and the thread of operators."""
         self._timer.cancel()
         self.operators.close()
+
+
+def _options(overlay: Overlay) -> EndpointOptions:
+    return EndpointOptions(
+        overlay.limits,
+        overlay.sessions,
+        overlay.link_limits,
+        overlay.bounds,
+        overlay.limits.max_batch_events,
+    )
+
+
+def _dialled(overlay: Overlay, name: str) -> list[Interface]:
+    return [f"broker/{neighbour}" for neighbour, dials in overlay.neighbours(name).items() if dials]

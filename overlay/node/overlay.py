@@ -57,6 +57,7 @@ class Overlay:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     operator_limits: OperatorLimits = field(default_factory=OperatorLimits)
     operator_modules: tuple[str, ...] = ()
+    log_level: str = "INFO"
 
     def delay_ms(self, a: str, b: str) -> float:
         """The one-way delay of the link between two brokers, in either order; 0 where the file names none."""

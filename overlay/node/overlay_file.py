@@ -24,6 +24,7 @@ from covey.overlay.transport.address import parse_address, split_addresses
 from covey.overlay.transport.rpc_server import ConnectionLimits
 
 ROUTINGS = ("parametric", "static")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _MAX_DELAY_MS = 3_600_000.0
 
 
@@ -153,6 +154,7 @@ class OverlayFile(Section):
     merging: Annotated[str, one_of(*MERGINGS)] = "off"
     merging_budget: Positive = MERGING_BUDGET
     operators: OperatorsSection = OperatorsSection()
+    log_level: Annotated[str, one_of(*LOG_LEVELS)] = "INFO"
 
     @field_validator("merging", mode="before")
     @classmethod
@@ -223,6 +225,7 @@ class OverlayFile(Section):
             connections=ConnectionLimits(limits.max_connections, limits.max_connections_per_address),
             operator_limits=self.operators.limits(),
             operator_modules=tuple(self.operators.modules),
+            log_level=self.log_level,
         )
 
 

@@ -15,6 +15,7 @@ from covey.overlay.node.health import SERVICE as HEALTH_SERVICE
 from covey.overlay.node.health import Health, Status
 from covey.overlay.node.node import Node
 from covey.overlay.node.overlay import BrokerAddress
+from covey.overlay.node.readiness import missing
 from covey.overlay.node.reflection import SERVICE as REFLECTION_SERVICE
 from covey.overlay.node.reflection import reflection_handlers
 from covey.overlay.transport.address import split_addresses
@@ -27,10 +28,12 @@ from covey.overlay.transport.channel import (
     SERVICE,
     max_message_bytes,
 )
-from covey.overlay.transport.rpc_server import RpcServer, answer_with
+from covey.overlay.transport.rpc_server import ConnectionLimits, RpcServer, answer_with
 
 KERNELS = "covey.kernels"
 """The name under which the health service says whether the matching kernels are loaded."""
+READY = "covey.ready"
+"""The name under which it says whether the broker is ready."""
 
 _KERNEL_HEALTH = {KernelState.READY: Status.SERVING, KernelState.FAILED: Status.UNKNOWN}
 
@@ -66,6 +69,7 @@ class Server:
         self._node = node
         self._address = address
         self._health = Health()
+        self._health.compute(READY, lambda: Status.NOT_SERVING if missing(node) else Status.SERVING)
         calls = Calls(node)
         handlers = {
             CONNECT: Acceptor(node).connect,
@@ -102,6 +106,10 @@ class Server:
         loader.load()
         loader.add_listener(self._kernels_changed)
         self._set_health(Status.SERVING)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """From now on other limits; connections that are open stay."""
+        self._server.limits = limits.within(descriptor_limit())
 
     def _kernels_changed(self, state: KernelState) -> None:
         """Called from the loading thread."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from itertools import islice
+from dataclasses import asdict
 from typing import Any
 
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
@@ -17,6 +17,7 @@ from covey.overlay.core.introspection.views import inspect, render
 from covey.overlay.kernel_loader import loader
 from covey.overlay.node.node import Node
 from covey.overlay.node.operator_state import inspect_operators, render_operators
+from covey.overlay.node.readiness import missing
 
 
 def explain_at(node: Node, interface: str, subscription_id: int, event: dict[str, object]) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def inspect_node(node: Node, listed: int) -> dict[str, Any]:
         "routing": node.overlay.routing,
         "process": os.getpid(),
         "kernels": loader.state,
+        "missing": [asdict(each) for each in missing(node)],
         "uptime_s": round((time.time_ns() - node.started_ns) / 1e9, 3),
         "core": inspect(node.core, listed),
         "interfaces": {name: queue.inspect() for name, queue in queues},
@@ -89,6 +91,6 @@ def _operators(node: Node, listing: Listing) -> dict[str, Any]:
 
 def _listed_queues(node: Node, listing: Listing) -> list[tuple[str, InterfaceQueue]]:
     """The neighbours, then clients."""
-    neighbours = list(islice(node.queues.items(), len(node.overlay.neighbours(node.name))))
-    clients = islice(node.queues.items(), len(neighbours), None)
+    neighbours = [(name, queue) for name, queue in node.queues.items() if queue.is_broker]
+    clients = ((name, queue) for name, queue in node.queues.items() if not queue.is_broker)
     return neighbours + list(listing.first(clients, len(node.queues) - len(neighbours), "interfaces"))

@@ -81,7 +81,7 @@ class RpcServer:
     ) -> None:
         self.faults = faults
         self._refused = refused
-        self._limits = limits or ConnectionLimits()
+        self.limits = limits or ConnectionLimits()
         self._per_address: Counter[str] = Counter()
         self._refusals: dict[RpcProtocol, str] = {}
         self._handlers = handlers
@@ -121,7 +121,7 @@ class RpcServer:
         return RpcProtocol(rpc, started=self._start, opened=self._opened, closed=self._closed)
 
     def _opened(self, protocol: RpcProtocol) -> None:
-        limits, host = self._limits, protocol.host
+        limits, host = self.limits, protocol.host
         of_host = self._per_address[host]
         refusal = None
         if len(self._connections) >= limits.total:

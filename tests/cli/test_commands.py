@@ -246,6 +246,22 @@ def test_a_broker_drains_on_sigterm_and_an_occupied_port_is_one_line(tmp_path: P
         assert broker.wait(10) == 0
 
 
+def test_a_broker_that_waits_for_a_neighbour_serves_and_is_not_ready(tmp_path: Path) -> None:
+    path, addresses = overlay_file(tmp_path, [["b1", "b2"]])
+    with started("broker", "--config", path, "--name", "b1") as broker:
+        line_with(broker, f"serving at {addresses['b1']}")
+        assert run("health", "--broker", addresses["b1"]).returncode == 0
+        waiting = run("health", "--broker", addresses["b1"], "--ready", "--timeout", "20")
+        assert waiting.returncode == 3
+        assert waiting.stdout.splitlines()[-2] == "not ready"
+        assert waiting.stdout.splitlines()[-1].startswith("  broker/b2: not connected, for ")
+        broker.send_signal(signal.SIGHUP)
+        line_with(broker, "the overlay file was reloaded; changed: nothing")
+        with started("broker", "--config", path, "--name", "b2") as other:
+            line_with(other, "broker/b1 connected")
+            until(lambda: run("health", "--broker", addresses["b1"], "--ready").returncode == 0)
+
+
 def test_refused_rows_of_a_file_are_named_and_counted(tmp_path: Path, overlay: Running) -> None:
     texts = ["x" * 70_000 if row % 1_024 in (5, 6) else "a" for row in range(8_000)]
     notes, broken = tmp_path / "notes.csv", tmp_path / "broken.csv"

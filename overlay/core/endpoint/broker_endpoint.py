@@ -110,13 +110,13 @@ class BrokerEndpoint(Generic[M]):
         self._source: InterfaceQueue | None = None
         self._neighbours: dict[Interface, InterfaceQueue] = {}
         self._most_types = _FEW_TYPES
-        self._dialled = dialled
+        self._dialled = frozenset(dialled)
         for interface in neighbours:
             self.add_neighbour(interface)
             self._await_neighbour(interface)
 
     def _queue(self, interface: Interface, policy: SlowConsumer = SlowConsumer.BLOCK) -> InterfaceQueue:
-        options, session = self.options, not interface.startswith("broker/")
+        session = not interface.startswith("broker/")
         # Each link has an incarnation of its own, so that a client whose session has ended cannot resume the
         # next session of that name. A link that gives up control takes one of the next thousand.
         self._links = (self._links + 1) % (1 << 22)
@@ -126,19 +126,58 @@ class BrokerEndpoint(Generic[M]):
             changed=self._fullness_changed,
             warn=lambda sentence: self._warn(interface, sentence),
             policy=policy,
-            max_events=options.sessions.queue_events if session else None,
-            max_bytes=options.sessions.queue_bytes if session else options.links.queue_bytes,
-            max_held_bytes=options.links.held_bytes,
+            limits=self.options.queue_limits(session=session),
         )
+        queue.since_ns = self._now_ns
         if session:
             self._windows.opened(interface, queue.link)
         queue.link.withhold_credit(self.draining or self._recovery.going_on)
         return queue
 
+    @property
+    def recovering(self) -> bool:
+        """Whether it takes no events yet, having lost its state."""
+        return self._recovery.going_on
+
     def add_neighbour(self, interface: Interface) -> None:
         """A broker that this one is linked to, besides those it was made with."""
         if interface not in self.queues:
             self.queues[interface] = self._neighbours[interface] = self._queue(interface)
+
+    # --- changes while it runs ------------------------------------------------------------------------------
+
+    def set_options(self, options: EndpointOptions) -> None:
+        """From now on other options, but for the sizes of events and frames, in which neighbours agree."""
+        self.options = options
+        self._quotas.bounds = options.bounds
+        for queue in self.queues.values():
+            queue.limits = options.queue_limits(session=not queue.is_broker)
+
+    def set_dialled(self, dialled: Collection[Interface], now_ns: int) -> None:
+        """To which of its neighbours this broker opens the connection from now on."""
+        self._now_ns = now_ns
+        self._dialled = frozenset(dialled)
+        for interface, queue in self._neighbours.items():
+            if interface in self._dialled:
+                self._timers.cancel(("unlinked", interface))
+            elif not queue.connected and ("unlinked", interface) not in self._timers:
+                self._await_neighbour(interface)
+
+    def release_neighbour(self, interface: Interface, now_ns: int) -> None:
+        """Route nothing more to a neighbour, for good. What is queued for it still leaves."""
+        self._now_ns = now_ns
+        if interface not in self.core.tables.peers:  # the core waits for its first connection
+            self._tell_core(Connect(), interface)
+        self._tell_core(Disconnect(), interface)
+        self._finish()
+
+    def remove_neighbour(self, interface: Interface, reason: str, now_ns: int) -> None:
+        """End the link to a released neighbour, with a goodbye. Events that are queued for it are dropped."""
+        self._now_ns = now_ns
+        queue = self._neighbours.pop(interface)
+        self._remove(queue, "neighbour removed")
+        self._detach(queue, "UNAVAILABLE", reason)
+        self._end_challenge(interface, won=False)
 
     # --- connections ----------------------------------------------------------------------------------------
 
@@ -242,6 +281,7 @@ class BrokerEndpoint(Generic[M]):
         hello does not fit.
         """
         queue.handshake = False
+        queue.since_ns = self._now_ns
         queue.dialled = opened is None
         resumed = queue.link.resume(hello)
         interface = queue.interface
@@ -288,6 +328,7 @@ class BrokerEndpoint(Generic[M]):
 
     def _disconnected(self, queue: InterfaceQueue) -> None:
         interface = queue.interface
+        queue.since_ns = self._now_ns
         self._timers.cancel(("ack", interface))
         self._timers.set(("away", interface), self._now_ns + BLOCK_WHILE_AWAY_NS)
         if queue.is_broker:
@@ -308,20 +349,24 @@ class BrokerEndpoint(Generic[M]):
 
     def _end_session(self, queue: InterfaceQueue, why: str, status: str) -> None:
         """Drop a client's session and its state in the core."""
-        interface = queue.interface
-        if self.queues.get(interface) is not queue:
+        if self.queues.get(queue.interface) is not queue:
             return
+        self._remove(queue, "session ended")
+        self._detach(queue, status, f"session ended: {why}")
+        self._tell_core(Disconnect(), queue.interface)
+
+    def _remove(self, queue: InterfaceQueue, why: str) -> None:
+        """Drop an interface, all but its state in the core."""
+        interface = queue.interface
         del self.queues[interface]
-        for name in ("ack", "away", "lease", "stall"):
+        for name in ("ack", "away", "lease", "stall", "unlinked"):
             self._timers.cancel((name, interface))
         self._windows.forget(interface)
         self._quotas.forget(interface)
-        queue.discard()
+        queue.discard(why)
         self.holds.forget_source(interface)
         for reason, events in queue.drops.by_reason.items():
             self.drops.add(reason, events)
-        self._detach(queue, status, f"session ended: {why}")
-        self._tell_core(Disconnect(), interface)
 
     # --- frames ---------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from covey.overlay.core.endpoint.connections import Connection
-from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
@@ -41,8 +41,8 @@ class DropCounts:
 class InterfaceQueue:
     """One interface: its link, its connection if it has one, and the queue policy.
 
-    `full` turns true when more than `max_events` or `max_bytes` are pending, and false when half of that is
-    left. Of a type that the peer holds, `max_held_bytes` may wait before the type is full by itself; they do
+    `full` turns true when more events or bytes than `limits` has are pending, and false when half of that is
+    left. Of a type that the peer holds, its `held_bytes` may wait before the type is full by itself; they do
     not count as pending. `changed` is called when `full_types` may have changed, `warn` with one sentence.
     """
 
@@ -54,20 +54,19 @@ class InterfaceQueue:
         changed: Callable[[InterfaceQueue], None],
         warn: Callable[[str], None],
         policy: SlowConsumer = SlowConsumer.BLOCK,
-        max_events: int | None = None,
-        max_bytes: int,
-        max_held_bytes: int,
+        limits: QueueLimits,
     ) -> None:
         self.interface = interface
         self.link = link
         self.connection: Connection | None = None
+        self.since_ns = 0
+        """When it was connected or disconnected last."""
         self.handshake = False
         """A hello of this side is under way: until it is answered the link must not give up control."""
         self.dialled = False
         """Whether this side opened the connection."""
         self.policy = policy
-        self.max_events = max_events
-        self.max_bytes = max_bytes
+        self.limits = limits
         self.full = False
         self.blocking = True
         """Whether a full queue holds its sources; else it drops its oldest events."""
@@ -77,7 +76,6 @@ class InterfaceQueue:
         self.frames_received = 0
         self.progress = (0, 0)
         """What the peer has acknowledged and granted: whether it takes anything."""
-        self._max_held_bytes = max_held_bytes
         self._types: dict[str, None] = {}
         self._full_held: dict[str, None] = {}
         self._changed = changed
@@ -162,9 +160,9 @@ class InterfaceQueue:
                 )
 
     def _check_held(self, type_name: str) -> None:
-        over = self.link.held_bytes(type_name) > self._max_held_bytes
+        over = self.link.held_bytes(type_name) > self.limits.held_bytes
         if over and not self.blocking:
-            while self.link.held_bytes(type_name) > self._max_held_bytes:
+            while self.link.held_bytes(type_name) > self.limits.held_bytes:
                 dropped = self.link.drop_oldest(type_name)
                 assert dropped is not None
                 self._drop(self._why_dropping, dropped)
@@ -179,14 +177,15 @@ class InterfaceQueue:
         """Whether more is pending, with this message, than one part of so many of what may be."""
         events = self.link.backlog_events + (0 if message is None else events_in(message))
         size = self._pending_bytes() + (0 if message is None else size_of(message))
-        return of * size > self.max_bytes or (self.max_events is not None and of * events > self.max_events)
+        limits = self.limits
+        return of * size > limits.bytes or (limits.events is not None and of * events > limits.events)
 
     def _room(self, message: Message) -> int:
         """How many events of a message fit, from its first on."""
         room = events_in(message)
-        if self.max_events is not None:
-            room = min(room, max(0, self.max_events - self.link.backlog_events))
-        free_bytes = self.max_bytes - self.link.backlog_bytes
+        if self.limits.events is not None:
+            room = min(room, max(0, self.limits.events - self.link.backlog_events))
+        free_bytes = self.limits.bytes - self.link.backlog_bytes
         while room and size_of(part(message, 0, room)) > free_bytes:
             room //= 2
         return room
@@ -242,8 +241,8 @@ class InterfaceQueue:
     def _relieve(self) -> None:
         """Less is pending than before: the queue blocks nobody once half of what may be is left."""
         link = self.link
-        if self._pending_bytes() <= self.max_bytes // 2 and (
-            self.max_events is None or link.backlog_events <= self.max_events // 2
+        if self._pending_bytes() <= self.limits.bytes // 2 and (
+            self.limits.events is None or link.backlog_events <= self.limits.events // 2
         ):
             self._warned = False
             self.blocking = True
@@ -284,9 +283,9 @@ class InterfaceQueue:
         self.full = False
         self._changed(self)
 
-    def discard(self) -> None:
-        """Count what is pending as dropped: the session has ended."""
-        self.drops.add("session ended", self.link.backlog_events)
+    def discard(self, why: str) -> None:
+        """Count what is pending as dropped: the interface is no more."""
+        self.drops.add(why, self.link.backlog_events)
         self.full = False
         self._full_held.clear()
         self._changed(self)

@@ -46,3 +46,14 @@ class LinkLimits:
 
     queue_bytes: int = 4 << 20
     held_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """What may be pending in a queue: bytes, bytes of each type that its peer holds, and events (None: any
+    number).
+    """
+
+    bytes: int
+    held_bytes: int
+    events: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from covey.overlay.core.endpoint.limits import Limits, LinkLimits, SessionLimits
+from covey.overlay.core.endpoint.limits import Limits, LinkLimits, QueueLimits, SessionLimits
 from covey.overlay.core.endpoint.quotas import Bounds
 from covey.overlay.core.endpoint.windows import WindowSizes
 
@@ -31,3 +31,10 @@ class EndpointOptions:
     max_queued_control: int = 50_000
     max_unsettled: int = 1_000
     after_hold_bytes: int = 16 << 20
+
+    def queue_limits(self, *, session: bool) -> QueueLimits:
+        """Those of a session's queue, or of a link's."""
+        sessions, links = self.sessions, self.links
+        if session:
+            return QueueLimits(sessions.queue_bytes, links.held_bytes, sessions.queue_events)
+        return QueueLimits(links.queue_bytes, links.held_bytes)

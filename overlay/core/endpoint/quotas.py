@@ -36,7 +36,7 @@ class Quotas:
 
     def __init__(self, tables: Tables, bounds: Bounds) -> None:
         self._tables = tables
-        self._bounds = bounds
+        self.bounds = bounds
         self._introduced: dict[Interface, dict[str, None]] = {}
 
     def forget(self, interface: Interface) -> None:
@@ -45,9 +45,9 @@ class Quotas:
 
     def session_refusal(self, sessions: int) -> str | None:
         """Why a broker with so many sessions takes no other; None if it does."""
-        if sessions < self._bounds.sessions:
+        if sessions < self.bounds.sessions:
             return None
-        return f"the broker has {sessions} sessions: expected at most {self._bounds.sessions} (max_sessions)"
+        return f"the broker has {sessions} sessions: expected at most {self.bounds.sessions} (max_sessions)"
 
     def refusal(self, message: Message, interface: Interface) -> Refuse | None:
         """The refusal of a client's message that is over a bound. To be asked directly before the core gets
@@ -68,13 +68,13 @@ class Quotas:
 
     def _of_subscription(self, interface: Interface, subscription_id: int) -> str | None:
         peer = self._tables.peers.get(interface)
-        most = self._bounds.session_subscriptions
+        most = self.bounds.session_subscriptions
         if peer is None or subscription_id in peer.subscriptions or len(peer.subscriptions) < most:
             return None
         return f"{interface} has {most} subscriptions: expected no more (max_session_subscriptions)"
 
     def _of_type(self, interface: Interface, name: str) -> str | None:
-        types, bounds = self._tables.types, self._bounds
+        types, bounds = self._tables.types, self.bounds
         if name in types:
             return None
         if len(types) >= bounds.types:
@@ -91,7 +91,7 @@ class Quotas:
         return None
 
     def _of_filter(self, filter: Filter) -> str | None:
-        bounds, name = self._bounds, filter.event_type.name
+        bounds, name = self.bounds, filter.event_type.name
         if bounds.filter_bytes < TEXT_LIMIT:  # which the parser has seen to
             size = len(str(filter).encode())
             if size > bounds.filter_bytes:

@@ -100,12 +100,19 @@ class Limiter:
     """The limits of all operators of one broker."""
 
     def __init__(self, limits: OperatorLimits) -> None:
-        self.limits = limits
         self._operators: dict[str, _Operator] = {}
         self._calls: OrderedDict[int, Budget] = OrderedDict()
+        self.set_limits(limits, 0)
+
+    def set_limits(self, limits: OperatorLimits, now_ns: int) -> None:
+        """From now on other limits; every operator and call begins with a full budget."""
+        self.limits = limits
         self._turn_left_ns = round(limits.turn_ms * _NS_PER_MS)
         shares_ns = min(limits.operator_share, limits.call_share) * NS_PER_S
         self._least_ns = min(_LEAST_NS, shares_ns / 2, self._turn_left_ns / 2)
+        for operator in self._operators.values():
+            operator.budget = Budget(limits.operator_share, now_ns)
+        self._calls.clear()
 
     def begin_turn(self) -> None:
         """The broker begins another turn."""

@@ -59,6 +59,8 @@ class Peer:
     """The id, negative, last assigned to a subscription from before a SyncBegin."""
     subscriptions: dict[int, Interest] = field(default_factory=dict)
     advertised: dict[str, int] = field(default_factory=dict)
+    synced: bool = False
+    """Whether its SyncEnd has arrived since its last Connect."""
     stale_subscriptions: dict[int, None] = field(default_factory=dict)
     stale_types: dict[str, None] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)

@@ -35,6 +35,7 @@ def on_connect(tables: Tables, call: Call) -> None:
         peer = tables.peers.add(name)
     else:
         peer.received = peer.acknowledged = 0
+        peer.synced = False
         tables.acks.remove_source(name)
     if not peer.is_broker:
         return
@@ -107,6 +108,7 @@ def on_sync_begin(tables: Tables, call: Call, message: SyncBegin, peer: Peer) ->
 
 def on_sync_end(tables: Tables, call: Call, message: SyncEnd, peer: Peer) -> None:
     """Revoke what is still stale."""
+    peer.synced = True
     subscriptions, types = list(peer.stale_subscriptions), list(peer.stale_types)
     peer.stale_subscriptions, peer.stale_types = {}, {}
     _revoke(tables, call, peer, subscriptions, types)

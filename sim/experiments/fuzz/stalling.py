@@ -514,11 +514,11 @@ class StallingHistory:
             arriving += neighbours * self._window_bytes + (neighbours + publishers) * _FRAME_BYTES
             for queue in queues:
                 pending = queue.link.backlog_bytes - queue.link.held_bytes()
-                if 2 * (pending - queue.max_bytes) > 3 * arriving:
+                if 2 * (pending - queue.limits.bytes) > 3 * arriving:
                     self._find(
                         "bytes",
-                        f"{pending} bytes wait at {name} for {queue.interface}: expected {queue.max_bytes} "
-                        f"at most, and {arriving} that may be on their way",
+                        f"{pending} bytes wait at {name} for {queue.interface}: expected "
+                        f"{queue.limits.bytes} at most, and {arriving} that may be on their way",
                     )
 
 

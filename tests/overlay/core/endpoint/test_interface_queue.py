@@ -7,7 +7,7 @@ from core_ends import LATE_NS, drain, meet
 
 from covey.matcher import EventBatch, EventType
 from covey.overlay.core.endpoint.interface_queue import InterfaceQueue
-from covey.overlay.core.endpoint.limits import SlowConsumer
+from covey.overlay.core.endpoint.limits import QueueLimits, SlowConsumer
 from covey.overlay.core.link.link import Link
 from covey.overlay.core.link.size import events_in, size_of
 from covey.overlay.core.link.splitting import part, pieces
@@ -35,14 +35,14 @@ def deliver(first: int, count: int, firm: str = "IBM") -> Deliver:
 
 def queue(policy: SlowConsumer, **options: int) -> tuple[InterfaceQueue, list[bool]]:
     heard: list[bool] = []
-    given = {"max_bytes": 1 << 20, "max_held_bytes": 1 << 20, **options}
+    limits = QueueLimits(**{"bytes": 1 << 20, "held_bytes": 1 << 20, **options})
     return InterfaceQueue(
         "client/c",
         Link(1),
         changed=lambda o: heard.append(o.full),
         warn=lambda _: None,
         policy=policy,
-        **given,
+        limits=limits,
     ), heard
 
 
@@ -51,7 +51,7 @@ def waiting(of: InterfaceQueue) -> list[int]:
 
 
 def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
-    blocked, heard = queue(SlowConsumer.BLOCK, max_events=10)
+    blocked, heard = queue(SlowConsumer.BLOCK, events=10)
     other = Link(2)
     meet(blocked.link, other)
     drain(other, blocked.link)  # credit
@@ -70,7 +70,7 @@ def test_blocking_turns_full_above_the_bound_and_back_at_half_of_it() -> None:
 
 def test_a_full_queue_asks_for_an_acknowledgement() -> None:
     """Else its sources would be held until a lazy one comes, however fast the client reads."""
-    blocked, _ = queue(SlowConsumer.BLOCK, max_events=10)
+    blocked, _ = queue(SlowConsumer.BLOCK, events=10)
     other = Link(2)
     meet(blocked.link, other)
     drain(other, blocked.link)
@@ -86,7 +86,7 @@ def test_a_full_queue_asks_for_an_acknowledgement() -> None:
 def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -> None:
     """Nothing was in flight any more, so nothing told the queue that it was not full."""
     one = size_of(deliver(0, 1))
-    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=20 * one)
+    queued, _ = queue(SlowConsumer.BLOCK, bytes=10 * one, held_bytes=20 * one)
     for first in range(11):
         queued.send(deliver(first, 1))
     assert queued.full_types == ["Quote"]
@@ -98,7 +98,7 @@ def test_a_full_queue_blocks_no_other_type_when_the_peer_holds_what_fills_it() -
 
 def test_a_held_type_is_dropped_for_itself_only() -> None:
     one = size_of(deliver(0, 1))
-    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=4 * one, max_held_bytes=3 * one)
+    queued, _ = queue(SlowConsumer.BLOCK, bytes=4 * one, held_bytes=3 * one)
     other = Link(2)
     meet(queued.link, other)
     drain(other, queued.link)  # credit
@@ -116,7 +116,7 @@ def test_a_held_type_is_dropped_for_itself_only() -> None:
 
 def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
     one = size_of(deliver(0, 1))
-    queued, _ = queue(SlowConsumer.BLOCK, max_bytes=10 * one, max_held_bytes=3 * one)
+    queued, _ = queue(SlowConsumer.BLOCK, bytes=10 * one, held_bytes=3 * one)
     queued.set_held("Quote", True)
     for first in range(3):
         queued.send(deliver(first, 1))
@@ -137,7 +137,7 @@ def test_a_type_that_the_peer_holds_is_full_by_itself() -> None:
 
 def test_a_client_is_told_what_it_lost() -> None:
     other = Link(2)
-    lossy, _ = queue(SlowConsumer.DROP_OLDEST, max_events=2)
+    lossy, _ = queue(SlowConsumer.DROP_OLDEST, events=2)
     for first, at_ns in ((0, 100), (1, 200), (2, 300), (3, 400)):
         message = deliver(first, 1)
         batch = message.batch.stamped(ingress_ns=at_ns)
@@ -150,7 +150,7 @@ def test_a_client_is_told_what_it_lost() -> None:
 
 
 def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
-    newest, heard = queue(SlowConsumer.DROP_NEWEST, max_events=7)
+    newest, heard = queue(SlowConsumer.DROP_NEWEST, events=7)
     for first in (0, 5, 10):
         assert newest.send(deliver(first, 5))
     assert waiting(newest) == [0, 1, 2, 3, 4, 5, 6]
@@ -161,7 +161,7 @@ def test_dropping_the_newest_takes_as_many_as_there_is_room_for() -> None:
 
 def test_dropping_the_newest_counts_bytes_as_well() -> None:
     one = size_of(deliver(0, 1, "x" * 1000))
-    newest, _ = queue(SlowConsumer.DROP_NEWEST, max_events=1000, max_bytes=8 * one)
+    newest, _ = queue(SlowConsumer.DROP_NEWEST, events=1000, bytes=8 * one)
     for first in range(0, 20, 4):
         assert newest.send(deliver(first, 4, "x" * 1000))
     kept = waiting(newest)
@@ -173,7 +173,7 @@ def test_dropping_the_newest_counts_bytes_as_well() -> None:
 
 
 def test_dropping_the_oldest_keeps_the_newest() -> None:
-    oldest, _ = queue(SlowConsumer.DROP_OLDEST, max_events=7)
+    oldest, _ = queue(SlowConsumer.DROP_OLDEST, events=7)
     for first in (0, 5, 10):
         assert oldest.send(deliver(first, 5))
     assert waiting(oldest) == [10, 11, 12, 13, 14]
@@ -181,13 +181,13 @@ def test_dropping_the_oldest_keeps_the_newest() -> None:
 
 
 def test_the_disconnect_policy_ends_the_session() -> None:
-    ended, _ = queue(SlowConsumer.DISCONNECT, max_events=7)
+    ended, _ = queue(SlowConsumer.DISCONNECT, events=7)
     assert ended.send(deliver(0, 5))
     assert not ended.send(deliver(5, 5))
 
 
 def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> None:
-    away, heard = queue(SlowConsumer.BLOCK, max_events=10)
+    away, heard = queue(SlowConsumer.BLOCK, events=10)
     for first in (0, 5, 10):
         away.send(deliver(first, 5))
     assert away.full
@@ -196,7 +196,7 @@ def test_a_queue_disconnected_for_long_drops_the_oldest_and_blocks_nobody() -> N
     away.send(deliver(15, 5))
     assert waiting(away) == list(range(10, 20))
     assert away.drops.by_reason == {"out of reach, oldest dropped": 10}
-    away.discard()
+    away.discard("session ended")
     assert away.drops.by_reason["session ended"] == 10
 
 
@@ -207,8 +207,7 @@ def test_control_for_a_disconnected_interface_is_bounded() -> None:
         link,
         changed=lambda _: None,
         warn=lambda _: None,
-        max_bytes=1 << 20,
-        max_held_bytes=1 << 20,
+        limits=QueueLimits(1 << 20, 1 << 20),
     )
     for epoch in range(20):
         away.send(Unsubscribe(epoch, epoch))
@@ -238,7 +237,7 @@ def test_large_messages_are_split_and_keep_their_subscriptions() -> None:
 
 def test_events_of_a_client_to_itself_are_dropped_while_its_queue_is_full() -> None:
     """To wait would be to wait for itself."""
-    blocked, _ = queue(SlowConsumer.BLOCK, max_events=7)
+    blocked, _ = queue(SlowConsumer.BLOCK, events=7)
     assert blocked.send(deliver(0, 5), own=True)
     assert blocked.send(deliver(5, 5))
     assert blocked.full

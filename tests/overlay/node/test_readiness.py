@@ -1,0 +1,83 @@
+"""A broker is ready while every neighbour is linked and synchronised; it serves in any case."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from running import Brokers, on_a_loop, until
+
+from covey.cli.health import _check, _missing
+from covey.overlay.core.endpoint import recovery
+from covey.overlay.node.readiness import missing
+
+
+async def health_of(address: str) -> list[str]:
+    return await _check(address, ("", "covey.ready"), 10)
+
+
+@on_a_loop
+async def test_a_broker_without_its_neighbour_serves_and_is_not_ready() -> None:
+    async with Brokers([("b1", "b2"), ("b2", "b3")]) as brokers:
+        names = ("b1", "b2", "b3")
+        await until(lambda: not any(missing(brokers.nodes[name]) for name in names), "all are ready")
+        for name in names:
+            assert await health_of(brokers.address(name)) == ["SERVING", "SERVING"]
+        await brokers.crash("b3")
+        await until(lambda: bool(missing(brokers.nodes["b2"])), "b2 has lost its link")
+        assert await health_of(brokers.address("b2")) == ["SERVING", "NOT_SERVING"]
+        assert await health_of(brokers.address("b1")) == ["SERVING", "SERVING"]
+        (each,) = await _missing(brokers.address("b2"), 10)
+        assert (each["what"], each["why"]) == ("broker/b3", "not connected")
+        assert each["seconds"] >= 0
+        await brokers.start("b3")
+        await until(lambda: not missing(brokers.nodes["b2"]), "b2 is ready again")
+        assert await _missing(brokers.address("b2"), 10) == []
+
+
+@on_a_loop
+async def test_a_link_is_not_synchronised_before_the_interest_behind_it_has_arrived() -> None:
+    """b2 has not heard of b3 since it started, so it has not sent b1 all that is to be known."""
+    brokers = Brokers([("b1", "b2"), ("b2", "b3")])
+    try:
+        await brokers.start("b1")
+        await brokers.start("b2")
+        nodes = brokers.nodes
+        await until(lambda: nodes["b1"].queues["broker/b2"].connected, "b1 and b2 are linked")
+        (first,) = missing(nodes["b1"])
+        assert (first.what, first.why) == ("broker/b2", "not synchronised: its interest has not arrived")
+        assert [each.what for each in missing(nodes["b2"])][-1] == "broker/b3"
+        await brokers.start("b3")
+        await until(lambda: not any(missing(node) for node in nodes.values()), "all are ready")
+    finally:
+        for name in list(brokers.nodes):
+            await brokers.crash(name)
+
+
+@on_a_loop
+async def test_a_restarted_broker_is_not_ready_while_it_takes_no_events() -> None:
+    async with Brokers([("b1", "b2")]) as brokers:
+        await brokers.crash("b1")
+        await brokers.start("b1")
+        await until(lambda: brokers.nodes["b1"].endpoint.recovering, "b1 recovers")
+        assert missing(brokers.nodes["b1"])[0].what == "events"
+        await until(
+            lambda: not missing(brokers.nodes["b1"]), "b1 is ready", 3 * recovery.RECOVERY_NS / 1e9
+        )
+
+
+@on_a_loop
+async def test_who_watches_readiness_is_told_of_changes() -> None:
+    async with (
+        Brokers([("b1", "b2")]) as brokers,
+        grpc.aio.insecure_channel(brokers.address("b1")) as channel,
+    ):
+        await until(lambda: not missing(brokers.nodes["b1"]), "b1 is ready")
+        request = health_pb2.HealthCheckRequest(service="covey.ready")
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request)
+        assert (await asyncio.wait_for(watch.read(), 10)).status == health_pb2.HealthCheckResponse.SERVING
+        await brokers.crash("b2")
+        reply = await asyncio.wait_for(watch.read(), 10)
+        assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch.cancel()

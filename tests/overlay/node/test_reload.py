@@ -1,0 +1,299 @@
+"""SIGHUP: what a broker changes while it runs, what it keeps, and that events notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+import yaml
+from bystanders import FLOOD, Flood, Reader, Tasks
+from running import on_a_loop, run_on_loop, until
+
+from covey.overlay import Client
+from covey.overlay.core.endpoint.quotas import Bounds
+from covey.overlay.core.introspection.invariants import check
+from covey.overlay.core.operators.limits import OperatorLimits
+from covey.overlay.local_overlay import LocalOverlay, free_addresses
+from covey.overlay.node.config import load_overlay
+from covey.overlay.node.dialer import Dialers
+from covey.overlay.node.node import Node
+from covey.overlay.node.overlay import Overlay
+from covey.overlay.node.readiness import missing
+from covey.overlay.node.reload import Reloader, merge
+from covey.overlay.node.server import Server
+
+TWO: dict[str, Any] = {
+    "overlay": "two",
+    "brokers": {"b1": {"address": "127.0.0.1:7001"}, "b2": {"address": "127.0.0.1:7002"}},
+    "links": [["b1", "b2"]],
+}
+
+
+def overlay(tmp_path: Path, **fields: Any) -> Overlay:
+    path = tmp_path / "overlay.yaml"
+    path.write_text(yaml.safe_dump({**TWO, **fields}))
+    return load_overlay(path, {})
+
+
+def test_options_that_may_change_are_changed_and_named_as_in_the_file(tmp_path: Path) -> None:
+    limits = {
+        "session_lease_s": 5.0,
+        "link_queue_bytes": 1 << 20,
+        "max_sessions": 7,
+        "max_connections": 8,
+        "max_connections_per_address": 3,
+    }
+    read = overlay(tmp_path, limits=limits, operators={"deadline_ms": 20}, log_level="DEBUG")
+    reloading = merge(overlay(tmp_path), read, "b1")
+    assert reloading.overlay == read
+    changed = [*(f"limits.{name}" for name in limits), "operators.deadline_ms", "log_level"]
+    assert (sorted(reloading.changed), reloading.kept) == (sorted(changed), ())
+    assert read.bounds == replace(Bounds(), sessions=7)
+    assert read.operator_limits == replace(OperatorLimits(), deadline_ms=20)
+
+
+def test_options_that_need_a_restart_keep_their_value_and_are_named(tmp_path: Path) -> None:
+    running = overlay(tmp_path)
+    read = overlay(
+        tmp_path,
+        overlay="other",
+        event_types={"Quote": {"price": "float64"}},
+        damping=2.0,
+        merging="perfect",
+        replay_events=5,
+        engine="naive",
+        limits={"max_event_bytes": 1_000, "session_lease_s": 9.0},
+        operators={"modules": ["company.operators"]},
+        brokers={**TWO["brokers"], "b1": {"address": "127.0.0.1:7001", "listen": "0.0.0.0:7001"}},
+    )
+    reloading = merge(running, read, "b1")
+    assert reloading.changed == ("limits.session_lease_s",)
+    assert sorted(reloading.kept) == sorted(
+        (
+            "overlay",
+            "event_types",
+            "damping",
+            "merging",
+            "replay_events",
+            "engine",
+            "limits.max_event_bytes",
+            "operators.modules",
+            "brokers.b1.listen",
+        )
+    )
+    assert reloading.overlay == replace(running, sessions=read.sessions)
+
+
+def test_a_reloaded_file_that_has_not_changed_changes_nothing(tmp_path: Path) -> None:
+    running = overlay(tmp_path)
+    reloading = merge(running, overlay(tmp_path), "b1")
+    assert (reloading.overlay, reloading.changed, reloading.kept) == (running, (), ())
+
+
+class Process:
+    """A broker of a file in this process, which reads it again on request."""
+
+    def __init__(self, file: Path, name: str) -> None:
+        self.file = file
+        self._overlay = load_overlay(file, {})
+        self.node = Node(self._overlay, name)
+        self._server = Server(self.node, self._overlay.brokers[name])
+        self._dialers = Dialers(self.node, self.node.fail)
+        self.levels: list[str] = []
+        self.reloader = Reloader(
+            file, self.node, self._server, self._dialers, set_level=self.levels.append, environment={}
+        )
+
+    async def start(self) -> Self:
+        await self._server.start()
+        self._dialers.update()
+        return self
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        await self._server.stop(drain_s, self._dialers.tasks)
+
+    async def reload(self, configuration: dict[str, Any] | str) -> None:
+        text = configuration if isinstance(configuration, str) else yaml.safe_dump(configuration)
+        self.file.write_text(text)
+        await self.reloader.reload()
+
+    def neighbours(self) -> list[str]:
+        return [name for name in self.node.core.tables.peers if name.startswith("broker/")]
+
+
+class Growing:
+    """b1 and b2, and b3, which is linked to b2 later; `dials` is whether b3 opens that link."""
+
+    def __init__(self, folder: Path, *, dials: bool) -> None:
+        names = ("b1", "b2", "b3")
+        self._folder = folder
+        self.addresses = dict(zip(names, free_addresses(3), strict=True))
+        self.whole: dict[str, Any] = {
+            "overlay": "growing",
+            "brokers": {name: {"address": address} for name, address in self.addresses.items()},
+            "links": [["b1", "b2"], ["b2", "b3"] if dials else ["b3", "b2"]],
+        }
+        self.without = copy.deepcopy(self.whole)
+        del self.without["brokers"]["b3"]
+        del self.without["links"][1]
+        self.brokers: dict[str, Process] = {}
+
+    def write(self, name: str) -> Path:
+        path = self._folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(self.whole if name == "b3" else self.without))
+        return path
+
+    async def start(self, name: str) -> Process:
+        self.brokers[name] = await Process(self.write(name), name).start()
+        return self.brokers[name]
+
+    async def ready(self) -> None:
+        await until(
+            lambda: not any(missing(each.node) for each in self.brokers.values()), "all are ready", 30
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start("b1")
+        await self.start("b2")
+        await self.ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for broker in self.brokers.values():
+            await broker.stop()
+
+
+@pytest.mark.parametrize("dials", [True, False])
+@on_a_loop
+async def test_reloads_under_load_lose_and_repeat_nothing(
+    dials: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker joins and leaves, limits change, and a wrong file comes between; b1 and b2 go on."""
+    caplog.set_level("INFO", "covey.broker")
+    async with (
+        Growing(tmp_path, dials=dials) as overlay,
+        Client(overlay.addresses["b1"]) as publisher,
+        Client(overlay.addresses["b2"]) as subscriber,
+        Tasks() as tasks,
+    ):
+        first, second = overlay.brokers["b1"], overlay.brokers["b2"]
+        await publisher.advertise(FLOOD)
+        reader, other = Reader(), Reader()
+        tasks.start(reader.read(await subscriber.subscribe(FLOOD)))
+        flood = Flood(publisher, 500)
+        tasks.start(flood.run())
+        await until(lambda: len(reader.numbers) > 100, "events arrive")
+
+        before = first.node.overlay
+        await first.reload("overlay: [")
+        assert "nothing has changed" in caplog.text
+        assert first.node.overlay is before
+        await first.reload({**overlay.without, "log_level": "DEBUG", "limits": {"max_sessions": 50}})
+        assert "reloaded; changed: limits.max_sessions, log_level" in "".join(sorted(caplog.text.split("\n")))
+        assert first.levels[-1] == "DEBUG"
+
+        for broker in (first, second):
+            await broker.reload(overlay.whole)
+        await overlay.start("b3")
+        await overlay.ready()
+        async with Client(overlay.addresses["b3"]) as far:
+            tasks.start(other.read(await far.subscribe(FLOOD)))
+            await until(lambda: len(other.numbers) > 100, "events arrive at the new broker")
+        await overlay.brokers.pop("b3").stop(5.0)
+        for broker in (first, second):
+            await broker.reload(overlay.without)
+        assert second.neighbours() == ["broker/b1"]
+        seen = len(reader.numbers)
+        await until(lambda: len(reader.numbers) > seen + 100, "events go on")
+        assert reader.numbers == list(range(len(reader.numbers)))
+        assert other.numbers == list(range(other.numbers[0], other.numbers[0] + len(other.numbers)))
+        assert first.node.queues["broker/b2"].connections == 1
+        for broker in (first, second):
+            check(broker.node.core)
+
+
+@on_a_loop
+async def test_a_neighbour_that_left_the_file_is_disconnected_and_not_taken_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "covey.broker")
+    async with (
+        Growing(tmp_path, dials=True) as overlay,
+        Client(overlay.addresses["b1"]) as publisher,
+        Tasks() as tasks,
+    ):
+        first, second = overlay.brokers["b1"], overlay.brokers["b2"]
+        for broker in (first, second):
+            await broker.reload(overlay.whole)
+        await overlay.start("b3")
+        await overlay.ready()
+        async with Client(overlay.addresses["b3"]) as far:
+            await publisher.advertise(FLOOD)
+            reader = Reader()
+            tasks.start(reader.read(await far.subscribe(FLOOD)))
+            tasks.start(Flood(publisher, 500).run())
+            await until(lambda: len(reader.numbers) > 100, "events arrive")
+            for broker in (first, second):
+                await broker.reload(overlay.without)
+            await until(lambda: "is no neighbour of b2: it has b1" in caplog.text, "b3 is refused", 30)
+            assert "b3 is no neighbour of b2 any more" in caplog.text
+        assert reader.numbers == list(range(reader.numbers[0], reader.numbers[0] + len(reader.numbers)))
+        assert second.neighbours() == ["broker/b1"]
+        assert "neighbour removed" not in second.node.endpoint.drops.by_reason  # all that was queued has left
+        check(second.node.core)
+
+
+@on_a_loop
+async def test_a_neighbour_that_never_came_delays_nobody_once_it_has_left_the_file(tmp_path: Path) -> None:
+    """Before, updates of b1 wait for what b3 wants."""
+    overlay = Growing(tmp_path, dials=True)
+    overlay.without, small = overlay.whole, overlay.without
+    try:
+        first, second = await overlay.start("b1"), await overlay.start("b2")
+        await until(lambda: first.node.queues["broker/b2"].connected, "b1 and b2 are linked")
+        assert not first.node.core.tables.peers["broker/b2"].synced
+        for broker in (first, second):
+            await broker.reload(small)
+        await overlay.ready()
+        assert second.node.core.synced
+    finally:
+        for broker in overlay.brokers.values():
+            await broker.stop()
+
+
+@pytest.mark.thorough
+def test_processes_reload_at_sighup() -> None:
+    """As above, by signals; a broker that reloads neither ends nor drops a link."""
+
+    async def reload() -> None:
+        async with (
+            LocalOverlay([("b1", "b2")], compiled=False) as overlay,
+            Client(overlay.addresses["b1"]) as publisher,
+            Client(overlay.addresses["b2"]) as subscriber,
+            Tasks() as tasks,
+        ):
+            await publisher.advertise(FLOOD)
+            reader = Reader()
+            tasks.start(reader.read(await subscriber.subscribe(FLOOD)))
+            tasks.start(Flood(publisher, 1_000).run())
+            for lease_s in range(40, 60):
+                seen = len(reader.numbers)
+                configuration = {**overlay.configuration("b1"), "limits": {"session_lease_s": lease_s}}
+                for name, process_id in overlay.process_ids().items():
+                    (overlay._folder / f"{name}.yaml").write_text(yaml.safe_dump(configuration))
+                    os.kill(process_id, signal.SIGHUP)
+                await until(lambda seen=seen: len(reader.numbers) > seen, "events go on", 60)  # type: ignore[misc]
+            await until(lambda: "changed: limits.session_lease_s" in overlay.log("b2", 1_000), "reloads", 60)
+            assert reader.numbers == list(range(len(reader.numbers)))
+            assert "disconnected" not in overlay.log("b1", 1_000)
+
+    run_on_loop(asyncio.wait_for(reload(), 500))
