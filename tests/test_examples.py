@@ -34,7 +34,7 @@ async def run_example(overlay: LocalOverlay, name: str, tmp_path: Path) -> tuple
     process = await asyncio.create_subprocess_exec(
         sys.executable, script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 200)
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import site
-import socket
 import subprocess
 import sys
 import venv
@@ -13,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from covey.overlay.local_overlay import free_addresses
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("cli", "matcher", "overlay", "proto", "sim", "spark")
@@ -91,9 +92,7 @@ def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) ->
 
     covey = ("-m", "covey.cli.main")
     assert run(*covey, "--version") == "covey 0.1.0\n"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_addresses(1)[0].rpartition(":")[2]
     (tmp_path / "overlay.yaml").write_text(OVERLAY.format(port=port))
     up = subprocess.Popen(
         [python, *covey, "up", "overlay.yaml"],
@@ -112,5 +111,5 @@ def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) ->
         assert health.startswith(f"127.0.0.1:{port} SERVING\nkernels: ")
     finally:
         up.terminate()
-        up.communicate(timeout=30)
+        up.communicate(timeout=100)
     assert up.returncode == 0

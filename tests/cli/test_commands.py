@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from covey.cli.up import Up
 from covey.matcher import EventType
 from covey.overlay import Client, RefusedError
 from covey.overlay.client import inspect_broker
+from covey.overlay.local_overlay import free_addresses
 from covey.overlay.node.config import load_overlay
 
 SCHEMA = "firm:string,price:float64,volume:int64"
@@ -38,7 +38,7 @@ def run(*words: str, stdin: str = "", **environment: str) -> subprocess.Complete
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         env={**os.environ, **environment},
         check=False,
     )
@@ -60,7 +60,7 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.communicate(timeout=20)
+                process.communicate(timeout=100)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
@@ -77,15 +77,9 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"no line with {text!r} in {''.join(seen)}")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def overlay_file(folder: Path, links: list[list[str]], lease_s: float = 30) -> tuple[str, dict[str, str]]:
     names = sorted({name for link in links for name in link}) or ["b1"]
-    addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
+    addresses = dict(zip(names, free_addresses(len(names)), strict=True))
     brokers = "".join(f'  {name}: {{address: "{address}"}}\n' for name, address in addresses.items())
     path = folder / "overlay.yaml"
     path.write_text(
@@ -137,7 +131,7 @@ def is_running(process: int) -> bool:
     return True
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -350,7 +344,7 @@ async def be_refused_at_length(address: str, times: int) -> None:
 
 def test_up_survives_a_broker_that_logs_very_long_lines(overlay: Running) -> None:
     # more than a pipe holds
-    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 30))
+    asyncio.run(asyncio.wait_for(be_refused_at_length(overlay.addresses["b1"], 4), 120))
     assert len(line_with(overlay.process, " more bytes)")) < 20_000
     until(overlay.is_empty)
 
@@ -367,7 +361,7 @@ def test_up_ends_if_it_cannot_read_the_output_of_a_broker(
     path = Path(overlay_file(tmp_path, [])[0])
     running = Up(load_overlay(path), path)
     with pytest.raises(RuntimeError, match="no more"):
-        asyncio.run(asyncio.wait_for(running.run(), 30))
+        asyncio.run(asyncio.wait_for(running.run(), 120))
     assert all(process.returncode is not None for process in running._processes.values())
 
 

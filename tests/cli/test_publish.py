@@ -35,7 +35,7 @@ def test_a_closed_client_ends_the_command_while_it_waits_for_input(
     monkeypatch.setattr("covey.cli.support.lines.stdin_lines", typed)
     publishing = _publish_lines(cast(Any, ClosedClient()), QUOTE, _Pace(None))
     with pytest.raises(ConnectError, match="is here already"):
-        asyncio.run(asyncio.wait_for(publishing, 10))
+        asyncio.run(asyncio.wait_for(publishing, 60))
 
 
 def test_deeply_nested_json_is_refused_like_other_invalid_lines(

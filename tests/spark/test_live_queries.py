@@ -71,7 +71,7 @@ async def _subscribe(live: LiveBrokers, event_type: EventType) -> tuple[Client, 
 
 async def _events(subscription: Subscription, count: int) -> list[tuple[object, ...]]:
     events: list[tuple[object, ...]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         async for batch in subscription.batches():
             events += [tuple(each.values()) for each in batch]
             if len(events) >= count:

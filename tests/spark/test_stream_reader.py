@@ -147,7 +147,7 @@ def test_a_reader_goes_on_that_found_the_buffer_full_while_spark_made_room(live:
 
         receiver._make_room(live.far, free, 0)
         live.publish(*quotes(1))
-        eventually(lambda: held.stop == 101, "the events after it", 20)
+        eventually(lambda: held.stop == 101, "the events after it")
 
 
 async def _publish_without_waiting(client: Client, count: int) -> None:

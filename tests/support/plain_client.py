@@ -345,7 +345,7 @@ class PlainClient:
     async def _until(self, holds: Any) -> None:
         while not holds():
             self._changed.clear()
-            await asyncio.wait_for(self._changed.wait(), 15)
+            await asyncio.wait_for(self._changed.wait(), 60)
 
 
 def _pack(rows: tuple[list[int], ...]) -> bytes:

@@ -73,7 +73,7 @@ async def test_deliveries_start_with_pending_events_and_release_their_credit() -
         await gone.unsubscribe()
         await low.update(limit=5)
         got: list[tuple[int, int]] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (39, high.id) not in got:
                 matches = await anext(deliveries)
                 numbers = matches.batch.record_batch.column("number").to_pylist()

@@ -20,7 +20,7 @@ from covey.overlay.core.link.link import Link
 
 async def take(subscription: Subscription, count: int) -> list[int]:
     """The volumes of the next events."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return [(await anext(subscription))["volume"] for _ in range(count)]
 
 
@@ -217,11 +217,11 @@ async def test_a_client_whose_name_is_taken_fails_its_calls_and_closes_at_once()
         waiting = [asyncio.create_task(call) for call in calls]
         async with Client(overlay.address("b1"), "me"):
             proxy.refusing = False
-            outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+            outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
         assert [type(outcome) for outcome in outcomes] == [ConnectError] * 3
         with pytest.raises(ConnectError):
             await mine.publish("Quote", volume=4)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await mine.close()
         assert mine.pending == 2
 

@@ -53,9 +53,9 @@ async def test_an_advertisement_that_a_restarted_broker_refuses_ends_with_its_ev
                 await second.advertise(EventType("Quote", {"price": "int64"}))
                 proxy.refusing = False
                 with pytest.raises(RefusedError):
-                    await asyncio.wait_for(early, 10)
+                    await asyncio.wait_for(early, 60)
                 with pytest.raises(RefusedError, match="attribute price is int64, not float64"):
-                    await asyncio.wait_for(reports, 10)
+                    await asyncio.wait_for(reports, 60)
                 with pytest.raises(RefusedError, match="'Quote' is not advertised by this client"):
                     await first.publish("Quote", volume=2)
                 assert first.connected

@@ -42,9 +42,9 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
     ):
         await feed.advertise(QUOTE)
         mine = await reader.subscribe("Quote")
-        await reader.settled(timeout=10)
+        await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
-        assert (await asyncio.wait_for(anext(mine), 5))["volume"] == 0
+        assert (await asyncio.wait_for(anext(mine), 60))["volume"] == 0
         failed = overlay.nodes["b2"]
         failures = fail_at_events(failed)
         for volume in range(1, 101):
@@ -58,7 +58,7 @@ async def test_events_that_a_broker_failed_at_arrive_after_its_restart(link: tup
         assert not overlay.nodes["b1"].failed
         await overlay.crash("b2")
         await overlay.start("b2")
-        volumes = [(await asyncio.wait_for(anext(mine), 20))["volume"] for _ in range(100)]
+        volumes = [(await asyncio.wait_for(anext(mine), 60))["volume"] for _ in range(100)]
         assert volumes == list(range(1, 101))
 
 
@@ -71,7 +71,7 @@ async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -
     ):
         await feed.advertise(QUOTE)
         mine = await reader.subscribe("Quote")
-        await reader.settled(timeout=10)
+        await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0)
         await feed.flush()
         node = overlay.nodes["b1"]
@@ -82,7 +82,7 @@ async def test_a_failed_broker_sends_what_is_queued_and_acknowledges_nothing() -
         await asyncio.sleep(0.2)
         assert len(failures) == 1
         assert node.queues[f"client/{feed.name}"].link.received == received
-        assert (await asyncio.wait_for(anext(mine), 5))["volume"] == 0
+        assert (await asyncio.wait_for(anext(mine), 60))["volume"] == 0
 
 
 @on_a_loop
@@ -96,7 +96,7 @@ async def test_events_are_acknowledged_after_sessions_were_served_with_them(
     ):
         await feed.advertise(QUOTE)
         await reader.subscribe("Quote")
-        await reader.settled(timeout=10)
+        await reader.settled(timeout=60)
         await feed.publish("Quote", volume=0, confirm=True)
         node = overlay.nodes["b1"]
 

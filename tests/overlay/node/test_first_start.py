@@ -50,7 +50,7 @@ async def round_trip(exchange, trader, subscriptions, batch):
     for number, subscription in enumerate(subscriptions):
         subscription.update_nowait(limit=number + 0.5)
     await trader.settled()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         for number, subscription in enumerate(subscriptions):
             async for received in subscription.batches():
                 counts[subscription.id] += len(received)

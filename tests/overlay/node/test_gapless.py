@@ -31,7 +31,7 @@ async def test_events_published_after_a_gapless_call_are_delivered_before_the_up
                 await buyer.settled()
                 if gapless:
                     for _ in range(10):
-                        event = await asyncio.wait_for(anext(bought), 5)
+                        event = await asyncio.wait_for(anext(bought), 60)
                         assert event["volume"] == wanted
             replayed = sum(
                 inspect(node.core)["types"]["Quote"]["replay"]["replayed"] for node in overlay.nodes.values()

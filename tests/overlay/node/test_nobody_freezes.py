@@ -175,7 +175,7 @@ async def test_many_updates_towards_a_stopped_neighbour() -> None:
                     await asyncio.sleep(12.0)
                 finally:
                     os.kill(stopped, signal.SIGCONT)
-            await mover.settled(timeout=30.0)
+            await mover.settled(timeout=60)
 
 
 @asynccontextmanager

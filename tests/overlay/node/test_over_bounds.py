@@ -37,7 +37,7 @@ async def test_a_client_over_a_bound_is_refused_and_goes_on() -> None:
             pass
         await client.publish("Quote", price=1.0)
         for subscription in (first, third):
-            assert (await asyncio.wait_for(anext(subscription), 5))["price"] == 1.0
+            assert (await asyncio.wait_for(anext(subscription), 60))["price"] == 1.0
 
 
 @on_a_loop
@@ -52,8 +52,8 @@ async def test_a_long_filter_does_no_harm() -> None:
         values = ", ".join(str(10_000 + i) for i in range(40_000))
         long = await reader.subscribe("Quote", f"volume in ({values})")
         short = await reader.subscribe("Quote", "volume < 20000")
-        await reader.settled(timeout=30)
+        await reader.settled(timeout=60)
         for volume in (9_999, 10_000, 49_999, 50_000):
             await feed.publish("Quote", volume=volume)
-        assert [(await asyncio.wait_for(anext(long), 20))["volume"] for _ in range(2)] == [10_000, 49_999]
-        assert [(await asyncio.wait_for(anext(short), 20))["volume"] for _ in range(2)] == [9_999, 10_000]
+        assert [(await asyncio.wait_for(anext(long), 60))["volume"] for _ in range(2)] == [10_000, 49_999]
+        assert [(await asyncio.wait_for(anext(short), 60))["volume"] for _ in range(2)] == [9_999, 10_000]

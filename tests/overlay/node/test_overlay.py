@@ -46,7 +46,7 @@ async def test_events_follow_a_threshold_through_a_chain() -> None:
             for price, limit in ((9.0, 5.0), (4.0, 2.0), (1.0, 1.0)):
                 for offered in (price, limit + 1e9):
                     await feed.publish("Quote", firm="IBM", price=offered, volume=int(price))
-                event = await asyncio.wait_for(anext(cheap), 5)
+                event = await asyncio.wait_for(anext(cheap), 60)
                 assert (event["price"], event.publisher.split("/")[0]) == (price, "feed")
                 await cheap.update(limit=limit)
             await feed.publish("Quote", firm="IBM", price=1.0, volume=0)
@@ -122,10 +122,10 @@ async def test_an_awaited_update_times_out_across_a_broken_link_and_names_the_mi
         proxy.refusing = True
         proxy.cut()
         await until(lambda: not overlay.nodes["b2"].queues["broker/b1"].connected)
-        with pytest.raises(NotSettledError, match=r"within 0.3 s: a broker upstream of b3 has not answered"):
-            await mine.update(limit=5.0, timeout=0.3)
+        with pytest.raises(NotSettledError, match=r"within 1.0 s: a broker upstream of b3 has not answered"):
+            await mine.update(limit=5.0, timeout=1.0)
         with pytest.raises(NotSettledError, match=r"broker b1, next to b2, is out of reach"):
-            await other.update(limit=7.0, timeout=0.3)
+            await other.update(limit=7.0, timeout=1.0)
         waiting = asyncio.create_task(mine.update(limit=6.0))
         await asyncio.sleep(0.1)
         assert not waiting.done()
@@ -301,7 +301,7 @@ async def test_a_slow_client_with_policy_block_blocks_publishers_and_loses_nothi
             flooding = asyncio.create_task(flood(feed, total // 4_000, 4_000))
             done, _ = await asyncio.wait({flooding}, timeout=2.0)
             assert not done, "nothing held the publisher back"
-            assert overlay.nodes["b3"].queues["client/slow"].full
+            await until(lambda: overlay.nodes["b3"].queues["client/slow"].full, "the queue fills up")
             held = sum(o.link.backlog_events for n in overlay.nodes.values() for o in n.queues.values())
             assert held < total
             await mine.update(low=-1)  # control still flows
@@ -318,7 +318,7 @@ async def test_a_slow_client_with_a_drop_policy_blocks_nobody(policy: str) -> No
         async with Client(overlay.address("b1")) as feed, slow:
             await feed.advertise(QUOTE)
             mine = await slow.subscribe("Quote")
-            await asyncio.wait_for(flood(feed, 100), 20)
+            await asyncio.wait_for(flood(feed, 100), 60)
             queue = overlay.nodes["b1"].queues["client/slow"]
             lost = sum(queue.drops.by_reason.values())
             assert 40_000 < lost < 50_000
@@ -355,7 +355,7 @@ async def test_a_slow_client_with_policy_disconnect_is_disconnected() -> None:
         async with Client(overlay.address("b1")) as feed, slow:
             await feed.advertise(QUOTE)
             mine = await slow.subscribe("Quote")
-            await asyncio.wait_for(flood(feed, 20), 20)
+            await asyncio.wait_for(flood(feed, 20), 60)
             with pytest.raises(ConnectError, match="it does not keep up") as raised:
                 await take(mine, 10_000)
             assert raised.value.status == "RESOURCE_EXHAUSTED"

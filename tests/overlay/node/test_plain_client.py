@@ -19,7 +19,7 @@ READING = EventType("Reading", {"number": "int64", "value": "int64"})
 
 
 async def received(client: PlainClient, count: int) -> list[list[int]]:
-    return [(await asyncio.wait_for(client.deliveries.get(), 10))[1] for _ in range(count)]
+    return [(await asyncio.wait_for(client.deliveries.get(), 60))[1] for _ in range(count)]
 
 
 @on_a_loop
@@ -137,7 +137,7 @@ async def test_what_a_client_holds_holds_no_publisher() -> None:
             await feed.publish("Reading", number=number, value=0)
             if not number % 100:
                 await feed.flush()
-        assert [(await asyncio.wait_for(anext(mine), 5))["number"] for _ in range(2_000)] == [*range(2_000)]
+        assert [(await asyncio.wait_for(anext(mine), 60))["number"] for _ in range(2_000)] == [*range(2_000)]
 
 
 @on_a_loop

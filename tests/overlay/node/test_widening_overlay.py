@@ -79,7 +79,7 @@ async def test_two_ends_widen_a_type_under_load_and_no_event_is_lost_or_repeated
             await other.publish("Quote", volume=-1, venue="XETRA")
             assert await volumes(bids, 2) == {one.publisher: [1], other.publisher: [-1]}
             assert await volumes(at, 1) == {other.publisher: [-1]}
-            assert (await asyncio.wait_for(anext(narrow), 5))["bid"] == 9
+            assert (await asyncio.wait_for(anext(narrow), 60))["bid"] == 9
 
 
 @on_a_loop

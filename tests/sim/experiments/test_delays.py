@@ -47,7 +47,7 @@ async def test_stopping_a_proxy_closes_its_connections() -> None:
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"x")
     await asyncio.sleep(0.05)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         await proxy.stop()
         assert await reader.read() == b""
     writer.close()
@@ -67,6 +67,6 @@ async def test_an_update_and_an_event_take_the_delays_of_their_links() -> None:
             assert time.monotonic() - started >= 2e-3 * (10 + 30)
             started = time.monotonic()
             publishing = asyncio.ensure_future(feed.publish("Quote", price=1.0))
-            assert (await asyncio.wait_for(anext(cheap), 5))["price"] == 1.0
+            assert (await asyncio.wait_for(anext(cheap), 60))["price"] == 1.0
             assert time.monotonic() - started >= 1e-3 * (10 + 30 + 10)
             await publishing

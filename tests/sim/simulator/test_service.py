@@ -10,13 +10,16 @@ import pytest
 from draws import SEED
 
 from covey.matcher import EventBatch, EventType, parse
+from covey.overlay.core.client.actions import DeliverTo
 from covey.overlay.core.messages import Action, Message, Publish, Update
 from covey.sim.checkers import Findings, Judge, Traffic, check_quiet, check_routes
+from covey.sim.experiments.runs.link_control import LinkControl
 from covey.sim.experiments.runs.simulated import SimulatedRun
 from covey.sim.scenario.scenario import Scenario, ScenarioError
 from covey.sim.simulator import Calibrated, Measured, Observer, Simulation, WireOptions
 from covey.sim.simulator.clock import NS_PER_MS, NS_PER_S
 from covey.sim.simulator.costs import constant
+from covey.sim.simulator.observer import ObservedClient
 from covey.sim.simulator.service import SERVICES
 from covey.sim.topology import make_topology
 
@@ -222,6 +225,67 @@ def test_updates_that_wait_for_a_link_are_merged_or_not(service: str) -> None:
         assert summary.findings == []
         work[merge] = sum(each.get("Update", {}).get("messages", 0) for each in [summary.work])
     assert work[True] < work[False]
+
+
+class Deliveries(Observer):
+    """What reaches users while `at_rest` is set, by client."""
+
+    def __init__(self) -> None:
+        self.at_rest = False
+        self.prices: dict[str, list[int]] = {}
+
+    def delivered(self, client: ObservedClient, action: DeliverTo) -> None:
+        if self.at_rest:
+            prices = action.batch.record_batch.column("price").to_pylist()
+            self.prices.setdefault(client.name, []).extend(prices)
+
+
+def delivered_at_rest(merge: bool) -> tuple[dict[str, list[int]], int]:
+    """By client, the delivered prices of the events published when all changes had taken effect; and the
+    number of updates that crossed links. Changes come in bursts while links are partitioned."""
+    draw, findings, deliveries, control = random.Random(SEED), Findings(), Deliveries(), LinkControl()
+    simulation = Simulation(1, engine="naive", link={"merge_updates": merge})
+    judge = Judge(findings, lambda: simulation.clock.now_ns)
+    simulation.observers += [judge, deliveries, control]
+    simulation.build(make_topology("line", 3))
+    publisher = simulation.join("client/p", "broker/b3")
+    publisher.advertise(QUOTE)
+    subscribers = []
+    for number in range(4):
+        client = simulation.join(f"client/s{number}", f"broker/b{1 + number // 2}")
+        client.subscribe(parse("price >= $low and price < $high", QUOTE), {"low": 0, "high": 10})
+        subscribers.append(client)
+    simulation.run()
+    for _ in range(5):
+        for pair in simulation.links:
+            simulation.partition(*pair, 200 * NS_PER_MS)
+        for _ in range(30):
+            low = draw.randrange(20)
+            values = {"low": low, "high": low + draw.randrange(1, 10)}
+            draw.choice(subscribers).update(1, dict(draw.sample(sorted(values.items()), draw.choice((1, 2)))))
+            if draw.random() < 0.3:
+                publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": draw.randrange(30)}]))
+            simulation.run(simulation.clock.now_ns + 2 * NS_PER_MS)
+        simulation.run()
+        deliveries.at_rest = True
+        publisher.publish(EventBatch.from_pylist(QUOTE, [{"price": price} for price in range(30)]))
+        simulation.run()
+        deliveries.at_rest = False
+    judge.quiet()
+    check_quiet(simulation, findings)
+    check_routes(simulation, findings)
+    assert findings.first == []
+    return deliveries.prices, control.by_kind["Update"]
+
+
+@pytest.mark.random
+def test_merged_updates_deliver_the_same_events_with_fewer_messages() -> None:
+    """The final values count, whether brokers have seen those between or not."""
+    merged, few = delivered_at_rest(True)
+    unmerged, many = delivered_at_rest(False)
+    assert merged == unmerged
+    assert sum(map(len, merged.values())) > 0
+    assert 0 < few < many
 
 
 def test_measured_costs_are_not_known_beforehand() -> None:
